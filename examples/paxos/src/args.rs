@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use node_kit::program::store::Action;
 
 /// A replicated key-value store by Multi-Paxos.
 #[derive(Debug, Parser)]
@@ -93,47 +94,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, default_value_t = 10)]
     pub(crate) deadline: u64,
     #[command(subcommand)]
-    pub(crate) action: ClientAction,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ClientAction {
-    /// Writes a value, whatever there was.
-    Put {
-        /// The key.
-        key: String,
-        /// The value.
-        value: String,
-    },
-    /// Prints the value of a key.
-    Get {
-        /// The key.
-        key: String,
-    },
-    /// Removes a key, and prints the value that it had.
-    Delete {
-        /// The key.
-        key: String,
-    },
-    /// Writes a value if what is there is as expected; else prints what is there.
-    Cas {
-        /// The key.
-        key: String,
-        /// The value that is to replace it.
-        value: String,
-        /// The value that is to be there. Without it: nothing.
-        #[arg(long)]
-        expected: Option<String>,
-    },
-    /// Prints pairs in the order of their keys.
-    Scan {
-        /// Keys begin so.
-        #[arg(default_value = "")]
-        prefix: String,
-        /// So many at most.
-        #[arg(long, default_value_t = 100)]
-        limit: u32,
-    },
+    pub(crate) action: Action,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

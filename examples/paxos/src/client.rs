@@ -9,6 +9,8 @@
 //! many of them arrive. A session is opened with the first write, and again when the store has let
 //! go of it.
 
+mod store;
+
 use std::time::Duration;
 
 use bytes::Bytes;

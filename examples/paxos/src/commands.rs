@@ -5,8 +5,6 @@ mod client;
 mod demo;
 mod dump;
 mod inspect;
-mod load;
-mod local;
 mod node;
 mod sim;
 mod torture;
@@ -21,6 +19,9 @@ use crate::args::Command;
 
 /// Cluster files of this program.
 pub(crate) type Cluster = node_kit::cluster::Cluster<Settings>;
+
+/// Nodes as processes of this machine.
+type Local = node_kit::program::local::Local<Settings>;
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {

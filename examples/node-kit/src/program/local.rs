@@ -5,6 +5,7 @@ mod links;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use convoke::{EndpointBuilder, NodeId};
@@ -14,6 +15,26 @@ use tokio::process::Command;
 use self::links::Links;
 use crate::cluster::{Authority, Cluster, Keys, Node, Protocol};
 use crate::processes::{Member, Passage, Ports};
+
+/// Form of a cluster on this machine.
+#[derive(Clone, Debug)]
+pub struct Form<P> {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Settings of the protocol.
+    pub settings: P,
+    /// Scheme of all addresses.
+    pub scheme: &'static str,
+    /// Nodes reach each other by links over TCP that can be cut, and take so long. Clients do not.
+    pub links: Option<Duration>,
+}
+
+impl<P> Form<P> {
+    /// Over TCP, without links.
+    pub fn plain(nodes: usize, settings: P) -> Self {
+        Self { nodes, settings, scheme: "tcp", links: None }
+    }
+}
 
 /// Nodes of a cluster on the loopback, with ledgers and logs in one folder.
 ///
@@ -30,17 +51,15 @@ pub struct Local<P: Protocol> {
 }
 
 impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
-    /// Writes the cluster file: nodes from 1 on, at addresses of this scheme, with their files in
-    /// `node-1` and so on. Where the scheme wants it, keys are issued. No node runs yet.
+    /// Writes the cluster file: nodes from 1 on, with their files in `node-1` and so on. Where the
+    /// scheme wants it, keys are issued. No node runs yet.
     ///
     /// # Errors
     /// When files cannot be written, or the settings contradict themselves.
-    pub fn new(folder: &Path, nodes: usize, scheme: &str, settings: P) -> Result<Self> {
-        let authority = match scheme {
-            "tcp" => None,
-            "tls" | "quic" => Some(Authority::new("local.example")?),
-            other => bail!("no address of this machine begins with {other}"),
-        };
+    pub async fn new(folder: &Path, form: Form<P>) -> Result<Self> {
+        let Form { nodes, settings, scheme, links } = form;
+        let is_secure = matches!(scheme, "tls" | "quic");
+        let authority = is_secure.then(|| Authority::new("local.example")).transpose()?;
         let issue = |id, place: &str| {
             let keys = authority.as_ref().map(|authority| authority.issue(id, &folder.join(place)));
             keys.transpose()
@@ -63,22 +82,20 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         let cluster = Cluster::read(&config)?;
         let members = (0..nodes).map(|_| None).collect();
         let folder = folder.to_owned();
-        Ok(Self { folder, cluster, client, members, links: None, _ports: ports })
+        let mut local = Self { folder, cluster, client, members, links: None, _ports: ports };
+        if let Some(delay) = links {
+            local.link(delay).await?;
+        }
+        Ok(local)
     }
 
-    /// As [`new`](Self::new) over plain TCP, and nodes reach each other by links that can be cut.
-    /// Clients do not.
-    ///
-    /// # Errors
-    /// Those of [`new`](Self::new).
-    pub async fn linked(folder: &Path, nodes: usize, settings: P) -> Result<Self> {
-        let mut local = Self::new(folder, nodes, "tcp", settings)?;
-        let links = Links::of(&local.cluster).await?;
-        for id in local.ids() {
-            std::fs::write(local.linked_config(id), links.file_of(id, &local.cluster)?)?;
+    async fn link(&mut self, delay: Duration) -> Result<()> {
+        let links = Links::of(&self.cluster, delay).await?;
+        for id in self.ids() {
+            std::fs::write(self.linked_config(id), links.file_of(id, &self.cluster)?)?;
         }
-        local.links = Some(links);
-        Ok(local)
+        self.links = Some(links);
+        Ok(())
     }
 
     /// The cluster, as its file has it.
@@ -184,8 +201,8 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         1..=self.members.len() as u64
     }
 
-    /// Has each link, by who dials and who is dialled, let pass what is said here. For a
-    /// [linked](Self::linked) cluster.
+    /// Has each link, by who dials and who is dialled, let pass what is said here, if there are
+    /// [links](Form::links).
     pub fn set_links(&self, passage: impl Fn(u64, u64) -> Passage) {
         if let Some(links) = &self.links {
             links.set(passage);

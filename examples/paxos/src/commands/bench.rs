@@ -3,23 +3,22 @@
 mod chart;
 mod load;
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use node_kit::cluster::LedgerForm;
 use node_kit::load::{Pace, Plan, Report, live};
+use node_kit::program::ledger;
+use node_kit::program::local::Form;
 use paxos::client::Client;
 use paxos::proto::Inspection;
 use paxos::settings::Settings;
 use serde::Serialize;
 
-use super::Cluster;
-use super::client::{endpoint, of_endpoint};
-use super::local::{Form, Local};
+use super::client::of_endpoint;
+use super::{Cluster, Local};
 use crate::args::{BenchArgs, Ledger, Transport};
 
 /// The result of a run.
@@ -83,15 +82,15 @@ async fn measure_anew(args: &BenchArgs, transport: Transport, clients: u64) -> R
         None => folder.tempdir(),
     };
     let folder = folder.context("the folder of the ledgers")?;
-    let raw_sync_us = raw_sync_us(folder.path())?;
-    let mut local = Local::new(folder.path(), &form(args, transport)).await?;
+    let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
+    let mut local = Local::new(folder.path(), form(args, transport)).await?;
     local.start_all().await?;
     let row = measure(args, clients, &local, raw_sync_us).await?;
     local.stop().await?;
     Ok(row)
 }
 
-fn form(args: &BenchArgs, transport: Transport) -> Form {
+fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
     let ledger = match args.ledger {
         Ledger::Disk => LedgerForm::Disk,
         Ledger::Ram => LedgerForm::Ram,
@@ -108,7 +107,7 @@ fn form(args: &BenchArgs, transport: Transport) -> Form {
 
 async fn measure(args: &BenchArgs, clients: u64, local: &Local, raw_sync_us: u64) -> Result<Row> {
     let within = Duration::from_secs(30);
-    let endpoint = endpoint(local.cluster(), local.proof()).await?;
+    let endpoint = local.client()?.start().await?;
     let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
@@ -189,20 +188,6 @@ impl Used {
         };
         Self { nodes, own_cpu_us: self.own_cpu_us - before.own_cpu_us }
     }
-}
-
-/// The median of a write and a sync: what the disk of this machine takes for the least there is.
-fn raw_sync_us(folder: &Path) -> Result<u64> {
-    let mut file = File::create(folder.join("raw"))?;
-    let mut times = Vec::new();
-    for _ in 0..201 {
-        let begun = Instant::now();
-        file.write_all(&[7; 512])?;
-        file.sync_data()?;
-        times.push(begun.elapsed());
-    }
-    times.sort_unstable();
-    Ok(u64::try_from(times[times.len() / 2].as_micros())?)
 }
 
 fn print(row: &Row) {

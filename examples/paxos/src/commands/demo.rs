@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use node_kit::program::load::Load;
+use node_kit::program::local::Form;
 use paxos::settings::Settings;
 use tokio::time::{Instant, sleep};
 
-use super::client::connect;
-use super::load::{self, Load};
-use super::local::{Form, Local};
+use super::Local;
+use super::client::{READ_WITHIN, connect, several};
 use crate::args::DemoArgs;
 
 /// Nodes of the demonstration.
@@ -34,11 +35,11 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let pause = Duration::from_secs_f64(args.seconds);
-    let mut local = Local::new(folder, &Form::plain(NODES, Settings::default())).await?;
+    let mut local = Local::new(folder, Form::plain(NODES, Settings::default())).await?;
     local.start_all().await?;
     let leader = leader(&local).await?;
     println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
-    let load = Load::start(local.cluster(), args.clients, REQUEST_WITHIN).await?;
+    let load = Load::start(several(local.cluster(), args.clients, REQUEST_WITHIN).await?);
     sleep(pause).await;
 
     load.tell("kill -9 of the leader");
@@ -58,7 +59,8 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     load.progress().await?;
     sleep(pause).await;
     let loaded = load.end().await?;
-    let verdict = load::judge(local.cluster(), &loaded).await?;
+    let mut reader = connect(local.cluster(), None, READ_WITHIN).await?;
+    let verdict = loaded.judge(&mut reader).await?;
     local.stop().await?;
     if !verdict.is_good() {
         println!("{verdict}");

@@ -11,12 +11,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use node_kit::program::load::{Load, Loaded};
+use node_kit::program::local::Form;
 use paxos::settings::Settings;
 use tokio::time::{Instant, sleep_until};
 
 use self::script::{Act, Fault, Kind, Script};
-use super::load::{self, Load};
-use super::local::{Form, Local};
+use super::Local;
+use super::client::{READ_WITHIN, connect, several};
 use crate::args::TortureArgs;
 
 /// Time for a request, which is less than faults last, so that outcomes are unknown at times.
@@ -39,9 +41,9 @@ pub(crate) async fn run(args: &TortureArgs) -> Result<ExitCode> {
 async fn play(args: &TortureArgs, seed: u64, folder: &Path) -> Result<ExitCode> {
     let settings = Settings { snapshot_mib: SNAPSHOT_MIB, ..Settings::default() };
     let form = Form { links: Some(Duration::ZERO), ..Form::plain(args.nodes, settings) };
-    let mut local = Local::new(folder, &form).await?;
+    let mut local = Local::new(folder, form).await?;
     local.start_all().await?;
-    let load = Load::start(local.cluster(), args.clients, REQUEST_WITHIN).await?;
+    let load = Load::start(several(local.cluster(), args.clients, REQUEST_WITHIN).await?);
     load.progress().await.context("at the start")?;
     load.begin_gap();
     let script = Script::draw(seed, args.nodes as u64, Duration::from_secs(args.seconds));
@@ -52,7 +54,8 @@ async fn play(args: &TortureArgs, seed: u64, folder: &Path) -> Result<ExitCode> 
     let gap = load.end_gap();
     let loaded = load.end().await?;
     write_history(&loaded, &folder.join("history.json"))?;
-    let verdict = load::judge(torture.local.cluster(), &loaded).await?;
+    let mut reader = connect(torture.local.cluster(), None, READ_WITHIN).await?;
+    let verdict = loaded.judge(&mut reader).await?;
     torture.local.check()?;
     torture.local.stop().await?;
     if !verdict.is_good() {
@@ -124,7 +127,7 @@ impl Torture {
     }
 }
 
-fn write_history(loaded: &load::Loaded, path: &Path) -> Result<()> {
+fn write_history(loaded: &Loaded, path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("{}", path.display()))?;
     Ok(loaded.recorder.history().write_json(BufWriter::new(file))?)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use convoke::Endpoint;
-use node_kit::program::local::Local as Processes;
+use node_kit::program::local::{Form, Local as Processes};
 use pbft::client::{Client, Options};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
@@ -25,7 +25,7 @@ impl Local {
     pub(crate) async fn new(
         folder: &Path,
         (nodes, clients): (usize, u64),
-        scheme: &str,
+        scheme: &'static str,
         mut settings: Settings,
     ) -> Result<Self> {
         for id in 1..=nodes as u64 {
@@ -39,7 +39,8 @@ impl Local {
             settings.client.push(KeyOf { id, key: key.public() });
             signers.push((id, key.signer()));
         }
-        let processes = Processes::new(folder, nodes, scheme, settings)?;
+        let form = Form { scheme, ..Form::plain(nodes, settings) };
+        let processes = Processes::new(folder, form).await?;
         let endpoint = processes.client()?.keep_connected().start().await?;
         Ok(Self { processes, endpoint, signers })
     }

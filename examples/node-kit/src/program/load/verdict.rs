@@ -86,3 +86,31 @@ async fn read_back(
         from = next;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(recorder: &Recorder, lost: &[&str]) -> Verdict {
+        let report = linearizable::check(&recorder.history()).unwrap();
+        let lost = lost.iter().map(|&line| line.to_owned()).collect();
+        Verdict { acknowledged: 7, lost, report }
+    }
+
+    #[test]
+    fn a_lost_write_and_an_answer_without_an_order_are_each_a_failure() {
+        let recorder = Recorder::new();
+        let put = recorder.call(1, "k", Call::Put { value: "a".into() });
+        put.returned(Outcome::Done);
+        let good = verdict(&recorder, &[]);
+        let words = "verified: 7 acknowledged writes present, 1 operations linearizable";
+        assert!(good.is_good() && good.to_string() == words, "{good}");
+        let lost = verdict(&recorder, &["own/1 was acknowledged"]);
+        assert!(!lost.is_good());
+        let words = "LOST: own/1 was acknowledged\nFAILED: 1 acknowledged writes are lost";
+        assert_eq!(lost.to_string(), words);
+        recorder.call(2, "k", Call::Get).returned(Outcome::Found(None));
+        let stale = verdict(&recorder, &[]);
+        assert!(!stale.is_good() && stale.to_string().contains("key k"), "{stale}");
+    }
+}

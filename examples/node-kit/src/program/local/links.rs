@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use convoke::transport::Address;
@@ -20,12 +21,13 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) async fn of<P: Protocol>(cluster: &Cluster<P>) -> Result<Self> {
+    /// Links that take so long.
+    pub(super) async fn of<P: Protocol>(cluster: &Cluster<P>, delay: Duration) -> Result<Self> {
         let mut links = BTreeMap::new();
         for dialled in cluster.nodes() {
             let target: SocketAddr = dialled.listen[0].rest().parse().context("no TCP address")?;
             for dialler in cluster.nodes().iter().filter(|dialler| dialler.id != dialled.id) {
-                let link = Link::to(target).await?;
+                let link = Link::slow(target, delay).await?;
                 links.insert((dialler.id.get(), dialled.id.get()), link);
             }
         }
@@ -39,9 +41,10 @@ impl Links {
     {
         let mut nodes = cluster.nodes().to_vec();
         for (node, nowhere) in nodes.iter_mut().zip(self.nowhere.iter()) {
+            let scheme = node.listen[0].scheme();
             let address: Address = match self.links.get(&(id, node.id.get())) {
-                Some(link) => format!("tcp://{}", link.address()).parse()?,
-                None => format!("tcp://127.0.0.1:{nowhere}").parse()?,
+                Some(link) => format!("{scheme}://{}", link.address()).parse()?,
+                None => format!("{scheme}://127.0.0.1:{nowhere}").parse()?,
             };
             node.addresses = vec![address];
         }
