@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// What f + 1 replicas refuse alike, as the caller's doing.
+    /// The refusal that f + 1 replicas give alike, as the caller's doing.
     fn refusal(&self, error: &QuorumError) -> Option<String> {
         let count = error.failed(is_refusal).count();
         (count >= self.keys.group().witnesses()).then(|| error.to_string())

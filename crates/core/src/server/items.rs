@@ -40,7 +40,7 @@ use crate::message::{DecodeError, Payload};
 /// [`Task`](super::Task) it is of this node alone: a delegated branch has none.
 pub struct Items<Req> {
     handle: Arc<TaskHandle>,
-    /// What was handed out with the item before.
+    /// Items that were handed out with the one before.
     ahead: VecDeque<Bytes>,
     is_over: bool,
     types: PhantomData<fn() -> Req>,

@@ -241,7 +241,7 @@ pub async fn a_dial_that_is_dropped_leaves_nothing(setup: Setup) {
     }
 }
 
-/// An address of another scheme is none of the transport's.
+/// An address of another scheme is refused.
 pub async fn an_address_of_another_scheme_is_refused(setup: Setup) {
     let sink = Arc::new(Recorder::new(1));
     let address: Address = "other://127.0.0.1:0".parse().expect("it is an address");

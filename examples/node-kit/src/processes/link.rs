@@ -35,7 +35,7 @@ pub struct Passage {
     /// What the dialler says waits, as in a network that loses it: connections stay, and go on
     /// when this ends.
     pub holds_forth: bool,
-    /// What the dialled says waits.
+    /// Words of the dialled wait.
     pub holds_back: bool,
     /// Connections are closed, and so are new ones.
     pub is_broken: bool,

@@ -1,4 +1,4 @@
-//! What a replica wants done, and what becomes of it: messages, records, what waits for them.
+//! Effects of a replica, carried out: messages, records, what waits for them.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ const LASTS_US: std::ops::Range<u64> = 50_000..2_500_000;
 /// Of a hundred moments those at which all are killed.
 const RESTART_PERCENT: u32 = 10;
 
-/// What happens, in order, with its time since the beginning.
+/// Events in order, each with its time since the beginning.
 pub(super) struct Script(Vec<(Duration, Act)>);
 
 /// Something that is done to the cluster.
