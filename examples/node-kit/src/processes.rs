@@ -11,8 +11,8 @@
 //!   stop, or the end of the parent ──▶ Parent::wait_for_end
 //! ```
 //! A [`Group`] does the first half of that for all members at once. A node that reads a cluster
-//! file needs no `tell`: its addresses are of [`Ports`]. One that dials others by [`Link`]s can be cut
-//! off from them.
+//! file needs no `tell`: its addresses are of [`Ports`]. One that dials others by [`Link`]s can be
+//! cut off from them.
 //!
 //! No child is left behind. Dropping a [`Member`] kills it, paused or not; and one that waits for
 //! its [`Parent`] also ends when that is killed itself. Signals go to the child alone, and only
