@@ -20,6 +20,9 @@
 //! shapes of partial connectivity of the OmniPaxos paper (EuroSys 2023, section 2): quorum loss,
 //! constrained election, chain.
 //!
+//! A new leader first catches up: it learns all that others know to be chosen, proposes again what
+//! they have accepted behind that, and takes new values once all of it is applied.
+//!
 //! # Whose votes count
 //! A ledger has a number, its [`Life`]. The first value of a log is the *formation*: the lives of
 //! all voters, who have to be there for it, all of them, once. From then on a promise or a vote
@@ -36,4 +39,6 @@ mod replica;
 
 pub use self::ballot::{Ballot, Life, Lives, Slot, Value};
 pub use self::message::{Accepted, Answer, Ask, Record};
-pub use self::replica::{Effect, NotLeading, Recipients, Replica, Settings, Standing, Token};
+pub use self::replica::{
+    Effect, NotLeading, NotProposed, Recipients, Replica, Settings, Standing, Token,
+};

@@ -33,6 +33,8 @@ pub enum Mutant {
     SupportsEverybody,
     /// A leader that nobody hears goes on.
     LeadsUnheard,
+    /// A new leader proposes before it has applied what was chosen before.
+    ProposesBehind,
     /// A request that has run runs again when it is sent again.
     RunsAgain,
     /// A snapshot has no sessions.
@@ -41,7 +43,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those that a simulation finds within 2,000 seeds.
-    pub const BY_SEEDS: [Self; 9] = [
+    pub const BY_SEEDS: [Self; 10] = [
         Self::VoteNotDurable,
         Self::HalfIsEnough,
         Self::TakesEarliestValue,
@@ -51,6 +53,7 @@ impl Mutant {
         Self::ReadsBelowProposed,
         Self::SupportsEverybody,
         Self::LeadsUnheard,
+        Self::ProposesBehind,
     ];
 
     /// Those that a simulation meets too seldom: a test of the rule itself finds them.

@@ -247,7 +247,12 @@ impl World {
         let value = Value::Commands(Bytes::from(number.to_le_bytes().to_vec()));
         self.truth.proposed(&value);
         self.report.proposed += 1;
-        self.with(id, |node| node.propose(now, value))
+        let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
+        if node.propose(now, value).is_none() {
+            return Ok(());
+        }
+        self.truth.proposes(id, node.applied(), node.inherited())?;
+        self.drain(id)
     }
 
     fn read(&mut self, id: NodeId) -> Result<(), Violation> {

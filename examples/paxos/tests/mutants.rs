@@ -7,7 +7,7 @@ const SEEDS: u64 = 2_000;
 
 /// The first seeds that find them; tried first, so that the test is quick. After a change of the
 /// protocol they are others.
-const FOUND_BY: [u64; 9] = [30, 2, 711, 42, 3, 91, 1, 105, 2];
+const FOUND_BY: [u64; 10] = [88, 2, 851, 125, 3, 359, 1, 105, 2, 2];
 
 #[test]
 fn each_mutant_is_found() {

@@ -6,7 +6,9 @@ mod rules {
     use bytes::Bytes;
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
-    use paxos::core::{Answer, Ask, Ballot, Effect, Lives, Record, Replica, Settings, Slot, Value};
+    use paxos::core::{
+        Accepted, Answer, Ask, Ballot, Effect, Lives, Record, Replica, Settings, Slot, Value,
+    };
 
     const NOW: Duration = Duration::from_secs(1);
 
@@ -149,6 +151,60 @@ mod rules {
         if found.iter().any(is_ready) { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// Knows the formation alone, is told that others know more, and leads.
+    pub(super) fn a_new_leader_catches_up_before_it_proposes() -> Result<(), String> {
+        let mut replica = replica(1);
+        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
+        let values = vec![Value::Formation(lives)];
+        let first = Ask::Accept {
+            ballot: ballot(2, 3),
+            first: Slot(1),
+            values: values.clone(),
+            chosen: Slot(1),
+            beat: 1,
+        };
+        replica.handle_ask(Duration::ZERO, NodeId::new(3), 1, first);
+        effects(&mut replica);
+        let mut own = Vec::new();
+        for effect in canvassed(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                own.push(release(answer));
+            }
+        }
+        for answer in own {
+            replica.handle_answer(NOW, NodeId::new(1), answer);
+        }
+        let (ballot, life, chosen) = (replica.promised(), 2, Slot(3));
+        let slot = Accepted { slot: Slot(4), ballot: self::ballot(2, 3), value: command("4") };
+        let promise = Answer::Promise { ballot, life, chosen, accepted: vec![slot], more: None };
+        replica.handle_answer(NOW, NodeId::new(2), promise);
+        let asked = effects(&mut replica);
+        let proposes = |effect: &Effect| match effect {
+            Effect::Ask { ask: Ask::Accept { values, .. }, .. } => !values.is_empty(),
+            _ => false,
+        };
+        if asked.iter().any(proposes) || replica.propose(NOW, command("new")).is_ok() {
+            return Err("it proposes though others know more".to_owned());
+        }
+        let values = vec![command("2"), command("3")];
+        let told = Answer::Chosen { first: Slot(2), values, chosen: Slot(3) };
+        replica.handle_answer(NOW, NodeId::new(2), told);
+        let asked = effects(&mut replica);
+        if !asked.iter().any(proposes) || replica.propose(NOW, command("new")).is_ok() {
+            return Err("slot 4 may be chosen: it comes first, and alone".to_owned());
+        }
+        for effect in asked {
+            if let Effect::Own(answer) = effect {
+                replica.handle_answer(NOW, NodeId::new(1), release(answer));
+            }
+        }
+        let (first, accepted, chosen) = (Slot(4), Slot(4), Slot(3));
+        let vote = Answer::Accepted { ballot, life, first, count: 1, accepted, chosen, beat: 1 };
+        replica.handle_answer(NOW, NodeId::new(2), vote);
+        let proposed = replica.propose(NOW, command("new"));
+        if proposed == Ok((ballot, Slot(5))) { Ok(()) } else { Err(format!("{proposed:?}")) }
+    }
+
     pub(super) fn a_checkpoint_brings_back_what_was_promised() -> Result<(), String> {
         let mut replica = replica(1);
         let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
@@ -186,6 +242,7 @@ tests! {
     what_accepts_a_ballot_refuses_earlier_ones
     votes_of_other_ballots_do_not_count
     a_read_asks_if_the_leader_still_leads
+    a_new_leader_catches_up_before_it_proposes
     a_checkpoint_brings_back_what_was_promised
 }
 

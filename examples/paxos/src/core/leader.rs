@@ -149,6 +149,12 @@ pub(super) struct Leading {
     /// The slot of the first of `pending`.
     pub(super) first: Slot,
     pub(super) pending: VecDeque<Pending>,
+    /// Values of earlier ballots that phase 1 has found and that are not proposed again yet.
+    found: BTreeMap<Slot, Value>,
+    /// Others know all up to here to be chosen, and have told nothing of it.
+    known: Slot,
+    /// All that may have been chosen in earlier ballots is up to here.
+    inherited: Slot,
     /// Rounds so far.
     pub(super) beat: u64,
     /// The round that reads wait for.
@@ -160,13 +166,24 @@ pub(super) struct Leading {
 }
 
 impl Leading {
-    /// Leads from a slot on.
-    pub(super) fn new(ballot: Ballot, lives: Lives, first: Slot, now: Duration) -> Self {
+    /// Leads behind what this node knows to be chosen, with what phase 1 has found.
+    pub(super) fn new(done: Preparing, lives: Lives, chosen: Slot, now: Duration) -> Self {
+        let (known, _) = done.known;
+        let found: BTreeMap<Slot, Value> = done
+            .accepted
+            .into_iter()
+            .filter(|(slot, _)| *slot > known.max(chosen))
+            .map(|(slot, (_, value))| (slot, value))
+            .collect();
+        let last = found.keys().next_back().copied().unwrap_or_default();
         Self {
-            ballot,
+            ballot: done.ballot,
             lives,
-            first,
+            first: chosen.next(),
             pending: VecDeque::new(),
+            found,
+            known,
+            inherited: known.max(last).max(Slot::FIRST),
             beat: 0,
             round: None,
             reads: Vec::new(),
@@ -176,9 +193,34 @@ impl Leading {
         }
     }
 
-    /// The last slot that was proposed, here or before.
+    /// The last slot that was proposed.
     pub(super) fn proposed(&self) -> Slot {
         Slot(self.first.0 - 1).plus(self.pending.len())
+    }
+
+    /// The last slot that may be chosen: it was proposed, in this ballot or an earlier one.
+    pub(super) fn last(&self) -> Slot {
+        self.proposed().max(self.inherited)
+    }
+
+    /// Slots that may be proposed now, with all up to `chosen` known. None while something of
+    /// earlier ballots may be chosen and is not known: what new values mean, and from membership
+    /// changes on who votes for them, rests on it.
+    pub(super) fn room(&self, chosen: Slot, window: usize) -> usize {
+        let has_caught_up = chosen >= self.inherited || mutant::is(Mutant::ProposesBehind);
+        if has_caught_up { window.saturating_sub(self.pending.len()) } else { 0 }
+    }
+
+    /// Proposes again what phase 1 has found, gaps as no-ops, once all is known that others know
+    /// to be chosen: as much as the window has room for.
+    pub(super) fn propose_found(&mut self, chosen: Slot, window: usize) {
+        while chosen >= self.known && self.pending.len() < window && !self.found.is_empty() {
+            let found = match self.found.remove(&self.proposed().next()) {
+                None if mutant::is(Mutant::GapsCloseUp) => self.found.pop_first().map(|of| of.1),
+                found => found,
+            };
+            self.propose(found.unwrap_or(Value::Noop));
+        }
     }
 
     /// Puts a value into the next slot. Nobody is asked about it yet.
@@ -214,6 +256,7 @@ impl Leading {
             self.first = self.first.next();
         }
         self.first = self.first.max(chosen.next());
+        self.found = self.found.split_off(&self.first);
     }
 
     /// A run of slots that nobody was asked about since `since`, at most `now`, and whose votes are

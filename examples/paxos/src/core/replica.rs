@@ -140,6 +140,17 @@ pub enum Standing {
     Uncounted,
 }
 
+/// Reason why a value was not proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotProposed {
+    /// Others may lead.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+    /// As many slots are open as may be, or those of earlier ballots are: [`Replica::room`] is 0.
+    #[error("no slot can be proposed now")]
+    NoRoom,
+}
+
 /// Reason why something cannot be proposed or read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this node does not lead")]

@@ -6,7 +6,7 @@ use convoke::NodeId;
 
 use super::node::{Left, Node};
 use super::{Event, Violation, World};
-use crate::core::{Effect, Recipients, Standing};
+use crate::core::{Effect, Recipients, Record, Standing};
 
 impl World {
     /// Does what a node wants done.
@@ -31,7 +31,12 @@ impl World {
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
         let run = node.run();
         match effect {
-            Effect::Append(record) => node.append(record),
+            Effect::Append(record) => {
+                if matches!(record, Record::Promised(ballot) if ballot.leader() == Some(id)) {
+                    node.take_ballot(self.truth.chosen());
+                }
+                node.append(record);
+            }
             Effect::Ask { to, ask } => {
                 for other in self.recipients(id, to) {
                     let event = |ask| Event::Ask { from: id, life: run, to: other, ask };

@@ -33,6 +33,8 @@ pub(super) struct Node {
     wants_snapshot: bool,
     lives: Lives,
     standing: Standing,
+    /// The last slot that was chosen when it took its ballot.
+    inherited: Slot,
     proposals: BTreeSet<(Slot, Ballot, Vec<u8>)>,
     timer: Timer,
 }
@@ -49,6 +51,7 @@ impl Node {
             wants_snapshot: false,
             lives: Lives::new(),
             standing: Standing::Leaderless,
+            inherited: Slot::default(),
             proposals: BTreeSet::new(),
             timer: Timer::default(),
         }
@@ -80,6 +83,16 @@ impl Node {
 
     pub(super) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
+    }
+
+    /// Takes a ballot, at a time when all up to `chosen` is chosen.
+    pub(super) fn take_ballot(&mut self, chosen: Slot) {
+        self.inherited = chosen;
+    }
+
+    /// The last slot that was chosen when it took its ballot.
+    pub(super) fn inherited(&self) -> Slot {
+        self.inherited
     }
 
     pub(super) fn poll_effect(&mut self) -> Option<Effect> {
@@ -134,9 +147,6 @@ impl Node {
 
     pub(super) fn propose(&mut self, now: Duration, value: Value) -> Option<()> {
         let replica = self.replica.as_mut()?;
-        if replica.room() == 0 {
-            return None;
-        }
         let Value::Commands(commands) = value.clone() else { return None };
         let (ballot, slot) = replica.propose(now, value).ok()?;
         self.proposals.insert((slot, ballot, commands.to_vec()));

@@ -51,6 +51,16 @@ pub enum Violation {
         /// Known to a client before.
         needed: Slot,
     },
+    /// A leader takes new values before it knows what was chosen before it led.
+    #[error("{node} proposes with slot {applied} applied; all up to {chosen} was chosen before")]
+    Early {
+        /// The node.
+        node: NodeId,
+        /// Applied by the node.
+        applied: Slot,
+        /// Applied somewhere when it took its ballot.
+        chosen: Slot,
+    },
     /// Leaders take turns, though nothing is broken any more.
     #[error("{leaders} nodes begin to lead in a few seconds in which nothing breaks")]
     Unstable {
@@ -122,6 +132,20 @@ impl Truth {
                 Ok(())
             }
         }
+    }
+
+    /// A node proposes a new value with this much applied, in a ballot that it took when all up to
+    /// `chosen` was chosen.
+    pub(super) fn proposes(
+        &self,
+        node: NodeId,
+        applied: Slot,
+        chosen: Slot,
+    ) -> Result<(), Violation> {
+        if applied < chosen {
+            return Err(Violation::Early { node, applied, chosen });
+        }
+        Ok(())
     }
 
     /// A node begins anew.

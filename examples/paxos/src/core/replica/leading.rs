@@ -8,7 +8,7 @@ use node_kit::durable::Held;
 use super::super::ballot::{Ballot, Life, Lives, Slot, Value};
 use super::super::leader::{Leading, Preparing, Read, Role, counts};
 use super::super::message::{Answer, Ask, Record};
-use super::{Effect, NotLeading, Replica, Standing, Token};
+use super::{Effect, NotLeading, NotProposed, Replica, Standing, Token};
 use crate::mutant::{self, Mutant};
 
 /// Votes, as their answer has them.
@@ -29,10 +29,11 @@ impl Votes {
 }
 
 impl Replica {
-    /// Slots that can be proposed now without waiting for others; 0 when this node does not lead.
+    /// Slots that can be proposed now without waiting for others; 0 when this node does not lead,
+    /// or has not yet applied all that may have been chosen before it did.
     pub fn room(&self) -> usize {
         match &self.role {
-            Role::Leading(leading) => self.settings.window.saturating_sub(leading.pending.len()),
+            Role::Leading(leading) => leading.room(self.log.chosen(), self.settings.window),
             _ => 0,
         }
     }
@@ -48,10 +49,15 @@ impl Replica {
     /// Proposes a value for the next slot. It is applied there, if this node leads long enough.
     ///
     /// # Errors
-    /// [`NotLeading`].
-    pub fn propose(&mut self, now: Duration, value: Value) -> Result<(Ballot, Slot), NotLeading> {
-        let leader = self.leader();
-        let Role::Leading(leading) = &mut self.role else { return Err(NotLeading { leader }) };
+    /// [`NotProposed`]: nothing was done.
+    pub fn propose(&mut self, now: Duration, value: Value) -> Result<(Ballot, Slot), NotProposed> {
+        let (leader, room) = (self.leader(), self.room());
+        let Role::Leading(leading) = &mut self.role else {
+            return Err(NotProposed::NotLeading(NotLeading { leader }));
+        };
+        if room == 0 {
+            return Err(NotProposed::NoRoom);
+        }
         let ballot = leading.ballot;
         let slot = leading.propose(value);
         self.ask_accepts(now, Duration::ZERO);
@@ -70,7 +76,7 @@ impl Replica {
         let below = mutant::is(Mutant::ReadsBelowProposed);
         // Not the last slot known to be chosen: a client that counts votes itself knows one to be
         // chosen before its leader does.
-        let index = if below { chosen } else { leading.proposed() };
+        let index = if below { chosen } else { leading.last() };
         leading.reads.push(Read { token, beat: leading.beat + 1, index });
         if leading.round.is_none() {
             self.ask_round(now);
@@ -91,30 +97,31 @@ impl Replica {
         }
     }
 
-    /// Phase 1 is done: all slots that are open are proposed again, gaps as no-ops.
+    /// Phase 1 is done: first all slots that are open are proposed again.
     pub(super) fn lead(&mut self, now: Duration, done: Preparing, lives: Lives) {
-        let (known, source) = done.known;
-        let first = known.max(self.log.chosen()).next();
-        let mut leading = Leading::new(done.ballot, lives.clone(), first, now);
-        let last = done.accepted.keys().next_back().copied().unwrap_or_default();
-        let mut accepted = done.accepted;
-        for slot in (first.0..=last.0).map(Slot) {
-            let found = accepted.remove(&slot).map(|(_, value)| value);
-            if found.is_none() && mutant::is(Mutant::GapsCloseUp) {
-                continue;
-            }
-            leading.propose(found.unwrap_or(Value::Noop));
-        }
-        if leading.proposed() < Slot::FIRST {
+        let (ballot, (known, source)) = (done.ballot, done.known);
+        let mut leading = Leading::new(done, lives.clone(), self.log.chosen(), now);
+        leading.propose_found(self.log.chosen(), self.settings.window);
+        if leading.last() == Slot::FIRST && leading.proposed() < Slot::FIRST {
             leading.propose(Value::Formation(lives));
         }
         self.attempts = 0;
         self.role = Role::Leading(Box::new(leading));
-        self.stand(Standing::Leading(done.ballot));
+        self.stand(Standing::Leading(ballot));
         if known > self.log.chosen() {
             self.is_behind(now, source, known);
         }
         self.beat(now);
+    }
+
+    /// More is chosen: goes on with what phase 1 has found, and with the reads.
+    pub(super) fn go_on(&mut self, now: Duration) {
+        let chosen = self.log.chosen();
+        if let Role::Leading(leading) = &mut self.role {
+            leading.propose_found(chosen, self.settings.window);
+            self.ask_accepts(now, Duration::ZERO);
+        }
+        self.answer_reads(now);
     }
 
     /// A round: heartbeat, votes that are missing, and what a leader has to give up for.
@@ -181,7 +188,7 @@ impl Replica {
             follower.heard = now;
         }
         self.learn_chosen();
-        self.answer_reads(now);
+        self.go_on(now);
     }
 
     /// Takes what is chosen over into the log.

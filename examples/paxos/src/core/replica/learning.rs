@@ -146,7 +146,7 @@ impl Replica {
             leading.forget_upto(self.log.chosen());
         }
         self.learn_chosen();
-        self.answer_reads(now);
+        self.go_on(now);
     }
 
     pub(super) fn handle_trimmed(&mut self, from: NodeId, trimmed: Slot) {
