@@ -46,6 +46,10 @@ pub(crate) use liveness::LinkView;
 use upload::Upload;
 use words::Words;
 
+/// Replies that a reader may be handed with another, and their bytes.
+const AHEAD_REPLIES: usize = 32;
+const AHEAD_BYTES: usize = 4 << 10;
+
 /// One call of this node.
 #[derive(Debug)]
 pub struct Call {
@@ -243,9 +247,7 @@ impl Call {
         let unread = std::mem::take(&mut self.events);
         if self.takes_replies() {
             let unread = unread.iter().filter_map(|event| match event {
-                CallEvent::Reply(Delivered { path, index, payload, extensions, .. }) => {
-                    Some((path, *index, payload.len(), extensions.as_slice()))
-                }
+                CallEvent::Reply(delivered) => Some(delivered.read()),
                 _ => None,
             });
             self.inbox.consume_all(unread);
@@ -450,6 +452,22 @@ impl Call {
             self.drain_credits();
         }
         Some(event)
+    }
+
+    /// Small replies that come next, in `ahead`: they are granted anew as if they had been read.
+    pub(crate) fn poll_ahead(&mut self, ahead: &mut VecDeque<Delivered>) {
+        let (before, mut room) = (ahead.len(), AHEAD_BYTES);
+        while ahead.len() < AHEAD_REPLIES
+            && self.events.front().is_some_and(|next| next.is_plain_reply(room))
+            && let Some(CallEvent::Reply(next)) = self.events.pop_front()
+        {
+            room -= next.payload.len();
+            ahead.push_back(next);
+        }
+        if ahead.len() > before {
+            self.inbox.consume_all(ahead.range(before..).map(Delivered::read));
+            self.drain_credits();
+        }
     }
 
     /// True when there is enough for the application to be told.

@@ -18,6 +18,9 @@ use super::limits::Limits;
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
 
+/// A message that was read: of which reply, its bytes, and what came beside them.
+pub type Read<'a> = (&'a Path, u32, usize, &'a [Extension]);
+
 /// A reply that breaks the rules: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxFault {
@@ -160,23 +163,15 @@ impl Inbox {
         Ok(accepted)
     }
 
-    /// The application has read `len` bytes of a reply, with these extensions.
-    pub fn consume(&mut self, path: &Path, index: u32, len: usize, extensions: &[Extension]) {
-        self.consume_all([(path, index, len, extensions)]);
-    }
-
-    /// The application has read several, or wants none of them.
-    pub fn consume_all<'a>(
-        &mut self,
-        read: impl IntoIterator<Item = (&'a Path, u32, usize, &'a [Extension])>,
-    ) {
-        for (path, index, len, extensions) in read {
-            self.count_read(path, index, len, extensions);
+    /// The application has read these messages, or wants none of them.
+    pub fn consume_all<'a>(&mut self, read: impl IntoIterator<Item = Read<'a>>) {
+        for message in read {
+            self.count_read(message);
         }
         self.grant();
     }
 
-    fn count_read(&mut self, path: &Path, index: u32, len: usize, extensions: &[Extension]) {
+    fn count_read(&mut self, (path, index, len, extensions): Read<'_>) {
         self.counted(root_of(path), |inbox| {
             inbox.unread -= len as u64;
             inbox.unread_count -= 1;

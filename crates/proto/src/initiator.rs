@@ -16,7 +16,7 @@ use crate::key::Secret;
 use crate::time::Timestamp;
 use crate::wire::{Asked, Frame, Header, Message, Reply, Statement};
 
-use super::call::{Call, CallEvent, CallOptions, End, LinkView, RootBranch};
+use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
@@ -64,6 +64,15 @@ struct Armed {
     at: Option<Timestamp>,
     /// The nodes it is entered with.
     nodes: BTreeSet<NodeId>,
+}
+
+impl Armed {
+    /// Hands over what the call wants to send, where nothing else of it has changed.
+    fn hand_over(&mut self, out: &mut VecDeque<Outbound>) {
+        while let Some(outbound) = self.call.poll_outbound() {
+            out.push_back(outbound);
+        }
+    }
 }
 
 /// A call is not opened.
@@ -428,10 +437,7 @@ impl Initiator {
     pub(crate) fn send_item(&mut self, call: CallId, payload: Bytes) -> Result<(), SendError> {
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
         armed.call.send_item(payload)?;
-        // It changes nothing else of the call.
-        while let Some(outbound) = armed.call.poll_outbound() {
-            self.out.push_back(outbound);
-        }
+        armed.hand_over(&mut self.out);
         Ok(())
     }
 
@@ -473,18 +479,25 @@ impl Initiator {
         if let Some(flat) = self.flat.get_mut(call.seq) {
             return flat.poll_event();
         }
-        let event = self.calls.get_mut(&call.seq)?.call.poll_event();
-        if event.is_some() {
-            self.drain(call.seq);
-        }
-        event
+        let armed = self.calls.get_mut(&call.seq)?;
+        let event = armed.call.poll_event()?;
+        armed.hand_over(&mut self.out);
+        Some(event)
     }
 
-    /// Next event of one call, with the end of a flat one of which nothing else is left to be told:
-    /// that is let go.
-    pub(crate) fn poll_last(&mut self, call: CallId) -> Option<(CallEvent, Option<End>)> {
+    /// Next event of one call, and small replies behind it in `ahead`, with the end of a flat one of
+    /// which nothing else is left to be told: that is let go.
+    pub(crate) fn poll_last(
+        &mut self,
+        call: CallId,
+        ahead: &mut VecDeque<Delivered>,
+    ) -> Option<(CallEvent, Option<End>)> {
         let Some(flat) = self.flat.get_mut(call.seq) else {
-            return self.poll_event(call).map(|event| (event, None));
+            let armed = self.calls.get_mut(&call.seq)?;
+            let event = armed.call.poll_event()?;
+            armed.call.poll_ahead(ahead);
+            armed.hand_over(&mut self.out);
+            return Some((event, None));
         };
         let event = flat.poll_event()?;
         if !flat.is_told() {
@@ -596,15 +609,13 @@ impl Initiator {
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
         let Some(armed) = self.calls.get_mut(&seq) else { return };
-        let call = &mut armed.call;
-        while let Some(outbound) = call.poll_outbound() {
-            self.out.push_back(outbound);
-        }
-        for node in call.take_new_nodes() {
+        armed.hand_over(&mut self.out);
+        for node in armed.call.take_new_nodes() {
             if armed.nodes.insert(node) {
                 self.at_node.insert((node, seq));
             }
         }
+        let call = &armed.call;
         let (is_settled, is_let_go) = (call.is_settled(), call.is_let_go());
         let name = (call.end() == Some(End::Decided), call.deadline(), seq);
         let branches = call.tree().branch_count();

@@ -1,5 +1,6 @@
 //! A call under way.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -33,6 +34,8 @@ pub struct Call<Resp> {
     id: CallId,
     failures: Vec<Failure>,
     end: Option<End>,
+    /// Replies that were handed out with the one before.
+    ahead: VecDeque<Delivered>,
     /// End that comes next, once the node has let the call go.
     last: Option<End>,
     probe: CallProbe,
@@ -154,6 +157,7 @@ impl<Resp: Payload> Call<Resp> {
             id,
             failures: Vec::new(),
             end: None,
+            ahead: VecDeque::new(),
             last: None,
             probe,
             is_read_only,
@@ -282,9 +286,12 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
+        if let Some(delivered) = self.ahead.pop_front() {
+            return Poll::Ready(Some(decode(self.endpoint.driver(), delivered)));
+        }
         let polled = match self.last {
             Some(end) => Some((CallEvent::Ended(end), None)),
-            None => self.endpoint.driver().poll_call(self.id, cx.waker()),
+            None => self.endpoint.driver().poll_call(self.id, &mut self.ahead, cx.waker()),
         };
         let Some((event, last)) = polled else { return Poll::Pending };
         self.last = self.last.or(last);

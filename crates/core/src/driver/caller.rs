@@ -5,12 +5,13 @@
 //! callers leave in one write: the first to append takes on the [`FlushDuty`] and yields once, the
 //! others rely on it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_proto::call::{CallEvent, End};
+use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
@@ -132,15 +133,17 @@ impl Driver {
         Ok(Some((call, Some(Guard::new(appender)))))
     }
 
-    /// News of a call for its caller, and its end, too, if only that is left and the call need not
-    /// be let go any more. Keeps the waker when there is none.
+    /// News of a call for its caller, and small replies behind it in `ahead`, and its end, too, if
+    /// only that is left and the call need not be let go any more. Keeps the waker when there is
+    /// none.
     pub(crate) fn poll_call(
         self: &Arc<Self>,
         call: CallId,
+        ahead: &mut VecDeque<Delivered>,
         waker: &Waker,
     ) -> Option<(CallEvent, Option<End>)> {
         let mut state = self.state.lock();
-        let news = state.node.poll_last(call);
+        let news = state.node.poll_last(call, ahead);
         let _dropped_unlocked = match news {
             None => state.parked.park(call, waker),
             // It is here, and need not be called for what came before.

@@ -10,6 +10,7 @@ use crate::wire::Extension;
 
 use super::super::Arrival;
 use super::super::failure::Failure;
+use super::super::inbox::Read;
 
 /// End of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,11 @@ impl Delivered {
             payload,
         }
     }
+
+    /// As it is counted when it has been read.
+    pub(crate) fn read(&self) -> Read<'_> {
+        (&self.path, self.index, self.payload.len(), self.extensions.as_slice())
+    }
 }
 
 /// Events of a call for its application, in order.
@@ -76,6 +82,18 @@ pub enum CallEvent {
     /// The task of this branch ended without a reply and without opening a branch, where the caller
     /// asked to be told.
     Silent(Path),
+}
+
+impl CallEvent {
+    /// True of a reply of no more bytes, and nothing beside them.
+    pub(crate) fn is_plain_reply(&self, bytes_max: usize) -> bool {
+        match self {
+            Self::Reply(Delivered { payload, extensions, .. }) => {
+                payload.len() <= bytes_max && extensions.as_slice().is_empty()
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A root branch to be opened.

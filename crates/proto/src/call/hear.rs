@@ -83,10 +83,9 @@ impl Call {
         if accepted.is_whole
             && let Err(fault) = self.tree.receive(&task.path, reply.index)
         {
-            for message in &accepted.messages {
-                let (len, extensions) = (message.payload.len(), &message.extensions);
-                self.inbox.consume(&task.path, reply.index, len, extensions);
-            }
+            self.inbox.consume_all(accepted.messages.iter().map(|message| {
+                (&task.path, reply.index, message.payload.len(), message.extensions.as_slice())
+            }));
             self.contradict(now, task, fault);
             return;
         }
@@ -117,8 +116,7 @@ impl Call {
 
     /// A reply was read, or is not wanted.
     pub(super) fn consume(&mut self, delivered: &Delivered) {
-        let Delivered { path, index, extensions, payload, .. } = delivered;
-        self.inbox.consume(path, *index, payload.len(), extensions.as_slice());
+        self.inbox.consume_all([delivered.read()]);
     }
 
     /// A MANIFEST that counts.

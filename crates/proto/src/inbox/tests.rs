@@ -47,7 +47,7 @@ fn a_short_message_passes_straight_through() {
     assert!(accepted.is_whole);
     assert_eq!(inbox.poll_credit(), None);
     assert_eq!(inbox.unread(), 100);
-    inbox.consume(&path(), 0, 100, &[]);
+    inbox.consume_all([(&path(), 0, 100, &[] as &[_])]);
     assert!(inbox.is_empty());
 }
 
@@ -92,7 +92,7 @@ fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
     assert_eq!(inbox.poll_credit(), None);
     inbox.accept(&path(), &piece(0, &long, 100..4_900)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "it is whole but unread");
-    inbox.consume(&path(), 0, 4_900, &[]);
+    inbox.consume_all([(&path(), 0, 4_900, &[] as &[_])]);
     assert_eq!(inbox.poll_credit(), Some(((path(), 1), 300)));
 }
 
@@ -103,9 +103,9 @@ fn a_stream_gets_a_window_ahead_of_what_is_read() {
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 400)));
     inbox.accept(&path(), &item(1, false, 300)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "nothing is read, so the window stays");
-    inbox.consume(&path(), 0, 60, &[]);
+    inbox.consume_all([(&path(), 0, 60, &[] as &[_])]);
     assert_eq!(inbox.poll_credit(), None, "not for each item that a slow reader has read");
-    inbox.consume(&path(), 0, 300, &[]);
+    inbox.consume_all([(&path(), 0, 300, &[] as &[_])]);
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 760)));
     assert_eq!(inbox.poll_credit(), None);
 }
@@ -205,7 +205,7 @@ fn empty_messages_are_bounded_too() {
     assert!(!inbox.is_over());
     inbox.accept(&path(), &reply(78, ReplyKind::Message, None, Bytes::new())).unwrap();
     assert!(inbox.is_over());
-    inbox.consume(&path(), 0, 0, &[]);
+    inbox.consume_all([(&path(), 0, 0, &[] as &[_])]);
     assert!(!inbox.is_over());
 }
 
@@ -250,7 +250,7 @@ fn metadata_is_that_of_the_first_part_whenever_it_comes() {
         let whole = Whole { item: None, extensions, payload: message.clone() };
         assert_eq!(accepted.messages[..], [whole]);
         assert_eq!(inbox.beside, cost_of(&metadata(1)));
-        inbox.consume(&path(), 0, 300, &metadata(1));
+        inbox.consume_all([(&path(), 0, 300, &metadata(1) as &[_])]);
         assert_eq!((inbox.beside, inbox.is_empty()), (0, true));
     }
 }

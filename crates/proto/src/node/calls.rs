@@ -1,5 +1,6 @@
 //! Calls of a node: opened with all their branches at once, read, and let go.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,9 @@ use crate::link::Lane;
 use crate::time::Timestamp;
 use crate::wire::{Envelope, Extension, Header, Message};
 
-use super::super::call::{Call, CallEvent, CallOptions, End, RootBranch, root_path, root_request};
+use super::super::call::{
+    Call, CallEvent, CallOptions, Delivered, End, RootBranch, root_path, root_request,
+};
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
 use super::super::outbox::{Destination, Outbox, Rejected};
@@ -118,10 +121,14 @@ impl<O: Outbox> Node<O> {
         self.initiator.has_output()
     }
 
-    /// Next event of a call, with its end if only that is left to be told and there is nothing else
-    /// to be looked at: then the call is let go.
-    pub fn poll_last(&mut self, call: CallId) -> Option<(CallEvent, Option<End>)> {
-        self.initiator.poll_last(call)
+    /// Next event of a call, and small replies behind it in `ahead`, with its end if only that is
+    /// left to be told and there is nothing else to be looked at: then the call is let go.
+    pub fn poll_last(
+        &mut self,
+        call: CallId,
+        ahead: &mut VecDeque<Delivered>,
+    ) -> Option<(CallEvent, Option<End>)> {
+        self.initiator.poll_last(call, ahead)
     }
 
     /// A call that may have something for the application since it was last asked.

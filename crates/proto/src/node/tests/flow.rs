@@ -1,11 +1,15 @@
 //! Replies, streams, credits, deadlines, bounds.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, branch, cast, id, millis, root_branch};
-use crate::call::{CallOptions, RootBranch};
+use crate::call::{CallEvent, CallOptions, End, RootBranch};
 use crate::mailbox::{CallName, MailKey};
+use crate::task::TaskFailure;
+use crate::wire::{Cause, Executed};
 
 #[test]
 fn one_branch_and_one_reply_cost_two_frames() {
@@ -175,6 +179,45 @@ fn a_stream_flows_as_far_as_it_is_read() {
     assert_eq!(mesh.events(1, call).len(), 16);
     mesh.deliver_all();
     assert!(fill(&mut mesh, &task, stream) >= 8, "topped up once half of the window is used");
+}
+
+/// What is handed out with an item is granted anew at once; a large one is handed out alone, and a
+/// failure stays behind what came before it.
+#[test]
+fn small_items_of_a_reply_are_handed_out_together_and_in_order() {
+    let (mut mesh, call, task, stream) = streaming(&[2]);
+    let now = mesh.now;
+    for (round, (size, count, together)) in
+        [(10, 50, 33), (100, 50, 33), (1_000, 10, 5), (5_000, 3, 1)].into_iter().enumerate()
+    {
+        for nth in 0..count {
+            let item = Bytes::from(vec![nth; size]);
+            mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+        }
+        mesh.with(2, |node| node.handle_yield(now, &task));
+        mesh.deliver_all();
+        let (mut ahead, mut read) = (VecDeque::new(), Vec::new());
+        while let Some((CallEvent::Reply(first), None)) =
+            mesh.with(1, |node| node.poll_last(call, &mut ahead))
+        {
+            let batch = 1 + ahead.len();
+            assert!(!read.is_empty() || batch == together, "round {round}: {batch}");
+            read.push(first.payload[0]);
+            read.extend(ahead.drain(..).map(|next| next.payload[0]));
+            mesh.deliver_all();
+        }
+        assert_eq!(read, (0..count).collect::<Vec<u8>>(), "round {round}");
+    }
+    let item = Bytes::from_static(b"last");
+    mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+    let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+    mesh.with(2, |node| node.fail(now, &task, failure));
+    mesh.deliver_all();
+    let mut ahead = VecDeque::new();
+    let mut next = || mesh.with(1, |node| node.poll_last(call, &mut ahead)).map(|(event, _)| event);
+    assert!(matches!(next(), Some(CallEvent::Reply(last)) if last.payload == "last"));
+    assert!(matches!(next(), Some(CallEvent::Failure(_))));
+    assert!(matches!(next(), Some(CallEvent::Ended(End::Partial))));
 }
 
 /// Found by the simulation (relayed, seed 7500000054962): what was unread when the caller had
