@@ -5,14 +5,18 @@
 #![cfg(feature = "tcp")]
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke::cast::{Announce, CastBody};
+use convoke::cast::{Announce, CastBody, CastPort};
 use convoke::transport::BoxFuture;
 use convoke::transport::TcpTransport;
-use convoke::{Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status};
+use convoke::{
+    Caller, Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status, Task,
+};
 use convoke_core::carrier::{BodyCarrier, Carried, CarryError};
 use convoke_core::seam::EndpointSeam;
 use tokio::sync::Notify;
@@ -28,6 +32,10 @@ struct Shelf {
     /// Nodes it brings nothing to.
     leaves_out: Mutex<Vec<NodeId>>,
     offers: Mutex<Vec<(Vec<NodeId>, usize)>>,
+    /// It brings nothing to those who ask.
+    loses: bool,
+    /// Those who have offered something still have it.
+    keeps: AtomicBool,
 }
 
 impl Shelf {
@@ -65,6 +73,13 @@ impl BodyCarrier for OnShelf {
         Some(Carried { reference, nodes })
     }
 
+    fn held(&self, to: NodeId, reference: &Bytes) -> Option<Bytes> {
+        let offers = self.shelf.offers.lock().unwrap();
+        let was_for = offers.iter().any(|(nodes, _)| nodes.contains(&to));
+        let keeps = was_for && self.shelf.keeps.load(Ordering::Relaxed);
+        self.shelf.bodies.lock().unwrap().get(reference).filter(|_| keeps).cloned()
+    }
+
     fn body(
         &self,
         from: NodeId,
@@ -72,7 +87,7 @@ impl BodyCarrier for OnShelf {
     ) -> BoxFuture<std::result::Result<Bytes, CarryError>> {
         let shelf = self.shelf.clone();
         Box::pin(async move {
-            if reference.starts_with(&[0xff]) {
+            if shelf.loses || reference.starts_with(&[0xff]) {
                 return Err(CarryError::Missing { from, message: "nobody has it".into() });
             }
             loop {
@@ -113,6 +128,19 @@ fn all_carry(endpoints: &[&Endpoint], shelf: &Arc<Shelf>, puts: bool) -> Result 
     Ok(())
 }
 
+fn cast_of(payload: Bytes) -> CastBody {
+    let digest = convoke::cast::Digest([1; 32]);
+    CastBody { phase: 0, sender: 0, epoch: 0, digest, payload }
+}
+
+async fn wait_for(port: &CastPort, count: usize) {
+    std::future::poll_fn(|cx| match port.poll_waiting(cx, count).is_ready {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
 async fn lens(client: &Endpoint, peers: &[Peer], bytes: usize) -> Result<Vec<u64>> {
     let call = client.call(LEN, vec![7; bytes]).to_all(peers);
     let (replies, outcome) = call.open()?.collect().await?;
@@ -145,7 +173,7 @@ async fn small_or_single_or_different_messages_are_not_offered() -> Result {
     assert_eq!(lens(&client, &peers[..1], 100_000).await?, [100_000]);
     let call = client.fan_out([
         (&peers[0], LEN.request(vec![1; 50_000])),
-        (&peers[1], LEN.request(vec![1; 50_000])),
+        (&peers[1], LEN.request(vec![2; 50_000])),
     ]);
     assert!(call.open()?.outcome().await.is_complete());
     // This node itself has the message already.
@@ -155,6 +183,55 @@ async fn small_or_single_or_different_messages_are_not_offered() -> Result {
     client.stop_carrying();
     assert_eq!(lens(&client, &peers, 100_000).await?, [100_000; 2]);
     assert_eq!(shelf.offers(), []);
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_are_the_same_by_what_they_say() -> Result {
+    let (servers, client, peers) = cluster(5).await?;
+    let shelf = Arc::new(Shelf::default());
+    all_carry(&[&client], &shelf, true)?;
+    all_carry(&servers.iter().collect::<Vec<_>>(), &shelf, true)?;
+    // Two shards, for two nodes each, and something else for one.
+    let sizes = [50_000, 60_000, 50_000, 60_000, 50_001];
+    let branches = peers.iter().zip(sizes);
+    let branches = branches.map(|(peer, size)| (peer, LEN.request(vec![1; size])));
+    let (mut replies, outcome) = client.fan_out(branches).open()?.collect().await?;
+    assert!(outcome.is_complete(), "{outcome:?}");
+    replies.sort_by_key(|reply| peers.iter().position(|peer| peer.node() == reply.from()));
+    let came: Vec<usize> = replies.iter().map(|reply| *reply.message() as usize).collect();
+    assert_eq!(came, sizes);
+    let node = |index: usize| peers[index].node();
+    let expected = [(vec![node(0), node(2)], 50_004), (vec![node(1), node(3)], 60_004)];
+    assert_eq!(shelf.offers(), expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_message_of_a_task_for_several_travels_once_too() -> Result {
+    const SPREAD: Method<Vec<u8>, u64> = Method::new("test.Test/Spread");
+    let (servers, client, peers) = cluster(2).await?;
+    let shelf = Arc::new(Shelf::default());
+    all_carry(&[&servers[0], &servers[1]], &shelf, true)?;
+    let to = peers.clone();
+    let spread = Service::new().tree(SPREAD, move |bytes: Vec<u8>, task: Task<u64>| {
+        let to = to.clone();
+        async move { task.fan_out(to.iter().map(|peer| (peer, LEN.request(bytes.clone())))).await }
+    });
+    let tcp = Endpoint::builder().transport(TcpTransport::new()).listen("tcp://127.0.0.1:0");
+    let middle = tcp.serve(spread).start().await?;
+    all_carry(&[&middle], &shelf, true)?;
+    for server in &servers {
+        middle.connect(server.addresses()).await?;
+    }
+    let by = client.connect(middle.addresses()).await?;
+    let call = client.call(SPREAD, vec![7; 100_000]).to(by);
+    let (replies, outcome) = call.open()?.collect().await?;
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert_eq!(replies.iter().map(|reply| *reply.message()).collect::<Vec<_>>(), [100_000; 2]);
+    assert_eq!(shelf.offers(), [(peers.iter().map(Peer::node).collect(), 100_004)]);
+    let sent = middle.counters().bytes_sent;
+    assert!(sent < 2_000, "{sent} bytes went with the requests");
     Ok(())
 }
 
@@ -179,6 +256,48 @@ async fn a_node_without_a_carrier_says_so_and_has_not_run_it() -> Result {
     for failure in &outcome.failures {
         assert_eq!((failure.cause, failure.executed), (Cause::Application, Executed::No));
         assert!(failure.to_string().contains("has no overlay"), "{failure}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_no_carrier_brings_is_got_from_the_sender() -> Result {
+    let deny = |_: &Caller, _: &str| false;
+    let tcp = || Endpoint::builder().transport(TcpTransport::new());
+    let client = tcp().authorize(deny).start().await?;
+    let shelf = Arc::new(Shelf { keeps: AtomicBool::new(true), ..Shelf::default() });
+    all_carry(&[&client], &shelf, true)?;
+    let (servers, _, _) = cluster(3).await?;
+    let mut peers = Vec::new();
+    for server in &servers {
+        peers.push(client.connect(server.addresses()).await?);
+    }
+    // The first has no carrier, that of the second finds nothing, the third has it.
+    let lost = Arc::new(Shelf { loses: true, ..Shelf::default() });
+    all_carry(&[&servers[1]], &lost, true)?;
+    all_carry(&[&servers[2]], &shelf, true)?;
+    assert_eq!(lens(&client, &peers, 100_000).await?, [100_000; 3]);
+    assert_eq!(shelf.offers().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_value_that_no_carrier_brings_is_got_from_the_sender() -> Result {
+    let (servers, client, peers) = cluster(2).await?;
+    let shelf = Arc::new(Shelf { keeps: AtomicBool::new(true), ..Shelf::default() });
+    all_carry(&[&client], &shelf, true)?;
+    let announce = Announce { senders_min: 1, source: None };
+    let lifetime = Duration::from_secs(10);
+    let value = Bytes::from(vec![0; 200_000]);
+    let from = client.cast_space(7, 8, announce, None)?;
+    from.open(0, 1, lifetime)?.send(peers.iter().map(Peer::node), cast_of(value.clone()));
+    for server in &servers {
+        let space = server.cast_space(7, 8, announce, None)?;
+        let port = space.open(0, 1, lifetime)?;
+        wait_for(&port, 1).await;
+        let mut casts = Vec::new();
+        port.take(&mut casts);
+        assert_eq!(casts[0].body.payload, value);
     }
     Ok(())
 }
@@ -241,27 +360,16 @@ async fn a_large_value_travels_beside_its_cast() -> Result {
     let announce = Announce { senders_min: 1, source: None };
     let space = |endpoint: &Endpoint| endpoint.cast_space(7, 8, announce, None);
     let value = Bytes::from(vec![0; 200_000]); // As it is: casts are not protobuf messages.
-    let body = |payload: Bytes| CastBody {
-        phase: 0,
-        sender: 0,
-        epoch: 0,
-        digest: convoke::cast::Digest([1; 32]),
-        payload,
-    };
     let from = space(&client)?;
     let port = from.open(0, 1, lifetime)?;
     let before = client.counters().bytes_sent;
-    port.send(peers.iter().map(Peer::node), body(value.clone()));
-    port.send(peers.iter().map(Peer::node), body(Bytes::from_static(b"vote")));
+    port.send(peers.iter().map(Peer::node), cast_of(value.clone()));
+    port.send(peers.iter().map(Peer::node), cast_of(Bytes::from_static(b"vote")));
 
     for server in &servers {
         let space = space(server)?;
         let port = space.open(0, 1, lifetime)?;
-        std::future::poll_fn(|cx| match port.poll_waiting(cx, 2).is_ready {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        })
-        .await;
+        wait_for(&port, 2).await;
         let mut casts = Vec::new();
         port.take(&mut casts);
         assert!(casts.iter().all(|cast| cast.from == client.node()));

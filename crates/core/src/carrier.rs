@@ -7,7 +7,8 @@
 //!  offer(body) ──▶ carrier ─ ─ other nodes ─ ─▶ carrier ──▶ its handler starts
 //! ```
 //! The request itself goes straight to its node, so who asks, what and until when is known as ever;
-//! only the message is elsewhere. A carrier of overlays is in the crate `convoke-overlay`.
+//! only the message is elsewhere. Where it does not come, or there is no carrier any more, the node
+//! asks the sender of the request for it. A carrier of overlays is in the crate `convoke-overlay`.
 //!
 //! On the wire such a request has the payload `00 02 | reference`. No protobuf message begins with
 //! the byte 0, the tag of a field 0, so that it cannot be taken for one.
@@ -18,12 +19,17 @@ use bytes::{BufMut, Bytes, BytesMut};
 use convoke_proto::id::NodeId;
 
 use crate::error::{Code, Status};
-use crate::method::Request;
+use crate::method::{Method, Request};
 use crate::peer::Peer;
 use crate::transport::BoxFuture;
 
 /// The first bytes of a payload that is elsewhere.
 const MARK: [u8; 2] = [0, 2];
+
+/// Gives the message of a request by its reference, to whom the request was sent. Every endpoint
+/// serves it, and its rule for callers is not asked: a node gets nothing by it but what it was
+/// meant to get.
+pub(crate) const GET: Method<Bytes, Bytes> = Method::new("convoke.Bodies/Get").read_only();
 
 /// Smallest message that is offered to any carrier: below, the frame around it costs more than a
 /// copy.
@@ -46,6 +52,10 @@ pub trait BodyCarrier: Send + Sync + fmt::Debug {
     /// The body that `from` offered, by its reference as it came from there. Resolves when it is
     /// here; the endpoint drops the future at the deadline of the task.
     fn body(&self, from: NodeId, reference: Bytes) -> BoxFuture<Result<Bytes, CarryError>>;
+
+    /// The body that was offered here under this reference, for `to`, whose carrier does not bring
+    /// it; `None` when it is not kept any more, or was not for that node.
+    fn held(&self, to: NodeId, reference: &Bytes) -> Option<Bytes>;
 }
 
 /// Body that a carrier has taken.
@@ -69,7 +79,8 @@ pub enum CarryError {
         /// Defect of the reference or the body.
         message: String,
     },
-    /// It did not come, and nobody has it any more. The task did not run; asked again, it may come.
+    /// It did not come, and nobody has it any more. Its sender is asked for it; if that does not
+    /// have it either, the task did not run, and asked again, it may come.
     #[error("the body that {from} sent beside its request did not come: {message}")]
     Missing {
         /// Sender of the request.
@@ -94,31 +105,41 @@ impl From<CarryError> for Status {
 #[error("the endpoint has a carrier of bodies already: shut down its overlay first")]
 pub struct CarrierTaken;
 
-/// Offers the message of several branches of the node `me` to its carrier, if the message is large.
+/// Offers each large message that several branches of the node `me` have in common to its carrier.
 /// In the requests of the branches that it takes, a reference replaces the message.
 pub(crate) fn carry<Resp>(
     me: NodeId,
-    offer: impl FnOnce(&[NodeId], &Bytes) -> Option<Carried>,
+    mut offer: impl FnMut(&[NodeId], &Bytes) -> Option<Carried>,
     branches: &mut [(Peer, Request<Resp>)],
 ) {
-    let [(_, first), _, ..] = &*branches else { return };
-    let body = first.payload.clone();
-    if body.len() < BODY_BYTES_MIN {
+    // What is small, as most is, takes no memory for this.
+    let is_large = |(peer, request): &(Peer, Request<Resp>)| {
+        request.payload.len() >= BODY_BYTES_MIN && peer.node() != me
+    };
+    if branches.iter().filter(|one| is_large(one)).count() < 2 {
         return;
     }
-    let is_same = |(peer, request): &(Peer, Request<Resp>)| {
-        let (one, other) = (&request.payload, &body);
-        peer.node() != me && (one.as_ptr(), one.len()) == (other.as_ptr(), other.len())
-    };
-    let to: Vec<NodeId> =
-        branches.iter().filter(|one| is_same(one)).map(|(peer, _)| peer.node()).collect();
-    let Some(Carried { reference, nodes }) = offer(&to, &body) else { return };
-    let payload = payload_of(&reference);
-    for (peer, request) in branches.iter_mut().filter(|one| is_same(one)) {
-        if nodes.contains(&peer.node()) {
-            request.payload = payload.clone();
+    let mut left: Vec<usize> = (0..branches.len()).filter(|at| is_large(&branches[*at])).collect();
+    while let [first, _, ..] = left[..] {
+        let body = branches[first].1.payload.clone();
+        let of_body = |at: &usize| is_same(&branches[*at].1.payload, &body);
+        let (same, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|at| of_body(at));
+        left = others;
+        let to: Vec<NodeId> = same.iter().map(|at| branches[*at].0.node()).collect();
+        let Some(Carried { reference, nodes }) = offer(&to, &body) else { continue };
+        let payload = payload_of(&reference);
+        for at in same {
+            let (peer, request) = &mut branches[at];
+            if nodes.contains(&peer.node()) {
+                request.payload = payload.clone();
+            }
         }
     }
+}
+
+/// True for the same bytes, most often because they are in the same place.
+fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    one.len() == other.len() && (one.as_ptr() == other.as_ptr() || one == other)
 }
 
 /// The payload that says where the body is.

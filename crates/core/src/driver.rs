@@ -28,6 +28,7 @@ mod passage;
 mod peers;
 mod promise;
 mod proof;
+mod pull;
 mod reconnect;
 mod run_queue;
 mod sink;
@@ -87,6 +88,7 @@ pub use peers::PeerState;
 use peers::Peers;
 use promise::Promise;
 use proof::Proofs;
+pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
 pub(crate) use stopper::Stopper;
 pub(crate) use task::{HandlerResult, TaskHandle};
@@ -111,6 +113,7 @@ pub(crate) struct Driver {
     pub(crate) packing: Packing,
     carrier: Mutex<Option<Arc<dyn BodyCarrier>>>,
     carried: CarriedCasts,
+    pull: Pull,
     pub(crate) limits: Limits,
     pub(crate) health: Option<Health>,
     doors: Doors,
@@ -154,6 +157,7 @@ pub(crate) struct Parts {
     pub(crate) telemetry: Telemetry,
     pub(crate) packing: Packing,
     pub(crate) health: Option<Health>,
+    pub(crate) pull: Pull,
 }
 
 /// A connection, and what callers that append to it must know.
@@ -189,7 +193,7 @@ impl Driver {
         parts: Parts,
         (secret, seed): (Secret, u64),
     ) -> Result<Arc<Self>, LimitsError> {
-        let Parts { transports, resolver, methods, telemetry, packing, health } = parts;
+        let Parts { transports, resolver, methods, telemetry, packing, health, pull } = parts;
         let outlet = Outlet::new(telemetry.clone());
         let mut node = Node::with_outbox(outlet, identity, secret, &limits, seed, Timestamp::ZERO)?;
         if resolver.is_some() {
@@ -229,6 +233,7 @@ impl Driver {
             packing,
             carrier: Mutex::default(),
             carried: CarriedCasts::default(),
+            pull,
             limits,
             health,
             doors: Doors::default(),

@@ -1,5 +1,6 @@
 //! One node of a service: client and server at once.
 
+mod bodies;
 mod builder;
 
 use std::fmt;
@@ -240,6 +241,11 @@ impl Endpoint {
         is_drained
     }
 
+    /// The endpoint of a driver, which it does not keep open.
+    pub(crate) fn within(driver: Arc<Driver>) -> Self {
+        Self(Handle::Within(driver))
+    }
+
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         match &self.0 {
             Handle::Open(guard) => &guard.0,
@@ -261,7 +267,7 @@ impl Context {
     /// The endpoint that serves the task. It does not keep that open: once it is shut down, calls
     /// by it fail as not run.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint(Handle::Within(self.driver().clone()))
+        Endpoint::within(self.driver().clone())
     }
 }
 

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke_core::time::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::payload::Payload;
 use crate::wire::OpId;
 
 /// Bounds on the bodies that are kept, and for how long.
@@ -32,11 +32,11 @@ impl Default for BodyLimits {
 #[derive(Debug)]
 pub(crate) struct Bodies {
     limits: BodyLimits,
-    here: BTreeMap<OpId, Bytes>,
+    here: BTreeMap<OpId, Payload>,
     /// In the order in which they came.
     order: VecDeque<(Timestamp, OpId)>,
     bytes: usize,
-    waiting: BTreeMap<OpId, Vec<oneshot::Sender<Bytes>>>,
+    waiting: BTreeMap<OpId, Vec<oneshot::Sender<Payload>>>,
     is_closed: bool,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Bodies {
 #[derive(Debug)]
 pub(crate) enum Body {
     /// It is here.
-    Here(Bytes),
+    Here(Payload),
     /// It will be sent when it comes. Closed without one, it was given up.
-    Awaited(oneshot::Receiver<Bytes>),
+    Awaited(oneshot::Receiver<Payload>),
 }
 
 impl Bodies {
@@ -63,7 +63,7 @@ impl Bodies {
 
     /// Gives an operation that came to whoever waits for it, by any of its `count` sequence
     /// numbers.
-    pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Bytes) {
+    pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Payload) {
         let end = OpId { seq: op.seq + count, ..op };
         let names: Vec<OpId> = self.waiting.range(op..end).map(|(name, _)| *name).collect();
         for waiting in names.iter().filter_map(|name| self.waiting.remove(name)).flatten() {
@@ -73,7 +73,7 @@ impl Bodies {
     }
 
     /// Keeps a body that came.
-    pub(crate) fn insert(&mut self, now: Timestamp, op: OpId, body: Bytes) {
+    pub(crate) fn insert(&mut self, now: Timestamp, op: OpId, body: Payload) {
         self.forget_old(now);
         if body.len() > self.limits.bytes_max || self.here.contains_key(&op) {
             return;
@@ -142,11 +142,16 @@ mod tests {
     use super::*;
     use crate::site::Site;
     use crate::wire::Life;
+    use bytes::Bytes;
 
     const LIMITS: BodyLimits = BodyLimits { bytes_max: 100, kept_for: Duration::from_secs(1) };
 
     fn op(seq: u64) -> OpId {
         OpId { source: Site(0), life: Life(7), seq }
+    }
+
+    fn body(bytes: &[u8]) -> Payload {
+        Payload::cut_body(Bytes::copy_from_slice(bytes))
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -165,9 +170,9 @@ mod tests {
         let Body::Awaited(mut first) = bodies.take(op(1)) else { panic!("nothing came yet") };
         let Body::Awaited(second) = bodies.take(op(1)) else { panic!("nothing came yet") };
         drop(second);
-        bodies.hand_out(op(1), 1, &Bytes::from_static(b"body"));
-        bodies.insert(at(0), op(1), Bytes::from_static(b"body"));
-        assert_eq!(first.try_recv().unwrap(), "body");
+        bodies.hand_out(op(1), 1, &body(b"body"));
+        bodies.insert(at(0), op(1), body(b"body"));
+        assert_eq!(first.try_recv().unwrap().into_bytes(), "body");
         assert!(is_here(&mut bodies, 1));
         assert!(bodies.waiting.is_empty());
     }
@@ -176,10 +181,10 @@ mod tests {
     fn the_oldest_make_room_and_none_is_kept_for_ever() {
         let mut bodies = Bodies::new(LIMITS);
         for seq in 0..4 {
-            bodies.insert(at(0), op(seq), vec![0; 30].into());
+            bodies.insert(at(0), op(seq), body(&[0; 30]));
         }
         assert_eq!([0, 1, 2, 3].map(|seq| is_here(&mut bodies, seq)), [false, true, true, true]);
-        bodies.insert(at(2), op(9), vec![0; 30].into());
+        bodies.insert(at(2), op(9), body(&[0; 30]));
         assert_eq!([1, 2, 3, 9].map(|seq| is_here(&mut bodies, seq)), [false, false, false, true]);
         assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
     }
@@ -188,8 +193,8 @@ mod tests {
     fn one_that_is_larger_than_all_room_still_reaches_who_waits() {
         let mut bodies = Bodies::new(LIMITS);
         let Body::Awaited(mut waiting) = bodies.take(op(1)) else { panic!("nothing came yet") };
-        bodies.hand_out(op(1), 1, &vec![0; 200].into());
-        bodies.insert(at(0), op(1), vec![0; 200].into());
+        bodies.hand_out(op(1), 1, &body(&[0; 200]));
+        bodies.insert(at(0), op(1), body(&[0; 200]));
         assert_eq!(waiting.try_recv().unwrap().len(), 200);
         assert!(!is_here(&mut bodies, 1));
     }
@@ -202,16 +207,16 @@ mod tests {
             Body::Here(_) => panic!("nothing came yet"),
         };
         let (mut inside, mut behind) = (wait(&mut bodies, 6), wait(&mut bodies, 8));
-        bodies.hand_out(op(5), 3, &Bytes::from_static(b"body"));
-        assert_eq!(inside.try_recv().unwrap(), "body");
+        bodies.hand_out(op(5), 3, &body(b"body"));
+        assert_eq!(inside.try_recv().unwrap().into_bytes(), "body");
         assert!(behind.try_recv().is_err());
     }
 
     #[test]
     fn a_copy_changes_nothing() {
         let mut bodies = Bodies::new(LIMITS);
-        bodies.insert(at(0), op(1), vec![0; 30].into());
-        bodies.insert(at(0), op(1), vec![0; 30].into());
+        bodies.insert(at(0), op(1), body(&[0; 30]));
+        bodies.insert(at(0), op(1), body(&[0; 30]));
         assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
     }
 
@@ -222,7 +227,7 @@ mod tests {
             Body::Awaited(waiting) => waiting,
             Body::Here(_) => panic!("nothing came yet"),
         };
-        let is_told = |mut waiting: oneshot::Receiver<Bytes>| {
+        let is_told = |mut waiting: oneshot::Receiver<Payload>| {
             matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
         };
         let given_up = wait(&mut bodies);

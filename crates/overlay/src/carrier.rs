@@ -17,8 +17,10 @@ use convoke_core::transport::BoxFuture;
 use ring::digest::{SHA256, digest};
 
 use crate::bodies::Body;
-use crate::driver::{Driver, Forget, of_requests};
+use crate::driver::{Driver, Forget};
 use crate::event::Fetched;
+use crate::payload::Payload;
+use crate::site::SiteSet;
 use crate::wire::{Life, OpId};
 
 /// The carrier of one endpoint.
@@ -67,21 +69,25 @@ impl BodyCarrier for OverlayCarrier {
         self.body_bytes_min
     }
 
-    /// Takes what is for all other sites, for those that can be reached, unless too much is
+    /// Takes what is for two sites or more, for those that can be reached, unless too much is
     /// unacknowledged. The others may have no overlay, or none yet.
     fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried> {
-        let (me, all) = (self.driver.me, &self.driver.nodes);
-        let mut others = all.iter().enumerate().filter(|(index, _)| *index != me.index());
-        if !others.all(|(_, node)| to.contains(node)) {
-            return None;
-        }
+        let to: SiteSet = to.iter().filter_map(|node| self.driver.site_of(*node)).collect();
         // Only what will be sent is worth the hash.
-        let sites = self.driver.with_quietly(|state| state.receivers(body.len() + 1))?;
-        let nodes = sites.iter().map(|site| all[site.index()]).collect();
-        let (digest, whole) = (sha256(body), of_requests(body));
-        let op = self.driver.with(|state, now| state.broadcast(now, whole)).ok()?;
+        let sites = self.driver.with_quietly(|state| state.receivers(to, body.len()))?;
+        let digest = sha256(body);
+        let op = self.driver.with(|state, now| state.bring(now, body.clone(), sites)).ok()?;
         let reference = Reference { life: op.life, seq: op.seq, digest }.encode();
+        let nodes = sites.iter().map(|site| self.driver.nodes[site.index()]).collect();
         Some(Carried { reference, nodes })
+    }
+
+    fn held(&self, to: NodeId, reference: &Bytes) -> Option<Bytes> {
+        let Reference { life, seq, .. } = Reference::decode(reference)?;
+        let op = OpId { source: self.driver.me, life, seq };
+        self.driver.site_of(to)?;
+        let payload = self.driver.with_quietly(|state| state.node.own(op).cloned())?;
+        payload.is_body().then(|| payload.into_bytes())
     }
 
     fn body(&self, from: NodeId, reference: Bytes) -> BoxFuture<Result<Bytes, CarryError>> {
@@ -90,11 +96,12 @@ impl BodyCarrier for OverlayCarrier {
             let invalid = |message: &str| CarryError::Invalid { from, message: message.into() };
             let reference = Reference::decode(&reference)
                 .ok_or_else(|| invalid("it is no reference of an overlay"))?;
+            let missing = |message: &str| CarryError::Missing { from, message: message.into() };
+            // Lists of sites change, and not everywhere at the same time.
             let source = driver
                 .site_of(from)
-                .ok_or_else(|| invalid("its sender is no site of this node's overlay"))?;
+                .ok_or_else(|| missing("its sender is no site of this node's overlay"))?;
             let op = OpId { source, life: reference.life, seq: reference.seq };
-            let missing = |message: &str| CarryError::Missing { from, message: message.into() };
             let body = await_body(&driver, op).await.map_err(missing)?;
             // Chunks by relays are held against what their source says. This is of a source that is
             // gone, whose body another site has brought: not the sender's doing.
@@ -112,22 +119,29 @@ async fn await_body(driver: &Arc<Driver>, op: OpId) -> Result<Bytes, &'static st
     // Before what it waits by, so that it is dropped after that.
     let _forgotten = Forget { driver, op };
     let mut waiting = match driver.with_quietly(|state| state.bodies.take(op)) {
-        Body::Here(body) => return Ok(body),
+        Body::Here(body) => return Ok(body.into_bytes()),
         Body::Awaited(waiting) => waiting,
     };
+    let (links, is_linked) = driver.with_quietly(|state| {
+        let up = state.node.up();
+        (up, up.contains(op.source))
+    });
+    if links.is_empty() {
+        return Err("this node's overlay is not connected with any other");
+    }
+    let mut patience = if is_linked { PATIENCE } else { Duration::ZERO };
     loop {
-        let came = tokio::time::timeout(PATIENCE, &mut waiting).await;
+        let came = tokio::time::timeout(patience, &mut waiting).await;
+        patience = PATIENCE;
         if let Ok(came) = came {
-            return came.map_err(|_| match driver.is_closed() {
+            return came.map(Payload::into_bytes).map_err(|_| match driver.is_closed() {
                 true => "this node's overlay was closed",
                 false => "no site has it any more",
             });
         }
         match driver.with(|state, now| state.node.fetch(now, op)) {
             Ok(Fetched::Held(payload)) => {
-                let mut whole = payload.into_bytes();
-                whole.advance(whole.len().min(1)); // Whose it is.
-                return Ok(whole);
+                return Ok(payload.into_bytes());
             }
             Ok(Fetched::Delivered) => return Err("it came, and made room for others"),
             // Too much is being fetched, or it is on its way.

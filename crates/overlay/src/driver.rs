@@ -37,7 +37,6 @@ use crate::watch::Watched;
 use crate::wire::OpId;
 
 use drain::Aftermath;
-pub(crate) use drain::{of_application, of_requests};
 use flows::Flows;
 use roster::Roster;
 pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
@@ -190,9 +189,9 @@ impl Driver {
     pub(crate) fn poll_broadcast(
         self: &Arc<Self>,
         cx: &Context<'_>,
-        whole: &Bytes,
+        payload: &Bytes,
     ) -> Poll<Result<OpId, BroadcastError>> {
-        self.with(|state, now| match state.broadcast(now, whole.clone()) {
+        self.with(|state, now| match state.broadcast(now, payload.clone()) {
             Err(BroadcastError::NotReady) => {
                 state.ready.register(cx);
                 Poll::Pending
@@ -208,11 +207,12 @@ impl Driver {
 
     /// The next delivery, or keeps the waker until there is one. What is read makes room.
     pub(crate) fn poll_next(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Option<Delivery>> {
-        self.with_quietly(|state| {
+        let polled = self.with_quietly(|state| {
             let polled = state.inbox.poll_next(cx);
             state.node.set_unread_bytes(state.inbox.bytes());
             polled
-        })
+        });
+        polled.map(|arrived| arrived.map(Delivery::from))
     }
 
     /// Resolves once every other site can be reached.
@@ -221,9 +221,13 @@ impl Driver {
         self.until(|state| state.node.up().len() == all).await;
     }
 
-    /// Resolves once nobody is owed anything of what was broadcast.
-    pub(crate) async fn settled(&self) {
-        self.until(|state| state.node.load().unacked_chunks == 0).await;
+    /// Resolves once nobody is owed anything, of this site or by it, nor will be: all others have
+    /// heard that it leaves, and what they had sent before that is here.
+    pub(crate) async fn drained(&self) {
+        let round_trip = self.with_quietly(|state| state.node.round_trip_max());
+        self.until(State::is_drained).await;
+        tokio::time::sleep(round_trip * 2).await;
+        self.until(State::is_drained).await;
     }
 
     async fn until(&self, holds: impl Fn(&State) -> bool) {
@@ -261,9 +265,13 @@ impl Driver {
         self.transports.iter().find(|one| one.schemes().contains(&address.scheme()))
     }
 
-    /// Takes no more bodies of requests; those of others are still brought to theirs.
-    pub(crate) fn leave(&self) {
-        self.state.lock().is_leaving = true;
+    /// Takes no more bodies of requests; those of others are still brought to theirs, and what they
+    /// have it relay goes on.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        self.with(|state, now| {
+            state.is_leaving = true;
+            state.node.leave(now);
+        });
     }
 
     /// Ends it: listeners and connections close, whoever waits is told.

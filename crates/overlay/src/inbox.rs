@@ -7,6 +7,7 @@ use bytes::Bytes;
 use convoke_core::transport::parts::Wakers;
 
 use crate::node::DELIVERY_BYTES;
+use crate::payload::Payload;
 use crate::site::Site;
 use crate::wire::{Life, OpId};
 
@@ -34,10 +35,29 @@ pub enum Delivery {
     },
 }
 
+/// A delivery as it waits: in the pieces that it came in.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrived {
+    Operation { op: OpId, payload: Payload },
+    Gap { source: Site, life: Life, from: u64, to: u64 },
+}
+
+impl From<Arrived> for Delivery {
+    /// Copies what came in several pieces: not to be done under a lock.
+    fn from(arrived: Arrived) -> Self {
+        match arrived {
+            Arrived::Operation { op, payload } => {
+                Self::Operation { op, payload: payload.into_bytes() }
+            }
+            Arrived::Gap { source, life, from, to } => Self::Gap { source, life, from, to },
+        }
+    }
+}
+
 /// See the module. How much is in it the node is told, which then takes no more.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    queue: VecDeque<Delivery>,
+    queue: VecDeque<Arrived>,
     bytes: usize,
     readers: Wakers,
     is_closed: bool,
@@ -48,20 +68,20 @@ pub(crate) struct Inbox {
 const GAPS_MAX: usize = 4_096;
 
 impl Inbox {
-    pub(crate) fn push(&mut self, delivery: Delivery, wakers: &mut Wakers) {
-        if matches!(delivery, Delivery::Gap { .. }) && self.queue.len() >= GAPS_MAX {
+    pub(crate) fn push(&mut self, arrived: Arrived, wakers: &mut Wakers) {
+        if matches!(arrived, Arrived::Gap { .. }) && self.queue.len() >= GAPS_MAX {
             return;
         }
-        self.bytes += cost(&delivery);
-        self.queue.push_back(delivery);
+        self.bytes += cost(&arrived);
+        self.queue.push_back(arrived);
         wakers.append(&mut self.readers);
     }
 
     /// The oldest; `None` when it is closed and empty.
-    pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Delivery>> {
-        if let Some(delivery) = self.queue.pop_front() {
-            self.bytes -= cost(&delivery);
-            return Poll::Ready(Some(delivery));
+    pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Arrived>> {
+        if let Some(arrived) = self.queue.pop_front() {
+            self.bytes -= cost(&arrived);
+            return Poll::Ready(Some(arrived));
         }
         if self.is_closed {
             return Poll::Ready(None);
@@ -81,10 +101,10 @@ impl Inbox {
 }
 
 /// Bytes that a delivery takes in memory: empty ones, too, wait until they are read.
-fn cost(delivery: &Delivery) -> usize {
-    match delivery {
-        Delivery::Operation { payload, .. } => payload.len() + DELIVERY_BYTES,
-        Delivery::Gap { .. } => DELIVERY_BYTES,
+fn cost(arrived: &Arrived) -> usize {
+    match arrived {
+        Arrived::Operation { payload, .. } => payload.len() + DELIVERY_BYTES,
+        Arrived::Gap { .. } => DELIVERY_BYTES,
     }
 }
 
@@ -97,7 +117,7 @@ mod tests {
         let (mut inbox, mut wakers) = (Inbox::default(), Wakers::default());
         let op = OpId { source: Site(1), life: Life(7), seq: 0 };
         for _ in 0..1_000 {
-            let empty = Delivery::Operation { op, payload: Bytes::new() };
+            let empty = Arrived::Operation { op, payload: Payload::cut(Bytes::new()) };
             inbox.push(empty, &mut wakers);
         }
         assert_eq!(inbox.bytes(), 1_000 * DELIVERY_BYTES);

@@ -106,6 +106,6 @@ pub use site::{SITES_MAX, Site, SiteSet};
 pub use sustainable::{Condition, Violation, sustainable};
 pub use watch::Held;
 pub use wire::{
-    Ack, CHUNK_BYTES, CHUNKS_MAX, ChunkDigest, Data, Fetch, Flaw, Forward, Frame, Life, Missed,
-    Notice, OpId, Passed, View, WHOLE_BYTES_MAX, WINDOW, WireError,
+    Ack, CHUNK_BYTES, CHUNKS_MAX, ChunkDigest, Data, Fetch, Flaw, Floor, Forward, Frame, Life,
+    Missed, Notice, OpId, Passed, View, WHOLE_BYTES_MAX, WINDOW, WireError,
 };

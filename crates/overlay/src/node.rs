@@ -120,6 +120,8 @@ pub struct OverlayNode {
     reach: Reach,
     /// The view that the others were told.
     view: View,
+    /// This site is about to leave.
+    is_leaving: bool,
     /// Helpers of the sites that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
     /// Ends of the times in which frames of helpers may still come, of sites that are reached
@@ -266,6 +268,7 @@ impl OverlayNode {
             sites,
             reach: Reach::new(me, sites, limits.quiet_after, limits.ping_period, now),
             view: View::default(),
+            is_leaving: false,
             helpers: BTreeMap::new(),
             helped_until: BTreeMap::new(),
             helper_turn: 0,
@@ -407,7 +410,7 @@ impl OverlayNode {
 
     /// The plan, or what is known of its relays, has changed.
     fn on_routes_changed(&mut self, now: Timestamp) {
-        let failing = self.reach.failing(self.trust.suspects());
+        let failing = self.reach.failing(self.distrusted());
         if let Some(relays) = self.routes.avoid(failing) {
             self.events.push_back(Event::RelaysFail { relays });
         }
@@ -418,7 +421,7 @@ impl OverlayNode {
     /// Gives the links what the plan gives them.
     fn set_rates(&mut self, now: Timestamp) {
         let permille = u64::from(self.pacing_permille);
-        let (up, trust) = (self.reach.reached(), &self.trust);
+        let (up, trust) = (self.reach.reached().difference(self.reach.leaving()), &self.trust);
         // Without any of its relays all of the stream goes directly, as no plan foresees: at its
         // rate, or what the network takes of that.
         let stranded = self.routes.stranded(|relay| up.contains(relay) && trust.is_trusted(relay));

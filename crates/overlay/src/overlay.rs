@@ -13,10 +13,11 @@ use convoke_core::transport::{Address, AddressError};
 use convoke_core::{Endpoint, NodeId};
 
 use crate::bodies::Body;
-use crate::driver::{Driver, Forget, of_application};
+use crate::driver::{Driver, Forget};
 use crate::event::{BroadcastError, Counters, FetchError, Fetched};
 use crate::inbox::Delivery;
 use crate::node::Load;
+use crate::payload::Payload;
 use crate::plan::Plan;
 use crate::site::Site;
 use crate::watch::Held;
@@ -128,8 +129,8 @@ impl Overlay {
     /// # Cancel safety
     /// Dropped before it resolves, nothing was sent.
     pub async fn broadcast(&self, payload: impl Into<Bytes>) -> Result<Broadcast, BroadcastError> {
-        let (driver, whole) = (&self.inner.driver, of_application(&payload.into()));
-        let op = poll_fn(|cx| driver.poll_broadcast(cx, &whole)).await?;
+        let (driver, payload) = (&self.inner.driver, payload.into());
+        let op = poll_fn(|cx| driver.poll_broadcast(cx, &payload)).await?;
         Ok(Broadcast { driver: driver.clone(), op })
     }
 
@@ -158,19 +159,18 @@ impl Overlay {
         // Before what it waits by, so that it is dropped after that.
         let _forgotten = Forget { driver, op };
         let waiting = match driver.with_quietly(|state| state.bodies.take(op)) {
-            Body::Here(body) => return Ok(body),
+            Body::Here(body) => return Ok(body.into_bytes()),
             Body::Awaited(waiting) => waiting,
         };
         match driver.with(|state, now| state.node.fetch(now, op))? {
-            Fetched::Held(payload) => {
-                let whole = payload.into_bytes();
-                Ok(whole.slice(whole.len().min(1)..)) // Whose it is.
-            }
+            Fetched::Held(payload) => Ok(payload.into_bytes()),
             Fetched::Delivered => Err(PullError::Delivered),
-            Fetched::Asked => waiting.await.map_err(|_| match driver.is_closed() {
-                true => PullError::Closed,
-                false => PullError::Unavailable,
-            }),
+            Fetched::Asked => {
+                waiting.await.map(Payload::into_bytes).map_err(|_| match driver.is_closed() {
+                    true => PullError::Closed,
+                    false => PullError::Unavailable,
+                })
+            }
         }
     }
 
@@ -235,16 +235,17 @@ impl Overlay {
         self.inner.driver.with_quietly(|state| state.node.load())
     }
 
-    /// Waits until all have what was broadcast, at most for `grace`, and closes. Requests of this
-    /// endpoint carry their own bodies again from now on; those of others are served until it is
-    /// closed.
+    /// Leaves in order, in at most `grace`, and closes. Requests of this endpoint carry their own
+    /// bodies again from now on. All others turn to the plan without this site; it forwards what
+    /// they had sent it, and waits until all have what it has broadcast. Requests whose bodies do
+    /// not come any more get them from their senders.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, it is not closed.
     pub async fn shutdown(&self, grace: Duration) {
         self.inner.driver.leave();
         // A grace that runs out is a site that did not answer.
-        let _ = tokio::time::timeout(grace, self.inner.driver.settled()).await;
+        let _ = tokio::time::timeout(grace, self.inner.driver.drained()).await;
         self.inner.close();
     }
 }

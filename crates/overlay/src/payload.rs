@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::{CHUNK_BYTES, WHOLE_BYTES_MAX};
+use crate::wire::{CHUNK_BYTES, Data, WHOLE_BYTES_MAX};
 
 /// The payload of an operation, in the pieces it travels in. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Payload(Pieces);
+pub struct Payload {
+    pieces: Pieces,
+    is_body: bool,
+}
 
 #[derive(Clone, Debug)]
 enum Pieces {
@@ -20,24 +23,35 @@ impl Payload {
     /// Cuts a payload: above 64 KiB into chunks of 32 KiB, which share its memory.
     pub(crate) fn cut(payload: Bytes) -> Self {
         if payload.len() <= WHOLE_BYTES_MAX {
-            return Self(Pieces::One(payload));
+            return Self { pieces: Pieces::One(payload), is_body: false };
         }
         let starts = (0..payload.len()).step_by(CHUNK_BYTES);
         let chunk = |at: usize| payload.slice(at..payload.len().min(at + CHUNK_BYTES));
-        Self(Pieces::Many(starts.map(chunk).collect()))
+        Self { pieces: Pieces::Many(starts.map(chunk).collect()), is_body: false }
+    }
+
+    /// The same, of a body of requests.
+    pub(crate) fn cut_body(body: Bytes) -> Self {
+        Self { is_body: true, ..Self::cut(body) }
     }
 
     /// The payload of these chunks.
-    pub(crate) fn of(mut chunks: Vec<Bytes>) -> Self {
-        match chunks.len() {
-            1 => Self(Pieces::One(chunks.remove(0))),
-            _ => Self(Pieces::Many(chunks.into())),
-        }
+    fn of(mut chunks: Vec<Bytes>, is_body: bool) -> Self {
+        let pieces = match chunks.len() {
+            1 => Pieces::One(chunks.remove(0)),
+            _ => Pieces::Many(chunks.into()),
+        };
+        Self { pieces, is_body }
+    }
+
+    /// True for a body of requests: [`OverlayNode::bring`](crate::OverlayNode::bring).
+    pub fn is_body(&self) -> bool {
+        self.is_body
     }
 
     /// The pieces in their order: at least one, each of a frame.
     pub fn chunks(&self) -> &[Bytes] {
-        match &self.0 {
+        match &self.pieces {
             Pieces::One(bytes) => std::slice::from_ref(bytes),
             Pieces::Many(chunks) => chunks,
         }
@@ -55,7 +69,7 @@ impl Payload {
 
     /// In one piece: without a copy up to 64 KiB, with one beyond.
     pub fn into_bytes(self) -> Bytes {
-        match self.0 {
+        match self.pieces {
             Pieces::One(bytes) => bytes,
             Pieces::Many(chunks) => {
                 let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
@@ -70,6 +84,7 @@ impl Payload {
 #[derive(Clone, Debug)]
 pub(crate) struct Assembly {
     chunks: Vec<Option<Bytes>>,
+    is_body: bool,
     left: usize,
     bytes: usize,
 }
@@ -79,9 +94,14 @@ pub(crate) const PLACE_BYTES: usize = 64;
 
 impl Assembly {
     /// Of so many, none.
-    pub(crate) fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32, is_body: bool) -> Self {
         let count = count as usize;
-        Self { chunks: vec![None; count], left: count, bytes: 0 }
+        Self { chunks: vec![None; count], is_body, left: count, bytes: 0 }
+    }
+
+    /// True if a chunk may be one of this operation.
+    pub(crate) fn fits(&self, data: &Data) -> bool {
+        self.chunks.len() == data.count as usize && self.is_body == data.is_body
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -124,7 +144,7 @@ impl Assembly {
 
     /// The payload.
     pub(crate) fn finish(self) -> Payload {
-        Payload::of(self.chunks.into_iter().flatten().collect())
+        Payload::of(self.chunks.into_iter().flatten().collect(), self.is_body)
     }
 }
 
@@ -151,7 +171,7 @@ mod tests {
             (0..200_000u32).map(|number| number.to_le_bytes()[0]).collect::<Vec<_>>().into();
         let payload = Payload::cut(bytes.clone());
         assert_eq!(payload.chunks()[1].as_ptr(), bytes[CHUNK_BYTES..].as_ptr());
-        let mut assembly = Assembly::new(7);
+        let mut assembly = Assembly::new(7, false);
         for index in [6, 0, 3, 1, 3, 2, 5, 4, 9] {
             let chunk = payload.chunks().get(index as usize).cloned().unwrap_or_default();
             let is_new = assembly.insert(index, chunk);
@@ -164,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_present_is_told_in_bits() {
-        let mut assembly = Assembly::new(20);
+        let mut assembly = Assembly::new(20, true);
         assert_eq!(assembly.present(), Bytes::new());
         for index in [0, 9] {
             assembly.insert(index, Bytes::new());

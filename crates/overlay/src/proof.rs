@@ -343,7 +343,16 @@ mod tests {
     fn data(seq: u64, byte: u8) -> Data {
         let op = OpId { source: SOURCE, life: LIFE, seq };
         let (forward, payload) = (Forward::Nobody, Bytes::from(vec![byte; 1_000]));
-        Data { op, index: 0, count: 1, epoch: 0, forward, is_repair: false, payload }
+        Data {
+            op,
+            index: 0,
+            count: 1,
+            epoch: 0,
+            forward,
+            is_repair: false,
+            is_body: false,
+            payload,
+        }
     }
 
     fn notice(proofs: &mut Proofs, now: u64, seq: u64) -> Option<(Site, Data)> {

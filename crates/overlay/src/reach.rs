@@ -164,6 +164,12 @@ impl Reach {
         self.links[site.index()].view.suspects
     }
 
+    /// Sites that are about to leave: they say of themselves that they are not to relay.
+    pub(crate) fn leaving(&self) -> SiteSet {
+        let all = SiteSet::first(self.links.len());
+        all.iter().filter(|site| self.suspects_of(*site).contains(*site)).collect()
+    }
+
     /// Sites that a site does not reach, as it says.
     pub(crate) fn unreached_by(&self, site: Site) -> SiteSet {
         self.links[site.index()].view.unreached

@@ -132,6 +132,22 @@ impl Receiver {
         gone
     }
 
+    /// A source says what of its stream is for others, and not for this site. What is delivered
+    /// now.
+    pub(crate) fn leave_out(
+        &mut self,
+        now: Timestamp,
+        source: Site,
+        life: Life,
+        ranges: &Holes,
+    ) -> Vec<(OpId, Payload)> {
+        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == life);
+        let Some(stream) = stream.filter(|_| !ranges.is_empty()) else { return Vec::new() };
+        let delivered = stream.leave_out(ranges, self.order);
+        self.wants_ack(now, source);
+        delivered
+    }
+
     /// True for a life of a source that is over.
     pub(crate) fn has_ended(&self, source: Site, life: Life) -> bool {
         self.ended.get(&source).is_some_and(|lives| lives.iter().any(|it| it.life == life))

@@ -183,7 +183,16 @@ mod tests {
         let op = OpId { source: ROOT, life: Life(0), seq: 0 };
         let payload = Bytes::from(vec![0; len]);
         let forward = Forward::AllOthers;
-        Data { op, index: 0, count: 1, epoch: 0, forward, is_repair: false, payload }
+        Data {
+            op,
+            index: 0,
+            count: 1,
+            epoch: 0,
+            forward,
+            is_repair: false,
+            is_body: false,
+            payload,
+        }
     }
 
     #[test]

@@ -252,8 +252,8 @@ impl Fetches {
             return Ok(None);
         }
         let (first, assembly) =
-            fetching.own.get_or_insert_with(|| (op.seq, Assembly::new(data.count)));
-        if *first != op.seq || assembly.count() != data.count as usize {
+            fetching.own.get_or_insert_with(|| (op.seq, Assembly::new(data.count, data.is_body)));
+        if *first != op.seq || !assembly.fits(&data) {
             return Err(Fault::Chunks { op });
         }
         assembly.insert(data.index, data.payload);

@@ -10,6 +10,7 @@
 mod chunk;
 mod give_up;
 mod late;
+mod others;
 #[cfg(test)]
 mod tests;
 
@@ -25,10 +26,11 @@ use crate::limits::Limits;
 use crate::payload::Payload;
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
-use crate::wire::{Ack, ChunkDigest, Data, Forward, Life, OpId, WINDOW};
+use crate::wire::{Ack, ChunkDigest, Data, Floor, Forward, Life, OpId, WINDOW};
 
 use chunk::{Chunk, Op};
 use late::Heard;
+use others::Others;
 
 /// All that is unacknowledged of the own stream.
 #[derive(Clone, Debug)]
@@ -51,6 +53,8 @@ pub(crate) struct Sender {
     heard: Vec<Heard>,
     /// Below this a site is owed nothing.
     owed_from: Vec<u64>,
+    /// What each site does not get.
+    not_for: Vec<Others>,
 }
 
 /// Effect of an acknowledgement.
@@ -81,6 +85,7 @@ impl Sender {
             direct_times: vec![AckTime::default(); sites],
             heard: vec![Heard::default(); sites],
             owed_from: vec![0; sites],
+            not_for: vec![Others::default(); sites],
         }
     }
 
@@ -95,18 +100,45 @@ impl Sender {
         self.unacked_max = bytes;
     }
 
-    /// Takes an operation, which is owed to all others but those that are gone. The sequence
+    /// Takes an operation, which is owed to these sites but those that are gone. The sequence
     /// numbers of its chunks.
-    pub(crate) fn push(&mut self, payload: Payload, gone: SiteSet) -> Range<u64> {
+    pub(crate) fn push(&mut self, payload: Payload, to: SiteSet, gone: SiteSet) -> Range<u64> {
         let first = self.next_seq();
+        let to = to.intersection(self.others);
         for chunk in payload.chunks() {
-            self.chunks.push_back(Chunk::new(first, chunk.clone(), self.others.difference(gone)));
+            self.chunks.push_back(Chunk::new(first, chunk.clone(), to.difference(gone)));
         }
         self.unacked_bytes += payload.len();
-        let mut op = Op::new(payload, self.others, self.direct_times.len());
+        let mut op = Op::new(payload, to, self.direct_times.len());
         op.give_up(gone);
         self.ops.insert(first, op);
-        first..self.next_seq()
+        let next = self.next_seq();
+        for site in self.others.difference(to).iter() {
+            self.not_for[site.index()].push(first, next);
+        }
+        first..next
+    }
+
+    /// Sites that a chunk is for.
+    pub(crate) fn receivers(&self, seq: u64) -> SiteSet {
+        let op = self.chunk(seq).and_then(|chunk| self.ops.get(&chunk.op));
+        op.map_or(SiteSet::EMPTY, Op::to)
+    }
+
+    /// What a site is not to wait for, and whether there is more of it.
+    pub(crate) fn make_floor(&mut self, site: Site) -> (Floor, bool) {
+        let (life, floor) = (self.life, self.floor(site));
+        let not_for = &mut self.not_for[site.index()];
+        let others = not_for.tell(Floor::RANGES_MAX);
+        let untold = not_for.untold();
+        // What it has not been told it would ask others for.
+        let seq = untold.map_or(floor, |untold| floor.min(untold));
+        (Floor { life, seq, others }, untold.is_some())
+    }
+
+    /// What a site was told it may not have heard.
+    pub(crate) fn tell_again(&mut self, site: Site) {
+        self.not_for[site.index()].tell_again();
     }
 
     /// Finishes what was pushed last if it is owed to nobody.
@@ -237,8 +269,9 @@ impl Sender {
         let (epoch, payload) = (chunk.epoch, chunk.payload.clone());
         self.arm(seq);
         let index = u32::try_from(seq - op.seq).expect("chunks are few");
-        let count = self.ops.get(&op.seq)?.count();
-        Some(Data { op, index, count, epoch, forward, is_repair, payload })
+        let (count, is_body) =
+            self.ops.get(&op.seq).map(|op| (op.count(), op.payload.is_body()))?;
+        Some(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
     }
 
     /// A receiver says what it has.
@@ -257,6 +290,9 @@ impl Sender {
         if last > self.next_seq() {
             return Err(Fault::AckBeyond { seq: last, sent: self.next_seq() });
         }
+        let not_for = &mut self.not_for[from.index()];
+        not_for.on_acked(ack.next);
+        not_for.on_waits(now, ack.next, self.limits.fetch_timeout);
         for seq in (self.first_owed(from)..ack.next).chain(ack.iter_beyond()) {
             self.acked(now, seq, from, &mut progress, events);
         }

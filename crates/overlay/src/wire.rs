@@ -12,6 +12,7 @@ mod ack;
 mod codec;
 mod data;
 mod fetch;
+mod floor;
 mod notice;
 mod passed;
 #[cfg(test)]
@@ -29,9 +30,10 @@ pub use ack::Ack;
 pub(crate) use ack::bits_beyond;
 pub(crate) use codec::SEQ_MAX;
 pub use codec::WireError;
-use codec::{Reader, write_life, write_number, write_op};
+use codec::{Reader, write_number, write_op};
 pub use data::{Data, Forward};
 pub use fetch::Fetch;
+pub use floor::Floor;
 pub use notice::{ChunkDigest, Flaw, Missed, Notice};
 pub use passed::Passed;
 pub use view::View;
@@ -97,14 +99,8 @@ pub enum Frame {
     Data(Data),
     /// Acknowledgement: what has come of the receiver's stream.
     Ack(Ack),
-    /// The sender owes nothing below this of its own stream: what is missing there will not come by
-    /// itself.
-    Floor {
-        /// The sender's life.
-        life: Life,
-        /// The lowest sequence number that it still sends.
-        seq: u64,
-    },
+    /// What of the sender's own stream the receiver is not to wait for.
+    Floor(Floor),
     /// The sender wants to know how much it may have queued at the receiver, which forgets what it
     /// had granted.
     RelayOpen,
@@ -181,10 +177,7 @@ impl Frame {
         match self {
             Self::Data(data) => data.write_head(out),
             Self::Ack(ack) => ack.write(out),
-            Self::Floor { life, seq } => {
-                write_life(*life, out);
-                write_number((*seq).into(), out);
-            }
+            Self::Floor(floor) => floor.write(out),
             Self::RelayOpen => {}
             Self::RelayCredit { session, limit_bytes } => {
                 write_number((*session).into(), out);
@@ -225,7 +218,7 @@ impl Frame {
             0 => Self::Passed(Passed::read(&mut input)?),
             KIND_DATA => Self::Data(Data::read(&mut input)?),
             2 => Self::Ack(Ack::read(&mut input)?),
-            3 => Self::Floor { life: input.life()?, seq: input.seq()? },
+            3 => Self::Floor(Floor::read(&mut input)?),
             4 => Self::RelayOpen,
             5 => Self::RelayCredit { session: input.number()?, limit_bytes: input.u64()? },
             6 => Self::Fetch(Fetch::read(&mut input)?),
@@ -246,7 +239,7 @@ impl Frame {
         match self {
             Self::Data(_) => "DATA",
             Self::Ack(_) => "ACK",
-            Self::Floor { .. } => "FLOOR",
+            Self::Floor(_) => "FLOOR",
             Self::RelayOpen => "RELAY_OPEN",
             Self::RelayCredit { .. } => "RELAY_CREDIT",
             Self::Fetch(_) => "FETCH",
@@ -264,7 +257,7 @@ impl Frame {
         match self {
             Self::Data(_) => KIND_DATA,
             Self::Ack(_) => 2,
-            Self::Floor { .. } => 3,
+            Self::Floor(_) => 3,
             Self::RelayOpen => 4,
             Self::RelayCredit { .. } => 5,
             Self::Fetch(_) => 6,

@@ -1,17 +1,20 @@
 //! Sites that start late, end early or do not fit together, on a simulated network in virtual time.
 
+#![expect(clippy::disallowed_methods, reason = "the clock of these tests is virtual")]
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoke_core::id::Incarnation;
 use convoke_core::transport::{CloseReason, Connection, Hello, Link, Received, Sink};
 use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_overlay::{
-    BroadcastError, Life, Limits, OpId, Overlay, OverlayBuilder, Plan, PullError, Site,
+    BroadcastError, Life, Limits, OpId, Overlay, OverlayBuilder, Plan, PullError, Site, Tree,
 };
 use convoke_quorum::{All, Configuration, QuorumExt};
 use convoke_sim::transport::SimNetwork;
+use tokio::time::Instant;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -154,6 +157,118 @@ async fn a_site_that_shuts_down_still_takes_the_messages_of_others() -> Result {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let call = endpoints[0].call(LEN, vec![7; 100_000]).to_all(&all);
     assert_eq!(within(SOON, call.acked_by(All)).await?, 100_000);
+    Ok(())
+}
+
+/// Every site but the last sends everything by the last.
+fn by_the_last(sites: usize) -> Plan {
+    let last = Site(u16::try_from(sites - 1).expect("sites are few"));
+    let trees = |root: usize| match Site(u16::try_from(root).expect("sites are few")) {
+        root if root == last => vec![Tree::direct(50_000)],
+        root => vec![Tree::relayed(sites, root, last, 50_000)],
+    };
+    Plan::fixed(1, (0..sites).map(trees).collect()).expect("it is one")
+}
+
+/// Calls all of `members` without a pause until told to stop; how long the slowest call took.
+fn keep_calling(
+    endpoint: &Endpoint,
+    members: &[u64],
+    stop: &Arc<AtomicBool>,
+) -> tokio::task::JoinHandle<(usize, Duration)> {
+    let (endpoint, stop) = (endpoint.clone(), stop.clone());
+    let all = Configuration::new(members.iter().copied().map(node)).expect("they differ");
+    tokio::spawn(async move {
+        let (mut count, mut slowest) = (0, Duration::ZERO);
+        while !stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            let call = endpoint.call(LEN, vec![7; 100_000]).to_all(&all).acked_by(All);
+            let answer = call.await;
+            assert_eq!(answer.expect("no call is lost"), 100_000, "after {count} calls");
+            (count, slowest) = (count + 1, slowest.max(began.elapsed()));
+            tokio::time::sleep(Duration::from_millis(7)).await;
+        }
+        (count, slowest)
+    })
+}
+
+/// Sites take another list one after the other, each with an orderly end of the overlay that it
+/// had, while all call all with messages that travel beside their requests.
+#[tokio::test(start_paused = true)]
+async fn a_rolling_change_of_the_list_loses_no_call() -> Result {
+    let network = SimNetwork::new(1);
+    network.default_latency(Duration::from_millis(20));
+    let endpoints = endpoints(&network, 4).await?;
+    let (old, new) = ([0, 1, 2], [0, 1, 2, 3]);
+    let mut overlays = Vec::new();
+    for site in old {
+        let overlay = overlay_of(&endpoints[usize::try_from(site)?], site, &old);
+        overlays.push(overlay.plan(by_the_last(3)).start().await?);
+    }
+    for overlay in &overlays {
+        within(SOON, overlay.connected()).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers = endpoints[..3].iter().map(|endpoint| keep_calling(endpoint, &old, &stop));
+    let callers: Vec<_> = callers.collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let joining = overlay_of(&endpoints[3], 3, &new).plan(by_the_last(4)).start().await?;
+    let mut renewed = Vec::new();
+    for (index, overlay) in overlays.drain(..).enumerate() {
+        overlay.shutdown(Duration::from_secs(5)).await;
+        drop(overlay);
+        let overlay =
+            overlay_of(&endpoints[index], index as u64, &new).incarnation(index as u64 + 200);
+        let overlay = overlay.plan(by_the_last(4)).start().await?;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        renewed.push(overlay);
+    }
+    within(SOON, joining.connected()).await;
+    let before = renewed[0].counters().own_bytes;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(renewed[0].counters().own_bytes > before, "messages travel by the new overlays");
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        let (count, slowest) = caller.await?;
+        println!("{count} calls, the slowest {slowest:?}");
+        assert!(slowest <= Duration::from_millis(250), "{slowest:?}");
+    }
+    Ok(())
+}
+
+/// The relay of all others leaves in order under load.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_leaves_in_order_hands_over_and_nothing_is_sent_again() -> Result {
+    let network = SimNetwork::new(1);
+    network.default_latency(Duration::from_millis(20));
+    let endpoints = endpoints(&network, 4).await?;
+    let sites = [0, 1, 2, 3];
+    let mut overlays = Vec::new();
+    for site in sites {
+        let overlay = overlay_of(&endpoints[usize::try_from(site)?], site, &sites);
+        overlays.push(overlay.plan(by_the_last(4)).start().await?);
+    }
+    for overlay in &overlays {
+        within(SOON, overlay.connected()).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let callers = endpoints.iter().map(|endpoint| keep_calling(endpoint, &sites, &stop));
+    let callers: Vec<_> = callers.collect();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(overlays[3].counters().forwarded_frames > 0);
+    let began = Instant::now();
+    overlays[3].shutdown(Duration::from_secs(10)).await;
+    let took = began.elapsed();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let resent: u64 = overlays[..3].iter().map(|it| it.counters().resent_frames).sum();
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        let (count, slowest) = caller.await?;
+        println!("{count} calls, the slowest {slowest:?}; left in {took:?}, {resent} sent again");
+        assert!(slowest <= Duration::from_millis(500), "{slowest:?}");
+    }
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+    assert_eq!(resent, 0);
     Ok(())
 }
 

@@ -102,9 +102,8 @@ async fn operations_reach_all_others_once_directly_and_by_a_relay() -> Result {
             assert_eq!((held.by.len(), held.missed.len(), held.is_over), (3, 0, true));
         }
         let forwarded = cluster.overlays[3].counters().forwarded_frames;
-        // With the byte that says whose it is, 65,536 bytes are three chunks and 300,000 ten. A
-        // last chunk of one byte goes direct, as everything small.
-        assert_eq!(forwarded, if plan.relays().is_empty() { 0 } else { 2 * (1 + 2 + 10) });
+        // What has up to 1 KiB goes direct; 300,000 bytes are ten chunks.
+        assert_eq!(forwarded, if plan.relays().is_empty() { 0 } else { 2 * (1 + 1 + 10) });
     }
     Ok(())
 }
@@ -130,12 +129,18 @@ async fn large_requests_travel_by_the_overlay_and_nothing_else_changes() -> Resu
 }
 
 #[tokio::test]
-async fn a_fan_out_to_some_of_the_sites_goes_by_itself() -> Result {
+async fn a_fan_out_to_some_of_the_sites_travels_by_those() -> Result {
     let cluster = Cluster::start(4, |builder| builder.plan(by_the_last(4))).await?;
     let some = Configuration::new([node(1), node(2)])?;
     let call = cluster.endpoints[0].call(LEN, vec![7; 100_000]).to_all(&some);
     assert_eq!(call.acked_by(All).await?, 100_000);
-    assert_eq!(cluster.overlays[0].counters().own_frames, 0);
+    let own = cluster.overlays[0].counters().own_bytes;
+    assert!((200_000..201_000).contains(&own), "two copies, for the relay is none of them: {own}");
+    let call = cluster.endpoints[0].call(LEN, vec![7; 100_000]);
+    let more = Configuration::new([node(1), node(3)])?;
+    assert_eq!(call.to_all(&more).acked_by(All).await?, 100_000);
+    let own = cluster.overlays[0].counters().own_bytes - own;
+    assert!((100_000..101_000).contains(&own), "the last passes it on: {own}");
     Ok(())
 }
 

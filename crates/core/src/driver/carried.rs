@@ -73,9 +73,10 @@ impl Driver {
     pub(super) fn bring_cast(self: Arc<Self>, from: NodeId, frame: Frame) {
         let call = frame.header.call;
         let Message::Cast(cast) = frame.message else { return };
-        let carrier = self.carrier().filter(|_| cast.payload.len() <= REFERENCE_BYTES_MAX);
         // A relayed one is a fault elsewhere; here it is nobody's.
-        let Some(carrier) = carrier.filter(|_| frame.relayed.is_none()) else { return };
+        if cast.payload.len() > REFERENCE_BYTES_MAX || frame.relayed.is_some() {
+            return;
+        }
         if !self.carried.enter(from) {
             self.with_node_quietly(|node| node.mailboxes_mut().note_over_limit());
             return;
@@ -83,7 +84,7 @@ impl Driver {
         let budget = Duration::from_micros(cast.budget_us).min(self.deadline_max);
         let (driver, start) = (self.clone(), self.now());
         self.runtime.spawn(async move {
-            let value = carrier.body(from, cast.payload.clone());
+            let value = driver.bring(from, cast.payload.clone(), budget);
             let value = tokio::time::timeout(budget, value).await;
             driver.carried.leave(from);
             match value {
@@ -93,8 +94,8 @@ impl Driver {
                     let cast = Cast { is_carried: false, payload, budget_us, ..cast };
                     node.handle_cast(now, from, call, cast);
                 }),
-                Ok(Err(error)) => {
-                    tracing::debug!(%from, %error, "the value of a cast did not come")
+                Ok(Err(status)) => {
+                    tracing::debug!(%from, %status, "the value of a cast did not come")
                 }
                 Err(_) => tracing::debug!(%from, "the value of a cast did not come in its time"),
             }

@@ -13,7 +13,7 @@ use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::{Cause, Executed, Extension};
 
 use crate::caller::{Authorize, Caller};
-use crate::carrier::{self, REFERENCE_BYTES_MAX};
+use crate::carrier::{self, GET, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
 use crate::transport::BoxFuture;
 
@@ -49,7 +49,7 @@ impl Driver {
         };
         // Asked on the thread that brought the request, so that the connection it came over is
         // still known.
-        if let Some(authorize) = self.methods.rule()
+        if let Some(authorize) = self.methods.rule().filter(|_| method.name != GET.name())
             && let Some(denied) = self.denial(&start, authorize, method.name)
         {
             return self.with_node(|node, now| node.fail(now, &start.task, denied));
@@ -189,18 +189,14 @@ impl Driver {
 /// Runs a handler whose message travels beside its request, once that is here.
 async fn start_with_body(handle: Arc<TaskHandle>, reference: Bytes) -> HandlerResult {
     let driver = handle.driver().clone();
-    let Some(carrier) = driver.carrier() else {
-        let text = "the message travels beside its request, and this node has no overlay to take \
-                    it from";
-        return HandlerResult::Failed(not_begun(Status::new(Code::FailedPrecondition, text)));
-    };
     if reference.len() > REFERENCE_BYTES_MAX {
         let status = Status::new(Code::InvalidArgument, "the reference to the message is too long");
         return HandlerResult::Failed(not_begun(status));
     }
-    let payload = match carrier.body(handle.start().from, reference).await {
+    let Start { from, deadline, .. } = *handle.start();
+    let payload = match driver.bring(from, reference, deadline.since(driver.now())).await {
         Ok(payload) => payload,
-        Err(error) => return HandlerResult::Failed(not_begun(error.into())),
+        Err(status) => return HandlerResult::Failed(not_begun(status)),
     };
     let method = driver.methods.get(handle.start().method).expect("its task was started by it");
     method.start(handle, payload).await

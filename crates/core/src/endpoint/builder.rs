@@ -19,7 +19,7 @@ use crate::server::{IntoService, Service};
 use crate::telemetry::Telemetry;
 use crate::transport::{Address, AddressError, ListenError, Sink, ToAddresses, Transport};
 
-use super::{Endpoint, Guard, Handle};
+use super::{Endpoint, Guard, Handle, bodies};
 
 /// Sets up an [`Endpoint`]. Every default is good for a start.
 #[derive(Debug, Default)]
@@ -221,6 +221,7 @@ impl EndpointBuilder {
         };
         let (mut methods, mut voters) = (MethodTable::default(), Vec::new());
         let services = self.services.into_iter().chain(self.health.as_ref().map(Health::service));
+        let services = services.chain([bodies::service()]);
         for mut service in services {
             service.check(identity.node)?;
             voters.append(&mut service.take_voters());
@@ -255,6 +256,7 @@ impl EndpointBuilder {
             telemetry,
             packing,
             health: self.health,
+            pull: bodies::pull,
         };
         let driver = Driver::new(identity, limits, parts, (secret, seed))?;
         let endpoint = Endpoint(Handle::Open(Arc::new(Guard(driver.clone()))));

@@ -7,6 +7,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use smallvec::SmallVec;
 
+use crate::carrier;
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -38,6 +39,9 @@ impl<Resp: Payload> Task<Resp> {
     ///     task.fan_out(shards.iter().map(|shard| (shard, LOOK.request(word.into())))).await
     /// }
     /// ```
+    /// A large message that several branches have in common goes to the carrier of the endpoint, such
+    /// as an overlay, as that of a call does.
+    ///
     /// With the guard of a lock in the argument take two statements, so that it is not held while
     /// this waits: `let all = task.fan_out(known.lock().iter().map(..)); all.await`.
     ///
@@ -57,7 +61,10 @@ impl<Resp: Payload> Task<Resp> {
         branches: impl IntoIterator<Item = (P, Request<Resp>)>,
     ) -> FanOut<Resp> {
         let branches = branches.into_iter().map(|(peer, request)| (peer.into(), request));
-        let branches: SmallVec<[_; 4]> = branches.collect();
+        let mut branches: SmallVec<[_; 4]> = branches.collect();
+        let driver = self.handle().driver();
+        let me = driver.identity().node;
+        carrier::carry(me, |to, body| driver.offer(to, body), &mut branches);
         FanOut { task: Some(self), branches: branches.into_iter() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::parts::Wakers;
 use convoke_core::transport::{CloseReason, Connection, Lane};
@@ -10,7 +10,7 @@ use convoke_core::transport::{CloseReason, Connection, Lane};
 use crate::control::{Control, ControlEvent, ControlTransmit};
 use crate::estimate::{Estimator, HeldBy};
 use crate::event::{BroadcastError, Event, LinkEvent, Transmit, TransmitKind};
-use crate::inbox::Delivery;
+use crate::inbox::Arrived;
 use crate::node::Backlog;
 use crate::payload::Payload;
 use crate::site::{Site, SiteSet};
@@ -32,29 +32,6 @@ pub(super) struct Aftermath {
     pub(super) has_settled: bool,
 }
 
-/// The first byte of an operation: whose it is.
-const OF_APPLICATION: u8 = 0;
-/// It is the body of requests or casts.
-const OF_REQUESTS: u8 = 1;
-
-/// An operation of the application: whose it is, and its bytes. Not made under the lock, since it
-/// copies them.
-pub(crate) fn of_application(payload: &[u8]) -> Bytes {
-    tagged(OF_APPLICATION, payload)
-}
-
-/// The body of requests or casts, likewise.
-pub(crate) fn of_requests(body: &[u8]) -> Bytes {
-    tagged(OF_REQUESTS, body)
-}
-
-fn tagged(kind: u8, payload: &[u8]) -> Bytes {
-    let mut whole = BytesMut::with_capacity(1 + payload.len());
-    whole.put_u8(kind);
-    whole.put_slice(payload);
-    whole.freeze()
-}
-
 impl State {
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         if self.is_closed {
@@ -67,32 +44,57 @@ impl State {
             self.send(now, transmit, aftermath);
         }
         self.note_backlog(now);
+        aftermath.has_settled |= self.is_leaving && self.is_drained();
         aftermath.rearm = self.poll_timeout() < self.armed;
     }
 
-    /// Broadcasts what [`of_application`] or [`of_requests`] gives.
+    /// Sends an operation of the application to all other sites.
     pub(crate) fn broadcast(
         &mut self,
         now: Timestamp,
-        whole: Bytes,
+        payload: Bytes,
     ) -> Result<OpId, BroadcastError> {
         if self.is_closed {
             return Err(BroadcastError::Closed);
         }
-        let bytes = whole.len() as u64 - 1;
-        let op = self.node.broadcast(now, whole)?;
-        if let Some(estimator) = &mut self.estimator {
-            estimator.handle_offered(bytes);
-        }
+        let bytes = payload.len() as u64;
+        let op = self.node.broadcast(now, payload)?;
+        self.note_offered(bytes);
         Ok(op)
     }
 
-    /// Sites that the body of a request of so many bytes would be brought to now; none where
+    /// Brings the body of requests to some sites.
+    pub(crate) fn bring(
+        &mut self,
+        now: Timestamp,
+        body: Bytes,
+        to: SiteSet,
+    ) -> Result<OpId, BroadcastError> {
+        let (bytes, others) = (body.len() as u64, self.node.sites() as u64 - 1);
+        let op = self.node.bring(now, body, to)?;
+        // Demand is of broadcasts: one to half of the sites takes half as much.
+        self.note_offered(bytes * to.len() as u64 / others);
+        Ok(op)
+    }
+
+    fn note_offered(&mut self, bytes: u64) {
+        if let Some(estimator) = &mut self.estimator {
+            estimator.handle_offered(bytes);
+        }
+    }
+
+    /// True when nobody is owed anything, of this site or by it.
+    pub(super) fn is_drained(&self) -> bool {
+        let load = self.node.load();
+        load.unacked_chunks == 0 && load.forward_bytes == 0
+    }
+
+    /// Those of `to` that the body of a request of so many bytes would be brought to now; none where
     /// requests carry it themselves.
-    pub(crate) fn receivers(&self, bytes: usize) -> Option<SiteSet> {
-        let up = self.node.up();
+    pub(crate) fn receivers(&self, to: SiteSet, bytes: usize) -> Option<SiteSet> {
+        let to = to.intersection(self.node.up()).difference(self.node.leaving());
         let takes = !self.is_leaving && !self.is_closed && self.node.is_ready(bytes);
-        (takes && up.len() >= 2).then_some(up)
+        (takes && to.len() >= 2).then_some(to)
     }
 
     fn drain_events(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
@@ -128,7 +130,7 @@ impl State {
                     }
                 }
                 Event::Gap { source, life, from, to } => {
-                    let gap = Delivery::Gap { source, life, from, to };
+                    let gap = Arrived::Gap { source, life, from, to };
                     self.inbox.push(gap, &mut aftermath.wakers);
                 }
                 Event::Unavailable { op } => self.bodies.give_up(op),
@@ -138,20 +140,12 @@ impl State {
 
     fn deliver(&mut self, now: Timestamp, op: OpId, payload: Payload, aftermath: &mut Aftermath) {
         let count = payload.chunks().len() as u64;
-        let mut payload = payload.into_bytes();
-        if payload.is_empty() {
-            return;
-        }
-        let kind = payload.split_to(1)[0];
         self.bodies.hand_out(op, count, &payload);
-        match kind {
-            OF_REQUESTS => self.bodies.insert(now, op, payload),
-            // What a later version may send is not the application's.
-            OF_APPLICATION => {
-                self.inbox.push(Delivery::Operation { op, payload }, &mut aftermath.wakers);
-                self.node.set_unread_bytes(self.inbox.bytes());
-            }
-            _ => tracing::debug!(?op, kind, "an operation of an unknown kind"),
+        if payload.is_body() {
+            self.bodies.insert(now, op, payload);
+        } else {
+            self.inbox.push(Arrived::Operation { op, payload }, &mut aftermath.wakers);
+            self.node.set_unread_bytes(self.inbox.bytes());
         }
     }
 

@@ -26,6 +26,8 @@ struct Flow {
     opened_at: Timestamp,
     /// Bytes that it has handed to the network, as far as they were asked for.
     sent: u64,
+    /// The site has said over it that it has the same list of sites.
+    is_joined: bool,
     /// The last frame filled its buffer.
     is_full: bool,
 }
@@ -41,15 +43,24 @@ pub(super) struct Taken {
 
 impl Flows {
     pub(super) fn open(&mut self, now: Timestamp, connection: Arc<dyn Connection>) {
-        self.open.push(Flow { connection, opened_at: now, sent: 0, is_full: false });
+        let (sent, is_joined, is_full) = (0, false, false);
+        self.open.push(Flow { connection, opened_at: now, sent, is_joined, is_full });
     }
 
-    /// Closes the flow of this nonce. True when it was one of them.
+    /// The site has the same list of sites, as it says over this flow: from now on it is used. True
+    /// when it was not.
+    pub(super) fn join(&mut self, nonce: LinkNonce) -> bool {
+        let flow = self.open.iter_mut().find(|flow| flow.connection.link().nonce == nonce);
+        flow.is_some_and(|flow| !std::mem::replace(&mut flow.is_joined, true))
+    }
+
+    /// Closes the flow of this nonce. True when it was in use.
     pub(super) fn close(&mut self, now: Timestamp, nonce: LinkNonce) -> bool {
         let index = self.open.iter().position(|flow| flow.connection.link().nonce == nonce);
         let Some(index) = index else { return false };
-        self.lived = Some(now.since(self.open.remove(index).opened_at));
-        true
+        let flow = self.open.remove(index);
+        self.lived = Some(now.since(flow.opened_at));
+        flow.is_joined
     }
 
     /// Bytes that were handed to the network since this was asked last.
@@ -84,13 +95,14 @@ impl Flows {
         self.open.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
+    /// Number of those that are used.
+    pub(super) fn joined(&self) -> usize {
+        self.open.iter().filter(|flow| flow.is_joined).count()
     }
 
     /// True when a flow has room for data.
     pub(super) fn is_writable(&self) -> bool {
-        self.open.iter().any(|flow| !flow.is_full)
+        self.open.iter().any(|flow| flow.is_joined && !flow.is_full)
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<dyn Connection>> {
@@ -111,6 +123,9 @@ impl Flows {
         for step in 0..self.open.len() {
             let index = (self.next + step) % self.open.len();
             let flow = &mut self.open[index];
+            if !flow.is_joined {
+                continue;
+            }
             if flow.is_full && lane == Lane::Data {
                 refusal = NotWritable::Full;
                 continue;

@@ -86,11 +86,19 @@ impl Sink for Driver {
         if frames.iter().any(is_other) {
             return Err("its overlay has other sites: all sites need the same list of nodes".into());
         }
-        self.as_arc().with(|state, now| {
+        let link = from.link();
+        self.as_arc().with_aftermath(|state, now, aftermath| {
             if let Some(estimator) = &mut state.estimator {
                 estimator.handle_received(bytes);
             }
-            frames.into_iter().for_each(|frame| state.take(now, site, frame));
+            for frame in frames {
+                match frame {
+                    // It is the same, or this would not be reached.
+                    Incoming::Roster(_) => state.join(now, site, link, aftermath),
+                    Incoming::Data(frame) => state.take(now, site, frame),
+                    Incoming::Control(message) => state.take_control(now, site, message),
+                }
+            }
         });
         Ok(())
     }
@@ -124,21 +132,42 @@ impl State {
         }
         let incarnation = connection.link().peer.incarnation;
         let flows = &mut self.flows[site.index()];
+        let was_joined = flows.joined() > 0;
         // Those of an earlier life of the site are dead, whether they know it or not.
         let old = flows.close_others(incarnation);
-        let is_first = flows.is_empty();
         if flows.len() >= FLOWS_MAX {
             return Err(format!("there are {FLOWS_MAX} flows already"));
         }
         flows.open(now, connection.clone());
+        // With the list of sites.
+        aftermath.flushes.push(connection.clone());
+        let is_joined = flows.joined() > 0;
         aftermath.closes.extend(old.into_iter().map(|one| (one, CloseReason::Stale)));
-        if is_first {
-            self.node.handle_link(now, site, LinkEvent::Up { incarnation });
-            aftermath.has_settled = true;
-        } else {
-            self.node.handle_link(now, site, LinkEvent::Writable);
+        if was_joined && !is_joined {
+            self.lose(now, site);
         }
         Ok(())
+    }
+
+    /// A site has said over this flow that its sites are the same: from now on there is a link.
+    fn join(&mut self, now: Timestamp, site: Site, link: &Link, aftermath: &mut Aftermath) {
+        let flows = &mut self.flows[site.index()];
+        if !flows.join(link.nonce) {
+            return;
+        }
+        let incarnation = link.peer.incarnation;
+        let is_first = flows.joined() == 1;
+        let event = if is_first { LinkEvent::Up { incarnation } } else { LinkEvent::Writable };
+        self.node.handle_link(now, site, event);
+        aftermath.has_settled |= is_first;
+    }
+
+    /// No flow of a site is left.
+    fn lose(&mut self, now: Timestamp, site: Site) {
+        self.node.handle_link(now, site, LinkEvent::Down);
+        if let Some(control) = &mut self.control {
+            control.handle_down(now, site);
+        }
     }
 
     fn flow_closed(&mut self, now: Timestamp, site: Site, link: &Link) {
@@ -146,35 +175,34 @@ impl State {
         if !flows.close(now, link.nonce) {
             return;
         }
+        if flows.joined() == 0 {
+            return self.lose(now, site);
+        }
         // What was in its buffers may be lost, though others are left.
+        let (incarnation, is_writable) = (link.peer.incarnation, flows.is_writable());
         self.node.handle_link(now, site, LinkEvent::Down);
-        if !flows.is_empty() {
-            let incarnation = link.peer.incarnation;
-            self.node.handle_link(now, site, LinkEvent::Up { incarnation });
-            if !flows.is_writable() {
-                self.node.handle_link(now, site, LinkEvent::Blocked);
-            }
-        } else if let Some(control) = &mut self.control {
-            control.handle_down(now, site);
+        self.node.handle_link(now, site, LinkEvent::Up { incarnation });
+        if !is_writable {
+            self.node.handle_link(now, site, LinkEvent::Blocked);
         }
     }
 
     /// Takes a frame. One that breaks the rules is dropped: its sender is a site, and the rest of
     /// what it says may be of use.
-    fn take(&mut self, now: Timestamp, from: Site, frame: Incoming) {
-        match frame {
-            Incoming::Data(frame) => {
-                if let Err(fault) = self.node.handle_frame(now, from, frame) {
-                    self.note_dropped(from, &fault);
-                }
-            }
-            Incoming::Control(message) => {
-                let Some(control) = &mut self.control else { return };
-                if let Err(fault) = control.handle_message(now, from, message) {
-                    self.note_dropped(from, &fault);
-                }
-            }
-            Incoming::Roster(_) => {} // It is the same.
+    fn take(&mut self, now: Timestamp, from: Site, frame: Frame) {
+        if let Err(fault) = self.node.handle_frame(now, from, frame) {
+            self.note_dropped(from, &fault);
+        }
+    }
+
+    fn take_control(&mut self, now: Timestamp, from: Site, message: ControlMessage) {
+        // Until it has said that its sites are the same, what it counts may be others.
+        if self.flows[from.index()].joined() == 0 {
+            return;
+        }
+        let Some(control) = &mut self.control else { return };
+        if let Err(fault) = control.handle_message(now, from, message) {
+            self.note_dropped(from, &fault);
         }
     }
 

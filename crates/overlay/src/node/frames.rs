@@ -9,7 +9,7 @@ use crate::receive::{Holes, Taken};
 use crate::send::Progress;
 use crate::site::{Site, SiteSet};
 use crate::uplink::{Item, Repair};
-use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Forward, Frame, Life, OpId};
+use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Floor, Forward, Frame, Life, OpId};
 
 use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
 
@@ -31,10 +31,10 @@ impl OverlayNode {
             self.on_reach_changed(now);
         }
         match frame {
-            Frame::Floor { .. } | Frame::View(_) | Frame::Pong { .. } if is_full => {}
+            Frame::Floor(_) | Frame::View(_) | Frame::Pong { .. } if is_full => {}
             Frame::Data(data) => return self.on_data(now, from, data),
             Frame::Ack(ack) => return self.on_ack(now, from, &ack),
-            Frame::Floor { life, seq } => self.on_floor(now, from, life, seq),
+            Frame::Floor(floor) => self.on_floor(now, from, &floor),
             Frame::RelayOpen => {
                 self.forwards.open(from);
                 self.control.insert((from, Control::Credit));
@@ -190,7 +190,10 @@ impl OverlayNode {
         }
     }
 
-    pub(super) fn on_floor(&mut self, now: Timestamp, source: Site, life: Life, seq: u64) {
+    pub(super) fn on_floor(&mut self, now: Timestamp, source: Site, floor: &Floor) {
+        let Floor { life, seq, ref others } = *floor;
+        let delivered = self.receiver.leave_out(now, source, life, others);
+        self.deliver_all(delivered);
         let (holes, delivered) = self.receiver.floor(now, source, life, seq);
         self.note_gaps(source, life, holes);
         self.deliver_all(delivered);

@@ -83,7 +83,7 @@ impl OverlayNode {
                 self.line.pop(); // Nobody is owed it any more.
                 continue;
             };
-            let way = self.way_of_first(now, len);
+            let way = self.way_of_first(now, seq, len);
             match self.room_on(way, len) {
                 Room::Yes => {
                     self.line.pop();
@@ -102,7 +102,7 @@ impl OverlayNode {
         }
     }
 
-    fn way_of_first(&mut self, now: Timestamp, len: usize) -> Option<Relayed> {
+    fn way_of_first(&mut self, now: Timestamp, seq: u64, len: usize) -> Option<Relayed> {
         if let Some(way) = self.line.way {
             return way;
         }
@@ -111,7 +111,8 @@ impl OverlayNode {
         let is_fed = |relay: &Site| credits[relay.index()].0.covers(cost(len));
         line.starved = line.starved.difference(line.starved.iter().filter(is_fed).collect());
         let starved = line.starved;
-        let way = self.choose(now, len, |_, relay| !starved.contains(relay));
+        let receivers = self.sender.receivers(seq).difference(starved);
+        let way = self.choose(now, len, |_, relay| receivers.contains(relay));
         self.line.way = Some(way);
         way
     }

@@ -47,6 +47,7 @@ impl OverlayNode {
         if is_known {
             self.control.insert((site, Control::Ack));
         }
+        self.sender.tell_again(site);
         if self.sender.next_seq() > 0 {
             self.control.insert((site, Control::Floor));
         }

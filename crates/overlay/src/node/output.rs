@@ -44,7 +44,11 @@ impl OverlayNode {
     fn make(&mut self, now: Timestamp, to: Site, control: Control) -> Option<Frame> {
         Some(match control {
             Control::Floor => {
-                Frame::Floor { life: self.sender.id(0).life, seq: self.sender.floor(to) }
+                let (floor, is_more) = self.sender.make_floor(to);
+                if is_more {
+                    self.control.insert((to, Control::Floor));
+                }
+                Frame::Floor(floor)
             }
             Control::Open => Frame::RelayOpen,
             Control::Credit => {
@@ -111,9 +115,10 @@ impl OverlayNode {
     fn make_repair(&self, repair: Repair) -> Option<Data> {
         let (op, payload) = self.held(repair.op)?;
         let count = u32::try_from(payload.chunks().len()).ok()?;
+        let (is_repair, is_body) = (true, payload.is_body());
         let payload = payload.chunks().get(repair.index as usize)?.clone();
-        let (index, epoch) = (repair.index, self.routes.epoch());
-        Some(Data { op, index, count, epoch, forward: Forward::Nobody, is_repair: true, payload })
+        let (index, epoch, forward) = (repair.index, self.routes.epoch(), Forward::Nobody);
+        Some(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
     }
 
     fn count(&mut self, now: Timestamp, to: Site, next: Next, data: &Data) {

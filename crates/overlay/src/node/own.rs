@@ -26,14 +26,41 @@ impl OverlayNode {
     /// [`Event::Ready`](crate::Event::Ready) follows. [`BroadcastError::TooLarge`] beyond
     /// [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
     pub fn broadcast(&mut self, now: Timestamp, payload: Bytes) -> Result<OpId, BroadcastError> {
+        self.send(now, Payload::cut(payload), SiteSet::first(self.sites))
+    }
+
+    /// Brings the body of requests to some sites, as [`Self::broadcast`] does to all. Those that
+    /// relay it are among them. One that was away may be given what is not for it, by
+    /// [`Event::Delivered`](crate::Event::Delivered).
+    ///
+    /// # Errors
+    /// As [`Self::broadcast`].
+    pub fn bring(
+        &mut self,
+        now: Timestamp,
+        body: Bytes,
+        to: SiteSet,
+    ) -> Result<OpId, BroadcastError> {
+        self.send(now, Payload::cut_body(body), to)
+    }
+
+    fn send(
+        &mut self,
+        now: Timestamp,
+        payload: Payload,
+        to: SiteSet,
+    ) -> Result<OpId, BroadcastError> {
         let (size, limit) = (payload.len(), self.limits.payload_bytes_max);
         if size > limit {
             return Err(BroadcastError::TooLarge { size, limit });
         }
-        let payload = Payload::cut(payload);
         self.make_room(payload.chunks().len(), size)?;
-        let seqs = self.sender.push(payload, self.gone);
+        let seqs = self.sender.push(payload, to, self.gone);
         let id = self.sender.id(seqs.start);
+        let others = SiteSet::first(self.sites).without(self.me).difference(to);
+        for site in others.intersection(self.sendable()).iter() {
+            self.control.insert((site, Control::Floor));
+        }
         for seq in seqs.clone() {
             let len = self.sender.len_of(seq).unwrap_or(0);
             if len > self.limits.small_bytes {
@@ -117,6 +144,12 @@ impl OverlayNode {
         Ok(Fetched::Asked)
     }
 
+    /// An own operation, while it is kept.
+    pub(crate) fn own(&self, op: OpId) -> Option<&Payload> {
+        let is_own = self.sender.id(op.seq) == op;
+        self.held(op).filter(|(held, _)| is_own && *held == op).map(|(_, payload)| payload)
+    }
+
     /// The operation with this sequence number, if it is still here.
     pub(super) fn held(&self, op: OpId) -> Option<(OpId, &Payload)> {
         let own = if self.sender.id(op.seq) == op { self.sender.find(op.seq) } else { None };
@@ -134,8 +167,10 @@ impl OverlayNode {
     fn dispatch_again(&mut self, now: Timestamp, seq: u64) {
         let Some(len) = self.sender.len_of(seq) else { return };
         self.ask_relays_again(now, cost(len));
-        let way =
-            self.choose(now, len, |credits, relay| credits[relay.index()].0.covers(cost(len)));
+        let receivers = self.sender.receivers(seq);
+        let way = self.choose(now, len, |credits, relay| {
+            receivers.contains(relay) && credits[relay.index()].0.covers(cost(len))
+        });
         self.dispatch_by(now, seq, len, way);
     }
 
@@ -170,7 +205,7 @@ impl OverlayNode {
         is_open: impl Fn(&[(Credit, Option<Timestamp>)], Site) -> bool,
     ) -> Option<Relayed> {
         let (trust, uplinks, credits) = (&self.trust, &self.uplinks, &self.credits);
-        let reached = self.reach.reached();
+        let reached = self.reach.reached().difference(self.reach.leaving());
         let is_open = |relay: Site| {
             reached.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
         };
@@ -202,7 +237,7 @@ impl OverlayNode {
             let forward = helped.difference(self.reach.unreached_by(relay));
             (!forward.is_empty()).then_some(Relayed { relay, forward })
         };
-        let reached = self.reach.reached().difference(suspects);
+        let reached = self.reach.reached().difference(suspects.union(self.reach.leaving()));
         let ways: Vec<Relayed> = reached.iter().filter_map(over).collect();
         self.helper_turn = self.helper_turn.wrapping_add(1);
         ways.get(self.helper_turn % ways.len().max(1)).copied()

@@ -31,6 +31,30 @@ const PASSES_MAX: usize = 1 << 10;
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 impl OverlayNode {
+    /// Says to all others that this site is about to leave: all turn to the plan without it. It
+    /// still forwards what it is sent, and sends again what it owes, until its driver stops.
+    pub fn leave(&mut self, now: Timestamp) {
+        self.is_leaving = true;
+        self.on_reach_changed(now);
+    }
+
+    /// Sites that have said that they are about to leave.
+    pub fn leaving(&self) -> SiteSet {
+        self.reach.leaving()
+    }
+
+    /// The longest of the round trips to the sites with a link.
+    pub(crate) fn round_trip_max(&self) -> Duration {
+        let rtts = self.reach.up().iter().filter_map(|site| self.reach.rtt(site));
+        rtts.max().unwrap_or_default()
+    }
+
+    /// Sites that this one wants as relays no more: suspects, and itself while it is leaving.
+    pub(super) fn distrusted(&self) -> SiteSet {
+        let suspects = self.trust.suspects();
+        if self.is_leaving { suspects.with(self.me) } else { suspects }
+    }
+
     /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are
     /// told, and all sites turn to the plan that does without those that fail.
     pub(super) fn on_reach_changed(&mut self, now: Timestamp) {
@@ -40,7 +64,7 @@ impl OverlayNode {
             self.uplinks[site.index()].set_held(!reached.contains(site));
         }
         self.find_helpers(now);
-        let (suspects, unreached) = (self.trust.suspects(), self.reach.unheard());
+        let (suspects, unreached) = (self.distrusted(), self.reach.unheard());
         if (suspects, unreached) != (self.view.suspects, self.view.unreached) {
             let version = self.view.version.saturating_add(1);
             self.view = View { version, suspects, unreached };
@@ -81,6 +105,7 @@ impl OverlayNode {
         if self.receiver.life_of(site).is_some() {
             self.control.insert((site, Control::Ack));
         }
+        self.sender.tell_again(site);
         if self.sender.next_seq() > 0 {
             self.control.insert((site, Control::Floor));
         }
@@ -113,10 +138,8 @@ impl OverlayNode {
 
     /// A control frame on its way: to whom, and in what. None when it cannot be sent.
     pub(super) fn address(&self, to: Site, frame: Frame) -> Option<(Site, Frame)> {
-        let is_passed = matches!(
-            frame,
-            Frame::Ack(_) | Frame::Floor { .. } | Frame::Notice(_) | Frame::Missed(_)
-        );
+        let is_passed =
+            matches!(frame, Frame::Ack(_) | Frame::Floor(_) | Frame::Notice(_) | Frame::Missed(_));
         match self.helpers.get(&to).filter(|_| is_passed) {
             Some(Helpers { control, .. }) => {
                 let frame = frame.to_bytes();
@@ -153,9 +176,9 @@ impl OverlayNode {
         }
         match Frame::decode(&passed.frame) {
             Ok(Frame::Ack(ack)) => self.on_ack(now, from, &ack),
-            Ok(Frame::Floor { life, seq }) => {
-                self.learn_life(from, life);
-                self.on_floor(now, from, life, seq);
+            Ok(Frame::Floor(floor)) => {
+                self.learn_life(from, floor.life);
+                self.on_floor(now, from, &floor);
                 Ok(())
             }
             Ok(Frame::Notice(notice)) => {
@@ -214,10 +237,10 @@ impl OverlayNode {
             self.find_helpers(now);
             return Ok(());
         }
-        for relay in view.suspects.difference(before).iter() {
+        for relay in view.suspects.difference(before).without(from).iter() {
             self.events.push_back(Event::Suspect { relay, by: from, evidence: Evidence::Told });
         }
-        for relay in before.difference(view.suspects).iter() {
+        for relay in before.difference(view.suspects).without(from).iter() {
             self.events.push_back(Event::Trusted { relay, by: from });
         }
         if was_reached && !self.reach.reached().contains(from) {

@@ -2,7 +2,8 @@ use super::*;
 use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
 use crate::plan::Tree;
 use crate::wire::{
-    Ack, ChunkDigest, Data, Fetch, Flaw, Forward, Frame, Missed, Notice, Passed, SEQ_MAX, WINDOW,
+    Ack, ChunkDigest, Data, Fetch, Flaw, Floor, Forward, Frame, Missed, Notice, Passed, SEQ_MAX,
+    WINDOW,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -39,7 +40,7 @@ fn node() -> OverlayNode {
 fn data(source: Site, seq: u64, forward: Forward, len: usize) -> Data {
     let op = OpId { source, life: life(source), seq };
     let payload = Bytes::from(vec![3; len]);
-    Data { op, index: 0, count: 1, epoch: 0, forward, is_repair: false, payload }
+    Data { op, index: 0, count: 1, epoch: 0, forward, is_repair: false, is_body: false, payload }
 }
 
 fn drain(node: &mut OverlayNode, now: Timestamp) -> Vec<Transmit> {
@@ -318,7 +319,10 @@ fn released_operations_are_neither_kept_nor_sent() {
     assert_eq!(node.load().unacked_bytes, 0);
     node.handle_link(at(2), Site(2), LinkEvent::Writable);
     let sent = drain(&mut node, at(2));
-    assert!(sent.iter().all(|it| matches!(it.frame, Frame::Floor { seq: 1, .. })), "{sent:?}");
+    assert!(
+        sent.iter().all(|it| matches!(it.frame, Frame::Floor(Floor { seq: 1, .. }))),
+        "{sent:?}"
+    );
     assert_eq!(sent.len(), 3);
     let fetch = Fetch { op, present: Bytes::new() };
     node.handle_frame(at(3), Site(2), Frame::Fetch(fetch)).expect("it is right");
@@ -347,12 +351,12 @@ fn frames() -> impl Strategy<Value = Frame> {
         Just(Forward::AllOthers),
         any::<u128>().prop_map(|bits| Forward::To(SiteSet::from_bits(bits))),
     ];
-    let data = (ops(), 0..3u32, 1..4u32, forward, any::<bool>());
-    let data = data.prop_map(|(op, index, count, forward, is_repair)| {
+    let data = (ops(), 0..3u32, 1..4u32, forward, any::<[bool; 2]>());
+    let data = data.prop_map(|(op, index, count, forward, [is_repair, is_body])| {
         let index = index.min(count - 1);
         let len = if index + 1 < count { crate::CHUNK_BYTES } else { 3 };
         let payload = Bytes::from(vec![0; len]);
-        Frame::Data(Data { op, index, count, epoch: 0, forward, is_repair, payload })
+        Frame::Data(Data { op, index, count, epoch: 0, forward, is_repair, is_body, payload })
     });
     let digests = any::<u8>().prop_map(|byte| ChunkDigest([byte; 16]));
     let notices = (lives(), site(), proptest::collection::vec((seqs(), digests), 0..5));
@@ -362,11 +366,14 @@ fn frames() -> impl Strategy<Value = Frame> {
     let missed = (lives(), site(), flaw, proptest::collection::vec(seqs(), 0..5));
     let missed = missed
         .prop_map(|(life, relay, flaw, seqs)| Frame::Missed(Missed { life, relay, flaw, seqs }));
+    let range = (seqs(), 1..=WINDOW).prop_map(|(from, len)| (from, from + len));
+    let floors = (lives(), seqs(), proptest::collection::vec(range, 0..4));
+    let floors = floors.prop_map(|(life, seq, others)| Frame::Floor(Floor { life, seq, others }));
     prop_oneof![
         4 => data,
         2 => (lives(), seqs(), bytes())
             .prop_map(|(life, next, beyond)| Frame::Ack(Ack { life, next, beyond })),
-        1 => (lives(), seqs()).prop_map(|(life, seq)| Frame::Floor { life, seq }),
+        1 => floors,
         1 => Just(Frame::RelayOpen),
         1 => (any::<u32>(), any::<u64>())
             .prop_map(|(session, limit_bytes)| Frame::RelayCredit { session, limit_bytes }),

@@ -73,8 +73,9 @@ impl Stream {
             return Ok(Taken::NoRoom);
         }
         let (id, seq) = (data.op, data.seq());
-        let assembly = self.partial.entry(first).or_insert_with(|| Assembly::new(data.count));
-        if assembly.count() as u64 != count {
+        let new = || Assembly::new(data.count, data.is_body);
+        let assembly = self.partial.entry(first).or_insert_with(new);
+        if !assembly.fits(&data) {
             return Err(Fault::Chunks { op: id });
         }
         self.bytes += bytes;
@@ -188,6 +189,23 @@ impl Stream {
         let holes = vec![(first, first + count)];
         self.note_skipped(&holes);
         (holes, self.deliver(order))
+    }
+
+    /// These are for others. What is delivered now.
+    pub(super) fn leave_out(&mut self, ranges: &Holes, order: Order) -> Vec<(OpId, Payload)> {
+        let end = self.acked() + WINDOW;
+        for (from, to) in ranges.iter().copied().filter(|(_, to)| *to <= end) {
+            for seq in from.max(self.next)..to {
+                if let Some(first) = self.partial_with(seq) {
+                    let assembly = self.partial.remove(&first);
+                    self.bytes -= assembly.as_ref().map_or(0, Assembly::bytes);
+                }
+                self.beyond.insert(seq);
+            }
+            self.note_skipped(&vec![(from, to)]);
+        }
+        self.advance();
+        self.deliver(order)
     }
 
     fn note_skipped(&mut self, holes: &Holes) {

@@ -18,7 +18,16 @@ fn chunk(first: u64, index: u32, count: u32) -> Data {
     let op = OpId { source: SOURCE, life: LIFE, seq: first };
     let len = if index + 1 < count { CHUNK_BYTES } else { 9 };
     let payload = Bytes::from(vec![first.to_le_bytes()[0]; len]);
-    Data { op, index, count, epoch: 0, forward: Forward::Nobody, is_repair: false, payload }
+    Data {
+        op,
+        index,
+        count,
+        epoch: 0,
+        forward: Forward::Nobody,
+        is_repair: false,
+        is_body: false,
+        payload,
+    }
 }
 
 /// Chunks of operations with these counts.

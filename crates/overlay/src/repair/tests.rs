@@ -108,6 +108,7 @@ fn an_operation_that_no_stream_brings_is_put_together_once() {
         epoch: 0,
         forward: Forward::Nobody,
         is_repair: true,
+        is_body: false,
         payload: payload.chunks()[index as usize].clone(),
     };
     assert!(fetches.take(at(0), chunk(0)).expect("it is right").is_none(), "nobody wants it");

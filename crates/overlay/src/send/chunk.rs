@@ -93,18 +93,20 @@ pub(super) struct Op {
     pub(super) payload: Payload,
     /// Number of chunks that each site has not acknowledged; of several chunks only.
     left: Vec<u32>,
+    to: SiteSet,
     owed: SiteSet,
     missed: SiteSet,
     acked: usize,
 }
 
 impl Op {
-    pub(super) fn new(payload: Payload, owed: SiteSet, sites: usize) -> Self {
+    pub(super) fn new(payload: Payload, to: SiteSet, sites: usize) -> Self {
         let mut op = Self {
             queued_at: None,
             payload,
             left: Vec::new(),
-            owed,
+            to,
+            owed: to,
             missed: SiteSet::EMPTY,
             acked: 0,
         };
@@ -116,6 +118,11 @@ impl Op {
 
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.payload.chunks().len()).expect("chunks are few")
+    }
+
+    /// Sites that it is for.
+    pub(super) fn to(&self) -> SiteSet {
+        self.to
     }
 
     /// Sites that have not acknowledged all of it and were not given up.

@@ -23,7 +23,7 @@ fn sender() -> Sender {
 }
 
 fn push(sender: &mut Sender, len: usize) -> Range<u64> {
-    sender.push(Payload::cut(Bytes::from(vec![1; len])), UP)
+    sender.push(Payload::cut(Bytes::from(vec![1; len])), SiteSet::first(64), UP)
 }
 
 fn ack(next: u64, beyond: &[u64]) -> Ack {

@@ -13,6 +13,7 @@ const FLAG_REPAIR: u8 = 2;
 const FLAG_CODED: u8 = 4;
 const FLAG_FORWARD: u8 = 8;
 const FLAG_CHUNK: u8 = 16;
+const FLAG_BODY: u8 = 32;
 
 /// Duty of the receiver of a frame besides taking it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,9 @@ pub struct Data {
     pub forward: Forward,
     /// It is sent again, or answers a fetch.
     pub is_repair: bool,
+    /// The operation is a body of requests, and nothing that its receivers are to be given by
+    /// itself.
+    pub is_body: bool,
     /// At most 64 KiB; of several chunks all but the last have exactly 32 KiB.
     pub payload: Bytes,
 }
@@ -72,12 +76,13 @@ impl Data {
         };
         let repair = if self.is_repair { FLAG_REPAIR } else { 0 };
         let chunk = if self.count > 1 { FLAG_CHUNK } else { 0 };
-        forward | repair | chunk
+        let body = if self.is_body { FLAG_BODY } else { 0 };
+        forward | repair | chunk | body
     }
 
     pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
         let flags = input.u8()?;
-        let known = FLAG_RELAY | FLAG_REPAIR | FLAG_FORWARD | FLAG_CHUNK;
+        let known = FLAG_RELAY | FLAG_REPAIR | FLAG_FORWARD | FLAG_CHUNK | FLAG_BODY;
         if flags & !known != 0 || flags & FLAG_CODED != 0 {
             return Err(WireError::Reserved);
         }
@@ -91,7 +96,8 @@ impl Data {
         };
         let payload = input.rest();
         check_size(payload.len(), index, count)?;
-        Ok(Self { op, index, count, epoch, forward, is_repair: flags & FLAG_REPAIR != 0, payload })
+        let (is_repair, is_body) = (flags & FLAG_REPAIR != 0, flags & FLAG_BODY != 0);
+        Ok(Self { op, index, count, epoch, forward, is_repair, is_body, payload })
     }
 }
 

@@ -9,7 +9,16 @@ fn op(source: u16, seq: u64) -> OpId {
 fn data(count: u32, index: u32, forward: Forward) -> Data {
     let len = if count == 1 { 5 } else { CHUNK_BYTES };
     let payload = Bytes::from(vec![7; len]);
-    Data { op: op(3, 300), index, count, epoch: 9, forward, is_repair: false, payload }
+    Data {
+        op: op(3, 300),
+        index,
+        count,
+        epoch: 9,
+        forward,
+        is_repair: false,
+        is_body: false,
+        payload,
+    }
 }
 
 #[test]
@@ -28,12 +37,19 @@ fn control_frames_have_these_bytes() {
         suspects: SiteSet::EMPTY.with(Site(4)),
         unreached: SiteSet::EMPTY.with(Site(0)).with(Site(7)),
     };
-    let golden: [(Frame, &[u8]); 12] = [
+    let golden: [(Frame, &[u8]); 13] = [
         (
             Frame::Ack(Ack { life: Life(1), next: 5, beyond: Bytes::from_static(&[0, 2]) }),
             &[0x12, 1, 0, 0, 0, 5, 0, 2],
         ),
-        (Frame::Floor { life: Life(1), seq: 200 }, &[0x13, 1, 0, 0, 0, 0xc8, 1]),
+        (
+            Frame::Floor(Floor { life: Life(1), seq: 200, others: vec![] }),
+            &[0x13, 1, 0, 0, 0, 0xc8, 1],
+        ),
+        (
+            Frame::Floor(Floor { life: Life(1), seq: 3, others: vec![(1, 3), (130, 131)] }),
+            &[0x13, 1, 0, 0, 0, 3, 1, 2, 0x82, 1, 1],
+        ),
         (Frame::RelayOpen, &[0x14]),
         (Frame::RelayCredit { session: 2, limit_bytes: 128 }, &[0x15, 2, 0x80, 1]),
         (
@@ -123,7 +139,7 @@ proptest! {
     #[test]
     fn data_survives_the_wire(
         seq in 0..=1u64 << 62, epoch: u32, source in 0..128u16, last: bool, bits: u128,
-        is_repair: bool,
+        is_repair: bool, is_body: bool,
         payload in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
         let forward = [Forward::Nobody, Forward::AllOthers, Forward::To(SiteSet::from_bits(bits))];
@@ -131,7 +147,9 @@ proptest! {
             let (index, count) = if last && !payload.is_empty() { (2, 3) } else { (0, 1) };
             let op = OpId { source: Site(source), life: Life(epoch ^ 77), seq };
             let payload = Bytes::from(payload.clone());
-            let frame = Frame::Data(Data { op, index, count, epoch, forward, is_repair, payload });
+            let frame = Frame::Data(Data {
+                op, index, count, epoch, forward, is_repair, is_body, payload,
+            });
             prop_assert_eq!(frame.encoded_len(), frame.to_bytes().len());
             prop_assert_eq!(Frame::decode(&frame.to_bytes()), Ok(frame));
         }

@@ -14,6 +14,9 @@ use convoke_overlay::{
 pub(crate) struct Op {
     pub(crate) at: Timestamp,
     pub(crate) payload: Bytes,
+    /// Sites that it is for.
+    pub(crate) to: SiteSet,
+    is_body: bool,
     /// When it was delivered, by receiver; of its present life.
     pub(crate) delivered: BTreeMap<Site, Timestamp>,
     pub(crate) acked: SiteSet,
@@ -33,6 +36,8 @@ pub(crate) struct Oracle {
     /// Receivers may have operations that are not delivered yet: they wait for earlier ones, or for
     /// the application.
     pub(crate) may_wait: bool,
+    /// Sites may be given bodies that are for others.
+    pub(crate) may_stray: bool,
     /// Each source's operations come in order.
     pub(crate) is_fifo: bool,
     pub(crate) limits: Limits,
@@ -67,6 +72,7 @@ impl Oracle {
             trusted: Vec::new(),
             unavailable: Vec::new(),
             may_wait: false,
+            may_stray: false,
             is_fifo: false,
             limits: Limits::default(),
             resent: BTreeMap::new(),
@@ -85,10 +91,20 @@ impl Oracle {
         word.iter().copied().cycle().take(len).collect::<Vec<u8>>().into()
     }
 
-    pub(crate) fn on_broadcast(&mut self, at: Timestamp, op: OpId, payload: Bytes) {
+    pub(crate) fn on_broadcast(
+        &mut self,
+        at: Timestamp,
+        op: OpId,
+        payload: Bytes,
+        to: Option<SiteSet>,
+    ) {
         self.lives.insert(op.source, op.life);
         let (delivered, acked) = (BTreeMap::new(), SiteSet::EMPTY);
-        let old = self.ops.insert(op, Op { at, payload, delivered, acked, done: None });
+        let is_body = to.is_some();
+        let others = SiteSet::first(self.sites).without(op.source);
+        let to = to.map_or(others, |to| to.intersection(others));
+        let new = Op { at, payload, to, is_body, delivered, acked, done: None };
+        let old = self.ops.insert(op, new);
         assert!(old.is_none(), "{op:?} names two operations");
     }
 
@@ -118,6 +134,8 @@ impl Oracle {
                     "own operations are not delivered, but for those of earlier lives"
                 );
                 let op = self.ops.get_mut(&id).expect("what is delivered was broadcast");
+                assert_eq!(payload.is_body(), op.is_body, "{id:?} is of another kind at {at:?}");
+                assert!(op.to.contains(at) || self.may_stray, "{id:?} is not for {at:?}");
                 assert_eq!(payload.into_bytes(), op.payload, "{id:?} changed on its way to {at:?}");
                 let old = op.delivered.insert(at, now);
                 assert!(old.is_none(), "P11: {id:?} was delivered twice at {at:?}");
@@ -136,8 +154,7 @@ impl Oracle {
             }
             Event::AllAcked { op: id, missed } => {
                 let op = self.ops.get_mut(&id).expect("what is acknowledged was broadcast");
-                let others = SiteSet::first(self.sites).without(at);
-                assert_eq!(op.acked, others.difference(missed), "{id:?}");
+                assert_eq!(op.acked, op.to.difference(missed), "{id:?}");
                 assert_eq!(op.done.replace(missed), None, "{id:?} ended twice");
             }
             Event::Gap { source, life, from, to } => {
@@ -216,7 +233,7 @@ impl Oracle {
         let lacks = |(id, op): (&OpId, &Op)| {
             let has: SiteSet = op.delivered.keys().copied().collect();
             let missed = op.done.unwrap_or(SiteSet::EMPTY);
-            (*id, receivers.without(source).difference(has).difference(missed))
+            (*id, receivers.intersection(op.to).difference(has).difference(missed))
         };
         let all = self.ops.iter().filter(|(id, _)| of_source(id)).map(lacks);
         all.filter(|(_, missing)| !missing.is_empty()).collect()

@@ -203,6 +203,43 @@ fn sites_with_different_plans_understand_each_other() {
     assert!(world.sites().all(|site| world.node(site).unwrap().epoch() == 3));
 }
 
+/// Bodies for some of the sites: the others are given nothing, wait for nothing, and are told so.
+#[test]
+fn what_is_for_some_comes_to_those_and_the_others_wait_for_nothing() {
+    for order in [Order::Unordered, Order::SourceFifo] {
+        let configure: fn(&mut convoke_overlay::NodeConfig) = match order {
+            Order::Unordered => |_| {},
+            Order::SourceFifo => |config| config.order = Order::SourceFifo,
+        };
+        let conditions = Conditions { jitter: ms(5), ..Conditions::calm(5) };
+        let mut world = World::new(4, conditions, configure);
+        world.oracle.is_fifo = order == Order::SourceFifo;
+        world.oracle.may_wait = world.oracle.is_fifo;
+        world.set_plan(&spread(5, 1, 200_000));
+        let all = world.sites().collect::<Vec<_>>();
+        for round in 0..40u16 {
+            for from in all.clone() {
+                let to = SiteSet::first(5).without(Site((from.0 + 1 + round % 4) % 5));
+                let to = if round % 3 == 0 { to.without(Site((from.0 + 2) % 5)) } else { to };
+                let len = [2_000, 100_000, 300][usize::from(round % 3)];
+                let at = ms(10 * u64::from(round));
+                world.after(at, Event::Bring { from, len, to: to.without(from) });
+                if round % 5 == 0 {
+                    world.after(at, Event::Broadcast { from, len: 3_000 });
+                }
+            }
+        }
+        world.run_until(20 * SECOND);
+        assert_all_came(&world);
+        assert_eq!(world.oracle.gaps.len(), 0, "{:?}", world.oracle.gaps);
+        assert_eq!(world.oracle.sent.repair_frames, 0);
+        assert!(world.oracle.sent.relayed > 0);
+        let slowest = |op: &crate::oracle::Op| *op.delivered.values().max().unwrap() - op.at;
+        let slowest = world.oracle.ops.values().map(slowest).max().unwrap();
+        assert!(slowest < ms(400), "{slowest:?}");
+    }
+}
+
 #[test]
 fn one_site_and_two_sites_need_no_relay() {
     for sites in [1, 2] {

@@ -76,6 +76,12 @@ pub(crate) enum Event {
         from: Site,
         len: usize,
     },
+    /// A body for some.
+    Bring {
+        from: Site,
+        len: usize,
+        to: SiteSet,
+    },
     Plan {
         at: Site,
         plan: Plan,
@@ -127,7 +133,7 @@ struct Host {
     uplink_free_at: Timestamp,
     plan: Option<Plan>,
     /// Broadcasts that were not ready.
-    waiting: Vec<usize>,
+    waiting: Vec<(usize, Option<SiteSet>)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -252,7 +258,8 @@ impl World {
             Event::Link { at, peer, generation, event } => {
                 self.on_link(at, peer, generation, event);
             }
-            Event::Broadcast { from, len } => self.broadcast(from, len),
+            Event::Broadcast { from, len } => self.broadcast(from, len, None),
+            Event::Bring { from, len, to } => self.broadcast(from, len, Some(to)),
             Event::Plan { at, plan } => self.plan(at, plan),
             Event::Crash(site) => self.crash(site),
             Event::Restart(site) => self.restart(site),
@@ -301,17 +308,22 @@ impl World {
         self.settle(at);
     }
 
-    pub(crate) fn broadcast(&mut self, from: Site, len: usize) {
+    /// To all, or as a body to some.
+    pub(crate) fn broadcast(&mut self, from: Site, len: usize, to: Option<SiteSet>) {
         let (host, now) = (&mut self.hosts[from.index()], self.now);
         let Some(node) = &mut host.node else { return };
         if !host.waiting.is_empty() {
-            host.waiting.push(len);
+            host.waiting.push((len, to));
             return;
         }
         let payload = self.oracle.payload(from, len);
-        match node.broadcast(now, payload.clone()) {
-            Ok(op) => self.oracle.on_broadcast(now, op, payload),
-            Err(BroadcastError::NotReady) => host.waiting.push(len),
+        let sent = match to {
+            None => node.broadcast(now, payload.clone()),
+            Some(to) => node.bring(now, payload.clone(), to),
+        };
+        match sent {
+            Ok(op) => self.oracle.on_broadcast(now, op, payload, to),
+            Err(BroadcastError::NotReady) => host.waiting.push((len, to)),
             Err(error) => panic!("{error}"),
         }
         self.settle(from);
@@ -357,7 +369,7 @@ impl World {
             self.oracle.on_event(now, site, event);
             if is_ready {
                 let waiting = std::mem::take(&mut self.hosts[index].waiting);
-                waiting.into_iter().for_each(|len| self.broadcast(site, len));
+                waiting.into_iter().for_each(|(len, to)| self.broadcast(site, len, to));
             }
         }
         self.set_timer(site);
