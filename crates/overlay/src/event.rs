@@ -158,6 +158,8 @@ pub enum Evidence {
         /// Receiver that says so.
         by: Site,
     },
+    /// Frames by way of it come, and take far longer than any takes directly.
+    Slow,
     /// The other site has its reasons.
     Told,
 }

@@ -85,6 +85,9 @@ pub struct Limits {
     /// Time that an operation may wait for a site that has a link and does not acknowledge. Default
     /// 30 s.
     pub lag_max: Duration,
+    /// Time after which a site that has a link and acknowledges nothing is given up, once what it is
+    /// owed takes the room of others. Default 5 s, as [`Limits::owed_for`].
+    pub stall_max: Duration,
     /// After the link to a source is lost, when what is missing of its stream is asked of others.
     /// Default 300 ms.
     pub pull_after: Duration,
@@ -128,6 +131,7 @@ impl Default for Limits {
             probation_max: Duration::from_secs(60),
             owed_for: Duration::from_secs(5),
             lag_max: Duration::from_secs(30),
+            stall_max: Duration::from_secs(5),
             pull_after: Duration::from_millis(300),
             fetch_timeout: Duration::from_secs(1),
             fetch_rounds: 3,
@@ -180,6 +184,7 @@ impl Limits {
             (!self.probation_min.is_zero(), "probation_min is zero"),
             (self.probation_min <= self.probation_max, "probation_min is above probation_max"),
             (!self.credit_retry.is_zero(), "credit_retry is zero"),
+            (!self.stall_max.is_zero(), "stall_max is zero"),
         ];
         rules
             .into_iter()

@@ -100,13 +100,13 @@ pub(crate) enum Proof {
 
 /// Least and most patience.
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
-const PATIENCE_MAX: Duration = Duration::from_secs(5);
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Time that a relay may bring nothing: before enough was measured, at least more than was
 /// measured, and at most.
 const SILENCE_INITIAL: Duration = Duration::from_secs(1);
 const SILENCE_MARGIN: Duration = Duration::from_millis(60);
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// Chunks of a source that were missed and are remembered.
 const MISSING_MAX: usize = 1 << 11;

@@ -199,8 +199,7 @@ impl Reach {
         let mut broken: Vec<SiteSet> =
             self.links.iter().map(|link| credible(link.view.unreached)).collect();
         broken[self.me.index()] = credible(self.unheard());
-        let told = self.links.iter().map(|link| credible(link.view.suspects));
-        let mut failing = told.fold(suspects, SiteSet::union);
+        let mut failing = self.accused(suspects, credible);
         for index in 0..broken.len() {
             let site = self.site(index);
             broken[index].iter().filter(|it| it.index() < self.links.len()).for_each(|other| {
@@ -212,6 +211,30 @@ impl Reach {
             let open = (0..broken.len()).filter(|index| !failing.contains(self.site(*index)));
             match open.max_by_key(|index| left(*index)).filter(|index| left(*index) > 0) {
                 Some(worst) => failing.insert(self.site(worst)),
+                None => return failing,
+            };
+        }
+    }
+
+    /// Sites that others suspect. Whoever is suspected by more of them, or by one that nobody
+    /// suspects, may be what is wrong, and is not believed itself.
+    fn accused(&self, suspects: SiteSet, credible: impl Fn(SiteSet) -> SiteSet) -> SiteSet {
+        let told = |site: &Site| {
+            if *site == self.me { suspects } else { credible(self.suspects_of(*site)) }
+        };
+        let all = SiteSet::first(self.links.len());
+        let accusers = |of: Site| all.iter().filter(|by| told(by).contains(of)).collect();
+        let accusers: Vec<SiteSet> = all.iter().map(accusers).collect();
+        let is_clean = |site: &Site| accusers[site.index()].is_empty();
+        // Those that leave say so of themselves.
+        let mut failing: SiteSet = all.iter().filter(|site| told(site).contains(*site)).collect();
+        loop {
+            let left = |site: &Site| accusers[site.index()].difference(failing);
+            let weight =
+                |site: &Site| (left(site).len(), left(site).iter().any(|by| is_clean(&by)));
+            let open = all.difference(failing);
+            match open.iter().filter(|site| !left(site).is_empty()).max_by_key(weight) {
+                Some(worst) => failing.insert(worst),
                 None => return failing,
             };
         }
@@ -295,6 +318,21 @@ mod tests {
         });
         assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[2]));
         assert_eq!(reach.failing(sites(&[4])), sites(&[2, 4]));
+    }
+
+    #[test]
+    fn who_is_suspected_by_others_is_not_believed() {
+        let mut reach = reach();
+        let suspects = |sites: SiteSet| View { version: 1, suspects: sites, ..View::default() };
+        reach.on_view(at(1), Site(2), suspects(sites(&[1])));
+        assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[1]));
+        assert_eq!(reach.failing(sites(&[2])), sites(&[2]));
+        // Each other: the one with more against it, or the last.
+        reach.on_view(at(1), Site(1), suspects(sites(&[2])));
+        assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[2]));
+        // Who leaves says so of itself, and may have been right about others.
+        reach.on_view(at(1), Site(3), suspects(sites(&[3])));
+        assert_eq!(reach.failing(sites(&[4])), sites(&[2, 3, 4]));
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Progress {
     pub(crate) finished: Vec<(OpId, Payload)>,
     /// Relays behind which all have acknowledged a frame.
     pub(crate) proven: Vec<(Site, u64)>,
+    /// Relays by which a frame took far longer than any takes directly.
+    pub(crate) slow: Vec<(Site, u64)>,
     /// The receiver waits for something that it will not get.
     pub(crate) needs_floor: bool,
 }
@@ -310,6 +312,7 @@ impl Sender {
         progress: &mut Progress,
         events: &mut VecDeque<Event>,
     ) {
+        let patience = self.relay_patience();
         let Some(chunk) = self.chunk_mut(seq) else { return };
         if !chunk.missing.remove(by) {
             return;
@@ -318,7 +321,9 @@ impl Sender {
         let (took, route) = (chunk.left_at.map(|at| now - at), chunk.route);
         let was_resent = chunk.resent.contains(by);
         if let Some(route) = route.filter(|_| chunk.is_relay_done()) {
-            if !chunk.was_missed {
+            if took.is_some_and(|took| took > patience) {
+                progress.slow.push((route.relay, seq));
+            } else if !chunk.was_missed {
                 progress.proven.push((route.relay, seq));
             }
             chunk.route = None;

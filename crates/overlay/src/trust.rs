@@ -49,6 +49,9 @@ const PROBE_PAUSES: u32 = 10;
 /// have acknowledged: one that drops more than one in twenty is found, and not one that a
 /// connection has lost a frame of.
 const STRIKES: u32 = 60;
+/// So often in a row is a relay trusted again because what was missed has come after all. One that
+/// is late again and again is slow, and has to prove itself like any other.
+const PARDONS: u32 = 2;
 const STRIKES_MISSED: u32 = 3;
 
 impl Trust {
@@ -140,11 +143,31 @@ impl Trust {
         is_new
     }
 
+    /// A frame by it took far too long, though it came. As [`Trust::on_timeout`]; one is not enough.
+    pub(crate) fn on_slow(&mut self, now: Timestamp, relay: Site, seq: u64) -> Option<bool> {
+        if !self.suspects.contains_key(&relay) {
+            let strikes = self.strikes.entry(relay).or_default();
+            *strikes += STRIKES / STRIKES_MISSED;
+            if *strikes < STRIKES {
+                return None;
+            }
+        }
+        let is_new = self.on_timeout(now, relay, seq);
+        if is_new.is_some() {
+            self.strikes.remove(&relay);
+        }
+        is_new
+    }
+
     /// Takes back a miss that has come by the relay after all. True if it is trusted again by that:
-    /// if nobody else has anything against it.
+    /// if nobody else has anything against it, and it was not late again and again.
     pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
-        self.strikes.remove(&relay);
-        let was_slow = self.suspects.get(&relay).is_some_and(|it| it.missed_by == Some(by));
+        let failures = self.past.get(&relay).filter(|(at, _)| now.since(*at) < self.max);
+        if failures.is_none_or(|(_, failures)| *failures + 1 < PARDONS) {
+            self.strikes.remove(&relay);
+        }
+        let is_pardoned = |it: &Suspect| it.missed_by == Some(by) && it.failures < PARDONS;
+        let was_slow = self.suspects.get(&relay).is_some_and(is_pardoned);
         if was_slow {
             self.absolve(now, relay);
         }

@@ -218,6 +218,96 @@ async fn carried_requests_are_as_fast_when_a_relay_does_not_reach_a_receiver() -
     Ok(())
 }
 
+/// Operations of a site at a rate, each with the time at which it was offered, and how long each
+/// took to every receiver, with that time.
+async fn deliveries(
+    sites: &[(Endpoint, Overlay)],
+    rate_kbit: u64,
+    time: Duration,
+    meanwhile: impl Future<Output = ()>,
+) -> Vec<(Duration, Duration)> {
+    let (begin, source) = (Instant::now(), sites[0].1.clone());
+    let every = Duration::from_micros(OP_BYTES as u64 * 8_000 / rate_kbit);
+    let sending = tokio::spawn(async move {
+        for number in 0.. {
+            let at = every * number;
+            tokio::time::sleep_until(begin + at).await;
+            let mut payload = vec![7; OP_BYTES];
+            let nanos = u64::try_from(at.as_nanos()).expect("it is soon");
+            payload[..8].copy_from_slice(&nanos.to_le_bytes());
+            if source.broadcast(payload).await.is_err() {
+                return;
+            }
+        }
+    });
+    let receivers = sites[1..].iter().map(|(_, overlay)| {
+        let overlay = overlay.clone();
+        tokio::spawn(async move {
+            let mut took = Vec::new();
+            let receiving = async {
+                while let Some(Delivery::Operation { payload, .. }) = overlay.next().await {
+                    let nanos = u64::from_le_bytes(payload[..8].try_into().expect("eight bytes"));
+                    let sent = Duration::from_nanos(nanos);
+                    took.push((sent, begin.elapsed() - sent));
+                }
+            };
+            let _ = tokio::time::timeout_at(begin + time, receiving).await;
+            took
+        })
+    });
+    let receivers: Vec<_> = receivers.collect();
+    meanwhile.await;
+    let mut all = Vec::new();
+    for receiver in receivers {
+        all.extend(receiver.await.expect("it only counts"));
+    }
+    sending.abort();
+    all
+}
+
+/// Plans from what the sites measure, at three quarters of what they can be planned for.
+#[tokio::test(start_paused = true)]
+async fn a_relay_of_a_live_plan_that_dies_costs_three_round_trips() -> Result {
+    let round_trip = 2 * latency(0, SITES - 1);
+    let network = SimNetwork::new(1);
+    let known = Bounds::fixed(LINK_KBIT);
+    let mut sites = start(&network, |it| it.uplink(known).downlink(known)).await?;
+    let rate = admit(&model(), &Fairness::MaxMin)?.whole()[0] * 3 / 4;
+    let (dies_at, end) = (Duration::from_secs(30), Duration::from_secs(38));
+    let first = sites[0].1.clone();
+    let (endpoint, dying) = sites.remove(2);
+    let reader = dying.clone();
+    let reading = tokio::spawn(async move { while reader.next().await.is_some() {} });
+    let kill = async {
+        tokio::time::sleep(dies_at).await;
+        let trees = first.plan().trees(Site(0)).to_vec();
+        assert!(trees.iter().any(|tree| tree.relay == Some(dying.site())), "{trees:?}");
+        network.crash(node(2));
+        reading.abort();
+        drop((endpoint, dying));
+    };
+    let took = deliveries(&sites, rate, end, kill).await;
+    let worst = |from: Duration, until: Duration| {
+        let part = took.iter().filter(|(sent, _)| (from..until).contains(sent));
+        part.map(|(_, took)| *took).max().expect("something was sent")
+    };
+    let second = Duration::from_secs(1);
+    let before = worst(dies_at - 6 * second, dies_at - 2 * second);
+    let hit = worst(dies_at - 2 * second, end - second);
+    let after = worst(dies_at + 2 * second, end - second);
+    let by_second = (0..7).map(|at| worst(dies_at + at * second, dies_at + (at + 1) * second));
+    let by_second: Vec<Duration> = by_second.collect();
+    println!(
+        "{rate} kbit/s: worst {before:?} before, {hit:?} then, {after:?} after; {by_second:?}"
+    );
+    let suspicions: u64 = sites.iter().map(|(_, overlay)| overlay.counters().suspicions).sum();
+    assert_eq!(suspicions, 0, "the others are healthy");
+    // The links say so one way later.
+    assert!(hit <= 3 * round_trip + round_trip / 2, "{hit:?}");
+    assert!(after <= before + before / 2, "{after:?} and {before:?} before");
+    Ok(())
+}
+
 /// The direct way has no rate in such a plan.
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_only_relay_is_gone_goes_directly_at_its_rate() -> Result {

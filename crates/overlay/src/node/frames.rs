@@ -2,7 +2,7 @@
 
 use convoke_core::time::Timestamp;
 
-use crate::event::{Event, Fault};
+use crate::event::{Event, Evidence, Fault};
 use crate::payload::Payload;
 use crate::proof::Proof;
 use crate::receive::{Holes, Taken};
@@ -165,12 +165,22 @@ impl OverlayNode {
 
     pub(super) fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
         let progress = self.sender.on_ack(now, from, ack, &mut self.events)?;
-        let Progress { finished, proven, needs_floor } = progress;
+        let Progress { finished, proven, slow, needs_floor } = progress;
         self.hold(finished);
+        if self.reach.up().contains(from) {
+            self.gone.remove(from); // It reads again.
+        }
         for (relay, seq) in proven {
             if self.trust.on_acked(now, relay, seq) {
                 self.events.push_back(Event::Trusted { relay, by: self.me });
                 self.on_reach_changed(now);
+            }
+        }
+        for (relay, seq) in slow {
+            let is_new = self.trust.on_slow(now, relay, seq);
+            self.suspect(now, relay, is_new, Evidence::Slow);
+            if is_new == Some(true) {
+                self.leave_relay(now, relay); // What it has would come as late.
             }
         }
         if needs_floor {

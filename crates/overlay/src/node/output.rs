@@ -163,7 +163,8 @@ impl OverlayNode {
         let line = self.line.poll_timeout();
         let parts = [self.sender.poll_timeout(), self.receiver.poll_timeout(), line];
         let parts = parts.into_iter().chain([self.fetches.poll_timeout(), links, gone, pulls]);
-        let parts = parts.chain([self.reach.poll_timeout(), self.proofs.poll_timeout()]);
+        let stall = self.refused.and_then(|_| self.sender.stalls_at(self.limits.stall_max));
+        let parts = parts.chain([self.reach.poll_timeout(), self.proofs.poll_timeout(), stall]);
         parts.flatten().min()
     }
 
@@ -186,6 +187,7 @@ impl OverlayNode {
         }
         let (lagging, finished) = self.sender.give_up_lagging(now, &mut self.events);
         self.hold(finished);
+        self.make_room_for_refused(now);
         for site in lagging.intersection(self.reach.up()).iter() {
             self.control.insert((site, Control::Floor));
         }

@@ -54,7 +54,7 @@ impl OverlayNode {
         if size > limit {
             return Err(BroadcastError::TooLarge { size, limit });
         }
-        self.make_room(payload.chunks().len(), size)?;
+        self.make_room(now, payload.chunks().len(), size)?;
         let seqs = self.sender.push(payload, to, self.gone);
         let id = self.sender.id(seqs.start);
         let others = SiteSet::first(self.sites).without(self.me).difference(to);
@@ -80,21 +80,38 @@ impl OverlayNode {
         self.sender.has_room(bytes.div_ceil(crate::wire::CHUNK_BYTES).max(1), bytes)
     }
 
-    /// Sites that cannot be reached hold nobody up: if there is no room, they are not owed anything
-    /// any more.
-    fn make_room(&mut self, chunks: usize, bytes: usize) -> Result<(), BroadcastError> {
+    /// Sites that cannot be reached, or do not read, hold nobody up: if there is no room, they are
+    /// not owed anything any more.
+    fn make_room(
+        &mut self,
+        now: Timestamp,
+        chunks: usize,
+        bytes: usize,
+    ) -> Result<(), BroadcastError> {
         let down = SiteSet::first(self.sites).without(self.me).difference(self.sendable());
-        for site in down.difference(self.gone).iter() {
+        let stalled = self.sender.stalled(now, self.limits.stall_max);
+        for site in down.union(stalled).difference(self.gone).iter() {
             if self.sender.has_room(chunks, bytes) {
                 break;
             }
             self.give_up_site(site);
+            if self.sendable().contains(site) {
+                // It acknowledges that once it reads, and is owed what is new again.
+                self.control.insert((site, Control::Floor));
+            }
         }
         if self.sender.has_room(chunks, bytes) {
             return Ok(());
         }
         self.refused = Some((chunks, bytes));
         Err(BroadcastError::NotReady)
+    }
+
+    /// Makes room for what was not ready, as soon as that may be.
+    pub(super) fn make_room_for_refused(&mut self, now: Timestamp) {
+        if let Some((chunks, bytes)) = self.refused {
+            let _ = self.make_room(now, chunks, bytes); // `Ready` says so.
+        }
     }
 
     /// Nothing is owed to a site any more, and nothing new until it can be reached again.

@@ -2,6 +2,7 @@
 //! need them.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
@@ -58,6 +59,31 @@ impl Sender {
         let is_young = |op: &Op| op.queued_at.is_none_or(|at| at + lag > now);
         let old = self.ops.iter().find(|(_, op)| is_young(op)).map(|(first, _)| *first);
         self.give_up_below(old.unwrap_or(self.next_seq()), events)
+    }
+
+    /// Sites that the oldest operation waits for, that were sent what they miss and by no relay, and
+    /// when each will have acknowledged nothing for so long.
+    fn stalls(&self, after: Duration) -> impl Iterator<Item = (Site, Timestamp)> {
+        let oldest = self.ops.iter().next();
+        oldest.into_iter().flat_map(move |(first, op)| {
+            op.owed().iter().filter_map(move |site| {
+                let chunk = self.chunk(self.owed_after(site, *first))?;
+                let is_sent = chunk.sent.contains(site) && !chunk.behind_relay().contains(site);
+                let at = chunk.last_left_at.max(self.heard[site.index()].at) + after;
+                is_sent.then_some((site, at))
+            })
+        })
+    }
+
+    /// Sites that have acknowledged nothing for so long, although they are owed the oldest
+    /// operation.
+    pub(crate) fn stalled(&self, now: Timestamp, after: Duration) -> SiteSet {
+        self.stalls(after).filter(|(_, at)| *at <= now).map(|(site, _)| site).collect()
+    }
+
+    /// When there will be another one.
+    pub(crate) fn stalls_at(&self, after: Duration) -> Option<Timestamp> {
+        self.stalls(after).map(|(_, at)| at).min()
     }
 
     fn give_up(

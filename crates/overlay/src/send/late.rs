@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
+use crate::ack_time::AckTime;
 use crate::site::{Site, SiteSet};
 
 use super::Sender;
+
+/// Time that a relay may take beyond what the direct way does.
+const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Receivers that have not acknowledged in time.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,7 +29,7 @@ pub(super) struct Heard {
     /// When the latest left of what it has acknowledged.
     of: Timestamp,
     /// When it acknowledged something new last.
-    at: Timestamp,
+    pub(super) at: Timestamp,
 }
 
 impl Heard {
@@ -102,6 +106,13 @@ impl Sender {
         let limits = &self.limits;
         let time = &self.relay_times[relay.index()];
         time.timer(limits.relay_timer_initial, limits.relay_timer_margin, limits.relay_timer_max)
+    }
+
+    /// Time that a relay may take at most. One that brings everything, and late, nobody misses
+    /// anything of. Where the direct way takes long, too, it is not the relay.
+    pub(super) fn relay_patience(&self) -> Duration {
+        let direct = self.direct_times.iter().filter_map(AckTime::p99).max();
+        RELAY_PATIENCE + direct.unwrap_or_default() * 2
     }
 
     pub(super) fn direct_timer(&self, seq: u64, to: Site) -> Duration {

@@ -10,16 +10,16 @@ use crate::tables::row;
 use crate::wan::{Delivery, OP_BYTES, Wan};
 
 /// The longest round trip between two of the sites.
-const ROUND_TRIP: Duration = Duration::from_millis(228);
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(228);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Faults begin after three seconds; what was sent from the first to the second has nothing to do
 /// with them.
-const SETTLED_AT: Timestamp = Timestamp::from_nanos(1_000_000_000);
-const QUIET_UNTIL: Timestamp = Timestamp::from_nanos(2_000_000_000);
-const LOAD_PERMILLE: u64 = 750;
+pub(crate) const SETTLED_AT: Timestamp = Timestamp::from_nanos(1_000_000_000);
+pub(crate) const QUIET_UNTIL: Timestamp = Timestamp::from_nanos(2_000_000_000);
+pub(crate) const LOAD_PERMILLE: u64 = 750;
 
 /// Uplinks and downlinks of 75 Mbit/s.
-fn model() -> HoseModel {
+pub(crate) fn model() -> HoseModel {
     let mut model = row(5, 1.0).model();
     for rates in [&mut model.uplink, &mut model.downlink, &mut model.demand] {
         rates.iter_mut().for_each(|rate| *rate /= 2);
@@ -28,18 +28,18 @@ fn model() -> HoseModel {
 }
 
 /// The relay that carries most for the hot site.
-fn busiest(wan: &Wan) -> Site {
+pub(crate) fn busiest(wan: &Wan) -> Site {
     let trees = wan.plan().trees(Site(0)).iter().filter(|tree| tree.relay.is_some());
     trees.max_by_key(|tree| tree.rate).and_then(|tree| tree.relay).expect("it needs relays")
 }
 
 /// A part of a run, by when things were sent.
-struct Part {
+pub(crate) struct Part {
     took: Vec<Duration>,
 }
 
 impl Part {
-    fn of(wan: &Wan, from: Timestamp, until: Timestamp, without: SiteSet) -> Self {
+    pub(crate) fn of(wan: &Wan, from: Timestamp, until: Timestamp, without: SiteSet) -> Self {
         let is_in = |it: &&Delivery| {
             (from..until).contains(&it.sent)
                 && !without.contains(it.to)
@@ -52,16 +52,16 @@ impl Part {
         Self { took }
     }
 
-    fn worst(&self) -> Duration {
+    pub(crate) fn worst(&self) -> Duration {
         self.took[self.took.len() - 1]
     }
 
-    fn median(&self) -> Duration {
+    pub(crate) fn median(&self) -> Duration {
         self.took[self.took.len() / 2]
     }
 }
 
-fn assert_all_came(wan: &Wan, without: SiteSet) {
+pub(crate) fn assert_all_came(wan: &Wan, without: SiteSet) {
     let (sent, all) = (wan.sent(), SiteSet::first(wan.nodes.len()));
     for to in all.difference(without).iter() {
         for source in all.difference(without).without(to).iter() {

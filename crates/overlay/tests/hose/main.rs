@@ -4,6 +4,7 @@
 
 mod fast;
 mod faults;
+mod hostile;
 mod kill;
 mod tables;
 mod throughput;

@@ -37,6 +37,8 @@ pub(crate) struct Wan {
     controls: Vec<Control>,
     dead: BTreeSet<u16>,
     cut: BTreeSet<(usize, usize)>,
+    /// Sites that read nothing.
+    deaf: BTreeSet<usize>,
     /// Link events to come.
     notices: BTreeMap<(Timestamp, usize, usize), LinkEvent>,
     /// The bad relay, if there is one.
@@ -49,8 +51,11 @@ pub(crate) struct Wan {
     pub(crate) suspicions: Vec<(Timestamp, Site, Site)>,
     /// Operations that their sources were told somebody missed.
     pub(crate) missed: Vec<(Timestamp, OpId, Site)>,
+    /// Operations that there was no room for.
+    pub(crate) refused: u64,
     window: Window,
-    window_bytes: u64,
+    /// Bytes of a link that its receiver may leave unread.
+    pub(crate) window_bytes: u64,
     pub(crate) control_bytes: u64,
     pub(crate) data_bytes: u64,
 }
@@ -149,12 +154,14 @@ impl Wan {
             controls: Vec::new(),
             dead: BTreeSet::new(),
             cut: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             notices: BTreeMap::new(),
             tamper: None,
             received: vec![vec![BTreeSet::new(); n]; n],
             deliveries: Vec::new(),
             suspicions: Vec::new(),
             missed: Vec::new(),
+            refused: 0,
             window,
             window_bytes: window_bytes(model),
             control_bytes: 0,
@@ -243,11 +250,22 @@ impl Wan {
     pub(crate) fn kill(&mut self, victim: Site, notice: Option<Duration>) {
         self.dead.insert(victim.0);
         self.due[victim.index()] = None;
-        self.sources[victim.index()].until = self.now;
+        let source = &mut self.sources[victim.index()];
+        source.until = source.until.min(self.now);
         for index in (0..self.nodes.len()).filter(|index| *index != victim.index()) {
             let Some(notice) = notice else { continue };
             self.notices.insert((self.now + notice, index, victim.index()), LinkEvent::Down);
         }
+    }
+
+    /// From now on all that leaves a site leaves at this rate, kbit/s.
+    pub(crate) fn slow(&mut self, victim: Site, rate: u64) {
+        self.hose.uplink(End::Data(victim.index()), Limits::kbit_per_s(rate));
+    }
+
+    /// From now on a site reads nothing. What else it does it does.
+    pub(crate) fn deafen(&mut self, victim: Site) {
+        self.deaf.insert(victim.index());
     }
 
     /// Two sites lose their link; both are told after a while.
@@ -296,6 +314,9 @@ impl Wan {
         }
         while let Some(entry) = self.notices.first_entry().filter(|it| it.key().0 <= now) {
             let ((_, index, peer), event) = entry.remove_entry();
+            if self.is_dead(index) {
+                continue;
+            }
             self.nodes[index].handle_link(now, site(peer), event);
             self.drain(index);
         }
@@ -325,13 +346,15 @@ impl Wan {
         if let Ok(op) = self.nodes[index].broadcast(self.now, source.payload.clone()) {
             source.sent.insert(op.seq, (source.count, self.now));
             source.count += 1;
+        } else {
+            self.refused += 1;
         }
         self.drain(index);
     }
 
     fn arrive(&mut self, from: usize, to: usize, bytes: u64, frame: Frame) {
         let (now, pair) = (self.now, from * self.nodes.len() + to);
-        if self.cut.contains(&(from, to)) {
+        if self.cut.contains(&(from, to)) || self.deaf.contains(&to) {
             return;
         }
         if matches!(frame, Frame::Data(_)) {
