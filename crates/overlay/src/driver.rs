@@ -30,6 +30,8 @@ use crate::control::Control;
 use crate::estimate::Estimator;
 use crate::event::BroadcastError;
 use crate::inbox::{Delivery, Inbox};
+#[cfg(feature = "metrics")]
+use crate::meters::Meters;
 use crate::node::OverlayNode;
 use crate::plan::Plan;
 use crate::site::Site;
@@ -63,6 +65,8 @@ pub(crate) struct Driver {
     changed: Notify,
     /// Ends of flows that are logged: a network that fails chooses how many there are.
     closed: Seldom,
+    #[cfg(feature = "metrics")]
+    meters: Option<Meters>,
 }
 
 /// State behind the lock.
@@ -104,6 +108,8 @@ pub(crate) struct Parts {
     pub(crate) control: Option<Control>,
     pub(crate) estimator: Option<Estimator>,
     pub(crate) plan: Arc<Plan>,
+    #[cfg(feature = "metrics")]
+    pub(crate) meters: Option<Meters>,
 }
 
 impl Driver {
@@ -143,8 +149,14 @@ impl Driver {
             dialling: Notify::new(),
             changed: Notify::new(),
             closed: Seldom::per_second(32),
+            #[cfg(feature = "metrics")]
+            meters: parts.meters,
         });
         driver.runtime.spawn(run_timer(driver.clone()));
+        #[cfg(feature = "metrics")]
+        if driver.meters.is_some() {
+            driver.runtime.spawn(crate::meters::run(Arc::downgrade(&driver)));
+        }
         for site in (0..sites).map(site_of).filter(|site| *site > driver.me) {
             driver.runtime.spawn(dial::keep_flows(driver.clone(), site));
         }
@@ -239,6 +251,14 @@ impl Driver {
             }
             changed.await;
         }
+    }
+
+    /// Samples the metrics, if there are any.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn sample_metrics(&self) {
+        let Some(meters) = &self.meters else { return };
+        let (plan, seen) = self.with_quietly(|state| (state.plan.clone(), state.seen()));
+        meters.sample(self.me, &plan, &seen);
     }
 
     pub(crate) fn plan(&self) -> Arc<Plan> {

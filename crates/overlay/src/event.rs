@@ -347,6 +347,13 @@ pub struct Counters {
     pub stale: u64,
     /// Chunks too far ahead, or for which there was no room.
     pub no_room: u64,
+    /// Number of times that a relay granted no credit for a quarter of a second, and was passed
+    /// over.
+    pub starved: u64,
+    /// Chunks of others that nobody has any more.
+    pub gaps: u64,
+    /// Own operations that somebody missed.
+    pub given_up: u64,
     /// Streams that get less credit than the plan in use needs; not a count since the beginning.
     pub short_of_credit: u64,
     /// Frames that were not forwarded: their root had more queued here than it was granted.

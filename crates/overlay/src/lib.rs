@@ -39,7 +39,7 @@
 //!
 //! # Features
 //! `lp`: one-relay trees, `Family::OneRelay`. `cli`: the program `overlay`, which draws and
-//! explains plans.
+//! explains plans. `metrics`: what a site counts, through the `metrics` facade.
 
 #![forbid(unsafe_code)]
 
@@ -57,6 +57,8 @@ mod greedy;
 mod hose;
 mod inbox;
 mod limits;
+#[cfg(feature = "metrics")]
+mod meters;
 mod node;
 mod overlay;
 mod pace;
@@ -92,7 +94,7 @@ pub use greedy::greedy;
 pub use hose::{HoseModel, ModelError, RATE_MAX_KBIT};
 pub use inbox::Delivery;
 pub use limits::{Limits, LimitsError};
-pub use node::{Backlog, Load, NodeConfig, OverlayNode};
+pub use node::{Backlog, Load, NodeConfig, OverlayNode, Traffic};
 pub use overlay::{Broadcast, IntroduceError, Overlay, OverlayBuilder, PullError, StartError};
 pub use pace::Bucket;
 pub use payload::Payload;

@@ -168,6 +168,17 @@ pub struct OverlayNode {
     /// The link that is asked first for something to send.
     turn: usize,
     counters: Counters,
+    traffic: Vec<Traffic>,
+}
+
+/// Bytes of whole frames that have to do with one other site, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Own ones that it was given to pass on.
+    pub relayed_by_bytes: u64,
+    /// Those of its own stream that were passed on here.
+    pub relayed_for_bytes: u64,
 }
 
 /// A control frame that is due. It is made when it leaves, with what is true then; so none is
@@ -299,6 +310,7 @@ impl OverlayNode {
             refused: None,
             turn: 0,
             counters: Counters::default(),
+            traffic: vec![Traffic::default(); sites],
             limits,
         })
     }
@@ -382,6 +394,16 @@ impl OverlayNode {
     /// Counters since it began.
     pub fn counters(&self) -> Counters {
         Counters { relay_overruns: self.forwards.overruns(), ..self.counters }
+    }
+
+    /// Traffic with each site as a relay or a root, by site.
+    pub fn traffic(&self) -> &[Traffic] {
+        &self.traffic
+    }
+
+    /// Relays of the plan that all sites do without for now.
+    pub fn failing(&self) -> SiteSet {
+        self.routes.failing()
     }
 
     /// Load: what it holds now.

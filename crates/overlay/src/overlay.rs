@@ -235,6 +235,13 @@ impl Overlay {
         self.inner.driver.with_quietly(|state| state.node.load())
     }
 
+    /// Samples the metrics now: a scrape that wants them fresh calls this before. Does nothing
+    /// without [`OverlayBuilder::metrics`].
+    #[cfg(feature = "metrics")]
+    pub fn sample_metrics(&self) {
+        self.inner.driver.sample_metrics();
+    }
+
     /// Leaves in order, in at most `grace`, and closes. Requests of this endpoint carry their own
     /// bodies again from now on. All others turn to the plan without this site; it forwards what
     /// they had sent it, and waits until all have what it has broadcast. Requests whose bodies do

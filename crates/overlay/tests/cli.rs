@@ -82,6 +82,41 @@ fn bad_input_is_an_error_that_names_the_file_and_the_field() {
     assert!(error.contains("not sustainable: uplink:0 needs 465000 kbit/s of 375000"), "{error}");
 }
 
+/// Three hosts on one machine, at ports that the system chose.
+#[test]
+fn measures_a_network_and_writes_the_file_that_it_plans() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("network.toml");
+    let ports: Vec<std::net::TcpListener> =
+        (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    let sites = ["Ireland", "New York", "Tokyo"].into_iter().zip(&ports);
+    let sites = sites.map(|(name, port)| format!("{name}={}", port.local_addr().expect("bound")));
+    let sites: Vec<String> = sites.collect();
+    drop(ports);
+    let start = |me: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overlay"));
+        command.args(["measure", "--me", me, "--seconds", "0.2", "--flows", "2"]);
+        for site in &sites {
+            command.args(["--site", site]);
+        }
+        command.arg("--out").arg(&path);
+        command.stderr(std::process::Stdio::piped()).spawn().expect("the program was built")
+    };
+    let hosts: Vec<_> = ["Tokyo", "New York", "Ireland"].into_iter().map(start).collect();
+    for host in hosts {
+        printed(&host.wait_with_output().expect("it ends"));
+    }
+    let measured = std::fs::read_to_string(&path).expect("it was written");
+    let rate = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
+    let rates = measured.lines().filter(|line| line.contains("link_mbit"));
+    let rates: Vec<f64> = rates.filter_map(rate).collect();
+    assert!(rates.len() == 6 && rates.iter().all(|rate| *rate > 1.0), "{measured}");
+    let wanting = measured.replacen("demand_mbit = 0", "demand_mbit = 1", 1);
+    std::fs::write(&path, wanting).expect("a scratch folder");
+    let plan = printed(&overlay(&path, &[]));
+    assert!(plan.contains("3 sites want to broadcast 1.0 Mbit/s"), "{plan}");
+}
+
 #[test]
 fn a_file_that_is_not_there_is_an_error() {
     let output = overlay(Path::new("no such file.toml"), &[]);

@@ -33,6 +33,18 @@ pub(super) struct Aftermath {
 }
 
 impl State {
+    #[cfg(feature = "metrics")]
+    pub(super) fn seen(&self) -> crate::meters::Seen {
+        let node = &self.node;
+        crate::meters::Seen {
+            counters: node.counters(),
+            load: node.load(),
+            traffic: node.traffic().to_vec(),
+            suspects: node.suspects(),
+            failing: node.failing(),
+        }
+    }
+
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         if self.is_closed {
             return;

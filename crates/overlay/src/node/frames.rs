@@ -214,6 +214,7 @@ impl OverlayNode {
 
     pub(super) fn note_gaps(&mut self, source: Site, life: Life, holes: Holes) {
         for (from, to) in holes {
+            self.counters.gaps += to - from;
             self.fetches.cancel_pulls(OpId { source, life, seq: from }, to);
             self.events.push_back(Event::Gap { source, life, from, to });
         }

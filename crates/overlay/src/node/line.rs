@@ -95,6 +95,7 @@ impl OverlayNode {
                 }
                 Room::NoCredit(relay) if self.line.waits_in_vain(now) => {
                     self.line.starved.insert(relay);
+                    self.counters.starved += 1;
                     self.line.choose_again();
                 }
                 Room::NoCredit(_) => return,

@@ -141,11 +141,20 @@ impl OverlayNode {
         };
         *frames += 1;
         *sum += bytes as u64;
+        let source = data.op.source;
+        if source == self.me && data.forward != Forward::Nobody {
+            self.traffic[to.index()].relayed_by_bytes += bytes as u64;
+        } else if matches!(next, Next::Bulk(Item::Forward(_))) {
+            self.traffic[source.index()].relayed_for_bytes += bytes as u64;
+        }
     }
 
     /// Something for the user, until there is nothing.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
+        if let Event::AllAcked { missed, .. } = &event {
+            self.counters.given_up += u64::from(!missed.is_empty());
+        }
         if let Event::Delivered { payload, .. } = &event {
             self.undelivered_bytes -= payload.len() + DELIVERY_BYTES;
         }

@@ -20,6 +20,8 @@ use crate::estimate::{Bounds, Estimator, EstimatorConfig};
 use crate::event::{Order, PlanRefused, SetupError};
 use crate::hose::{HoseModel, ModelError};
 use crate::limits::Limits;
+#[cfg(feature = "metrics")]
+use crate::meters::Meters;
 use crate::node::{NodeConfig, OverlayNode};
 use crate::plan::{Plan, PlanOptions};
 
@@ -46,6 +48,8 @@ pub struct OverlayBuilder {
     carries: bool,
     bodies: BodyLimits,
     incarnation: Option<u64>,
+    #[cfg(feature = "metrics")]
+    has_metrics: bool,
 }
 
 /// Source of plans.
@@ -131,6 +135,8 @@ impl OverlayBuilder {
             carries: true,
             bodies: BodyLimits::default(),
             incarnation: None,
+            #[cfg(feature = "metrics")]
+            has_metrics: false,
         }
     }
 
@@ -250,6 +256,15 @@ impl OverlayBuilder {
         self
     }
 
+    /// Counts what this site does, with the recorder of the `metrics` facade that is installed when
+    /// it starts; sampled every second, and by [`Overlay::sample_metrics`]. Default: nothing is
+    /// counted.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.has_metrics = true;
+        self
+    }
+
     /// Starts the site on the current tokio runtime. It connects to the others by itself, for as
     /// long as it lives.
     ///
@@ -316,6 +331,11 @@ impl OverlayBuilder {
                 (None, None)
             }
         };
+        #[cfg(feature = "metrics")]
+        let meters = self.has_metrics.then(|| {
+            let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+            Meters::new(me, &names)
+        });
         let hello = Hello {
             node: own,
             incarnation,
@@ -334,6 +354,8 @@ impl OverlayBuilder {
             control,
             estimator,
             plan,
+            #[cfg(feature = "metrics")]
+            meters,
         })
     }
 

@@ -1,5 +1,5 @@
 //! Plans two-level broadcast overlays for a network described in a file; draws and explains the
-//! plan.
+//! plan. Measures the network that it is to be.
 //!
 //! ```text
 //! overlay plan --input network.toml --svg plan.svg --explain
@@ -10,6 +10,7 @@
 mod explain;
 mod input;
 mod json;
+mod measure;
 mod report;
 mod svg;
 
@@ -49,12 +50,20 @@ enum Command {
         #[arg(long, conflicts_with = "explain")]
         json: bool,
     },
+    /// Measures uplinks, downlinks and latencies between hosts, and writes them as the file that
+    /// `plan` reads. To be started on every host, with the same sites.
+    Measure(measure::Measure),
 }
 
 fn main() -> ExitCode {
-    let Command::Plan { input, svg, explain, json } = Arguments::parse().command;
-    let explain = explain || (svg.is_none() && !json);
-    match run(&input, svg.as_deref(), explain, json) {
+    let done = match Arguments::parse().command {
+        Command::Plan { input, svg, explain, json } => {
+            let explain = explain || (svg.is_none() && !json);
+            run(&input, svg.as_deref(), explain, json)
+        }
+        Command::Measure(measure) => measure.run(),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,0 +1,87 @@
+//! Metrics of sites, as a recorder sees them, on a simulated network in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use convoke_core::{Endpoint, NodeId};
+use convoke_overlay::{Overlay, Plan, Site, Tree};
+use convoke_sim::transport::SimNetwork;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const SITES: usize = 3;
+
+fn node(site: usize) -> NodeId {
+    NodeId::new(site as u64 + 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let network = SimNetwork::new(1);
+    network.default_latency(Duration::from_millis(5));
+    let trees = |root: usize| match root {
+        0 => vec![Tree::relayed(SITES, Site(0), Site(2), 50_000)],
+        _ => vec![Tree::direct(1_000)],
+    };
+    let plan = Plan::fixed(7, (0..SITES).map(trees).collect())?;
+    let mut sites = Vec::new();
+    for site in 0..SITES {
+        let endpoint = Endpoint::builder().node(node(site)).transport(network.transport());
+        let endpoint = endpoint.start().await?;
+        let overlay = Overlay::builder(&endpoint).listen(format!("sim://site-{site}"));
+        let all = (0..SITES).map(|other| (node(other), format!("sim://site-{other}")));
+        let overlay = all.fold(overlay, |it, (node, address)| it.site(node, address));
+        sites.push((endpoint, overlay.plan(plan.clone()).metrics().start().await?));
+    }
+    for (_, overlay) in &sites {
+        overlay.connected().await;
+    }
+    for _ in 0..10 {
+        sites[0].1.broadcast(vec![7; 20_000]).await?.settled().await;
+    }
+    for (_, overlay) in &sites {
+        overlay.sample_metrics();
+    }
+    let mut seen = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels = key.key().labels().map(|it| format!("{}={}", it.key(), it.value()));
+        let name = format!("{} {}", key.key().name(), labels.collect::<Vec<_>>().join(" "));
+        let value = match value {
+            DebugValue::Counter(count) => count as f64,
+            DebugValue::Gauge(value) => value.into_inner(),
+            DebugValue::Histogram(_) => continue,
+        };
+        seen.insert(name, value);
+    }
+    let of = |name: &str| *seen.get(name).unwrap_or_else(|| panic!("{name} is not in {seen:#?}"));
+    let payload = 200_000.0;
+    let own = of("convoke_overlay_bytes_total node=n1 kind=own");
+    assert!((payload..payload * 1.01).contains(&own), "one copy: {own}");
+    assert_eq!(of("convoke_overlay_relayed_by_bytes_total node=n1 relay=n3"), own);
+    let forwarded = of("convoke_overlay_relayed_for_bytes_total node=n3 root=n1");
+    assert_eq!(of("convoke_overlay_bytes_total node=n3 kind=forwarded"), forwarded);
+    assert!(forwarded >= payload, "{forwarded}");
+    assert_eq!(of("convoke_overlay_delivered_total node=n2"), 10.0);
+    assert_eq!(of("convoke_overlay_plan_epoch node=n2"), 7.0);
+    assert_eq!(of("convoke_overlay_planned_kbit node=n1"), 50_000.0);
+    assert_eq!(of("convoke_overlay_planned_by_kbit node=n1 relay=n3"), 50_000.0);
+    assert_eq!(of("convoke_overlay_suspected node=n1 relay=n3"), 0.0);
+    assert_eq!(of("convoke_overlay_unacked_bytes node=n1"), 0.0);
+
+    // The relay is gone without a word.
+    network.partition(node(2), node(0));
+    network.partition(node(2), node(1));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    sites[0].1.sample_metrics();
+    let failing = snapshotter.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| {
+        let is_it = key.key().name() == "convoke_overlay_relays_failing"
+            && key.key().labels().any(|label| label.value() == "n1");
+        is_it.then_some(value)
+    });
+    assert_eq!(failing, Some(DebugValue::Gauge(1.0.into())));
+    Ok(())
+}
