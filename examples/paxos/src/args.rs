@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Node(NodeArgs),
     /// Reads or writes.
     Client(ClientArgs),
+    /// Lets nodes join and leave the cluster while it works.
+    Member(MemberArgs),
     /// Tells what each node is doing.
     Status(StatusArgs),
     /// Reads a cluster file, and the keys of a node, and says what is wrong.
@@ -93,8 +95,48 @@ pub(crate) struct ClientArgs {
     /// Seconds for the request with all its attempts.
     #[arg(long, default_value_t = 10)]
     pub(crate) deadline: u64,
+    /// A read is answered by this node, from what it has applied: it may be old.
+    #[arg(long)]
+    pub(crate) stale: Option<u64>,
     #[command(subcommand)]
     pub(crate) action: Action,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MemberArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) keys: KeysArgs,
+    /// Seconds until the change has to be in force.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) deadline: u64,
+    #[command(subcommand)]
+    pub(crate) action: MemberAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemberAction {
+    /// A node joins: it learns, and votes once it has caught up. So does a member whose ledger was
+    /// lost.
+    Add {
+        /// Its number.
+        id: u64,
+        /// An address at which it is dialled, where the cluster files of the others do not have
+        /// any.
+        #[arg(long)]
+        address: Vec<String>,
+        /// It learns, and never votes.
+        #[arg(long)]
+        learner: bool,
+    },
+    /// A node leaves. It may be stopped when this has ended.
+    Remove {
+        /// Its number.
+        id: u64,
+    },
+    /// Prints the members.
+    List,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -108,11 +150,15 @@ pub(crate) struct DemoArgs {
     /// Keeps the folder with the ledgers and logs of the nodes, and prints where it is.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Instead of kills: two nodes join under load, and then two leave that were there before,
+    /// among them the leader.
+    #[arg(long)]
+    pub(crate) members: bool,
 }
 
 impl Default for DemoArgs {
     fn default() -> Self {
-        Self { clients: 8, seconds: 2.0, keep: false }
+        Self { clients: 8, seconds: 2.0, keep: false, members: false }
     }
 }
 

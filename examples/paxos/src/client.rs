@@ -20,8 +20,9 @@ use convoke_sim::random::Random;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::proto::{
-    Cas, Command, Entry, Get, InspectRequest, Inspection, LeaderHint, Pair, PaxosClient, Refusal,
-    Reply, Request, Scan, Scanned, SessionName, command, entry, reply, request,
+    Cas, Change, Command, Entry, Get, InspectRequest, Inspection, Join, LeaderHint, Pair,
+    PaxosClient, Refusal, Reply, Request, Scan, Scanned, SessionName, change, command, entry,
+    reply, request,
 };
 
 /// Settings of a client.
@@ -38,6 +39,9 @@ pub struct Options {
     pub pause: Duration,
     /// The longest pause, about. Default 500 ms.
     pub pause_max: Duration,
+    /// Reads are answered by this node, from what it has applied: they may be old, and go back in
+    /// time when the node is another. Default: none, and reads see all that was written before.
+    pub stale: Option<NodeId>,
     /// Decides how pauses vary, who is asked first, and the number of its sessions: another for
     /// each client.
     pub seed: u64,
@@ -52,6 +56,7 @@ impl Options {
             attempt: Duration::from_secs(1),
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(500),
+            stale: None,
             seed,
         }
     }
@@ -169,6 +174,51 @@ impl Client {
         }
     }
 
+    /// Lets a node join: it learns first, and votes once it has caught up. It may be a member that
+    /// has lost its ledger, and answers. With `learns` it never votes. Addresses are needed where
+    /// the cluster files do not have them.
+    ///
+    /// Resolves when the log has it; it is in force a little later, as [`inspect`](Self::inspect)
+    /// says. May be repeated.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn join(
+        &mut self,
+        node: NodeId,
+        addresses: Vec<String>,
+        learns: bool,
+    ) -> Result<(), ClientError> {
+        let life = self.inspect(node).await.ok().map(|state| state.life);
+        let join = Join { node: node.get(), addresses, learns, life };
+        self.change(change::What::Join(join)).await
+    }
+
+    /// Makes a node no member any more. As [`join`](Self::join): once it is in force, and
+    /// [settled](Inspection::is_settled), the node may be stopped.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn leave(&mut self, node: NodeId) -> Result<(), ClientError> {
+        self.change(change::What::Leave(node.get())).await
+    }
+
+    async fn change(&mut self, what: change::What) -> Result<(), ClientError> {
+        let deadline = Instant::now() + self.options.deadline;
+        loop {
+            let action = request::Action::Change(Change { what: Some(what.clone()) });
+            match self.execute(action, false).await? {
+                reply::Result::Done(_) => return Ok(()),
+                reply::Result::Refused(_) if Instant::now() < deadline => {}
+                reply::Result::Refused(_) => {
+                    let text = "the members change all the time".to_owned();
+                    return Err(ClientError::Unavailable(text));
+                }
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
     /// Ends its session, which would make room for others only after a while. The next write opens
     /// another.
     ///
@@ -229,16 +279,26 @@ impl Client {
         harmless: bool,
     ) -> Result<reply::Result, ClientError> {
         let deadline = Instant::now() + self.options.deadline;
-        let request =
-            Request { action: Some(action), is_forwarded: false, cluster: self.options.cluster };
+        let is_read = matches!(action, request::Action::Get(_) | request::Action::Scan(_));
+        let stale = self.options.stale.filter(|_| is_read);
+        let request = Request {
+            action: Some(action),
+            is_forwarded: false,
+            cluster: self.options.cluster,
+            is_stale: stale.is_some(),
+        };
         let mut attempts = Attempts::new(&self.options, harmless);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let budget = self.options.attempt.min(left);
-            let call = self.client.execute(request.clone()).to(self.nodes[self.at]);
+            let node = stale.unwrap_or(self.nodes[self.at]);
+            let call = self.client.execute(request.clone()).to(node);
             let pause = match call.deadline(budget).await {
-                Ok(Reply { result: Some(result) }) => return attempts.judge(result),
-                Ok(Reply { result: None }) => attempts.pause(&mut self.random),
+                Ok(Reply { result: Some(result), leader }) => {
+                    self.move_to(leader);
+                    return attempts.judge(result);
+                }
+                Ok(Reply { result: None, .. }) => attempts.pause(&mut self.random),
                 Err(error) => {
                     attempts.failed(&error)?;
                     let hint = hint(&error).and_then(|leader| self.index_of(leader));
@@ -257,6 +317,13 @@ impl Client {
             }
             sleep(pause).await;
         }
+    }
+
+    /// Asks the node that leads from now on, if it was another that was asked: each request would
+    /// take one way more.
+    fn move_to(&mut self, leader: u64) {
+        let leader = NodeId::try_from(leader).ok();
+        self.at = leader.and_then(|leader| self.index_of(leader)).unwrap_or(self.at);
     }
 
     fn index_of(&self, node: NodeId) -> Option<usize> {
@@ -298,6 +365,7 @@ impl Attempts {
         match Refusal::try_from(refusal) {
             Ok(Refusal::Full) => Err(ClientError::Full),
             Ok(Refusal::Expired) if !self.may_have_run => Ok(result),
+            Ok(Refusal::Overtaken) => Ok(result), // it may be asked again
             Ok(Refusal::Expired | Refusal::Forgotten) => {
                 Err(ClientError::OutcomeUnknown("its session is over".to_owned()))
             }

@@ -5,6 +5,7 @@ mod client;
 mod demo;
 mod dump;
 mod inspect;
+mod member;
 mod node;
 mod sim;
 mod torture;
@@ -39,6 +40,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args).await,
         Command::Node(args) => node::run(&args).await,
         Command::Client(args) => client::run(args).await,
+        Command::Member(args) => member::run(&args).await,
         Command::Status(args) => inspect::run(&args).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
         Command::Torture(args) => torture::run(&args).await,

@@ -27,17 +27,31 @@
 //! A ledger has a number, its [`Life`]. The first value of a log is the *formation*: the lives of
 //! all voters, who have to be there for it, all of them, once. From then on a promise or a vote
 //! counts only from the life that is written there. A node that has lost its memory or its disk has
-//! another life: it learns, and is never counted, since what it had promised is forgotten (Michael
+//! another life: it learns, and is not counted, since what it had promised is forgotten (Michael
 //! et al., "Recovering shared objects without stable storage", DISC 2017).
+//!
+//! # Who is a member
+//! The members are a function of the log: a [change](Value::Change) that is chosen in a slot is in
+//! force a window of slots later, and no slot further ahead is ever proposed ("a reconfigurable
+//! state machine", Lamport, Paxos Made Simple, section 3). So votes are counted slot by slot, by
+//! the voters of each. A leader opens slots of other voters once a majority of them has promised
+//! its ballot, too. Each configuration has a number, its epoch, which all questions carry: who is
+//! no member any more and does not know is told so, and disturbs nobody.
+//!
+//! A member that does not vote is asked as all others are, so it has the log; its answers count
+//! nowhere. One that is to vote is let to by the leader when it has caught up.
 
 mod acceptor;
 mod ballot;
 mod leader;
 mod log;
+mod membership;
 mod message;
+mod preparing;
 mod replica;
 
 pub use self::ballot::{Ballot, Life, Lives, Slot, Value};
+pub use self::membership::{Member, Members, Membership, Part};
 pub use self::message::{Accepted, Answer, Ask, Record};
 pub use self::replica::{
     Effect, NotLeading, NotProposed, Recipients, Replica, Settings, Standing, Token,

@@ -74,7 +74,7 @@ impl From<SessionName> for SessionId {
 
 impl From<reply::Result> for Reply {
     fn from(result: reply::Result) -> Self {
-        Self { result: Some(result) }
+        Self { result: Some(result), leader: 0 }
     }
 }
 

@@ -15,7 +15,7 @@
 //! | promises and votes are durable before they are said | [`core::Effect::AnswerDurable`], `node_kit::durable` |
 //! | accepting in a ballot promises it; a promise is raised whatever was accepted | `core/acceptor.rs` |
 //! | a ballot is durable before others hear of it | `core/replica/electing.rs` |
-//! | phase 1 for all open slots, gaps as no-ops, the value of the latest ballot | `core/replica/leading.rs` |
+//! | phase 1 for all open slots, gaps as no-ops, the value of the latest ballot | `core/preparing.rs`, `core/leader.rs` |
 //! | votes per slot and ballot, from distinct acceptors | `core/leader.rs` |
 //! | linearizable reads by read index, above all that was proposed | [`core::Replica::read`] |
 //! | elections that get over partial connectivity | [`core::Ask::Canvass`] |
@@ -24,7 +24,11 @@
 //! | requests run once; outcomes that are unknown are said to be | [`kv`], [`client::ClientError`] |
 //! | a ledger that was lost is never counted again | [`core::Lives`] |
 //! | several proposers | elections alone: two nodes that both believe to lead refuse each other |
-//! | membership change, learners by configuration, leases | not offered |
+//! | members change by the log, a window later; votes per slot by the voters of the slot | [`core::Membership`], `core/replica/changing.rs` |
+//! | slots of other voters are opened when these have promised | `core/leader.rs` |
+//! | questions of an epoch that is over, and of who is no member, are refused | `core/replica/changing.rs` |
+//! | learners | [`core::Part`] |
+//! | leases | not offered |
 
 #![forbid(unsafe_code)]
 

@@ -35,6 +35,12 @@ pub enum Mutant {
     LeadsUnheard,
     /// A new leader proposes before it has applied what was chosen before.
     ProposesBehind,
+    /// Questions of who is no member, or of a configuration that is over, are answered.
+    EpochNotChecked,
+    /// A change is taken while another is under way.
+    WindowsOverlap,
+    /// Slots of other voters are opened before these have promised.
+    NextUnprepared,
     /// A request that has run runs again when it is sent again.
     RunsAgain,
     /// A snapshot has no sessions.
@@ -43,7 +49,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those that a simulation finds within 2,000 seeds.
-    pub const BY_SEEDS: [Self; 10] = [
+    pub const BY_SEEDS: [Self; 13] = [
         Self::VoteNotDurable,
         Self::HalfIsEnough,
         Self::TakesEarliestValue,
@@ -54,6 +60,9 @@ impl Mutant {
         Self::SupportsEverybody,
         Self::LeadsUnheard,
         Self::ProposesBehind,
+        Self::EpochNotChecked,
+        Self::WindowsOverlap,
+        Self::NextUnprepared,
     ];
 
     /// Those that a simulation meets too seldom: a test of the rule itself finds them.

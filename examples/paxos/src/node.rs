@@ -23,11 +23,12 @@ use std::time::Duration;
 use convoke::quorum::Configuration;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
+use parking_lot::RwLock;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::actor::{Actor, Input};
-use self::service::Front;
+use self::service::{Front, Known};
 use crate::core::{Settings, Standing};
 use crate::kv;
 use crate::proto::{Inspection, PaxosServer};
@@ -38,9 +39,10 @@ use crate::wire;
 pub struct Options {
     /// Number of the cluster. Questions and requests of another are refused.
     pub cluster: u64,
-    /// Settings of the core: who this node is, and who votes.
+    /// Settings of the core: who this node is, and who forms the cluster.
     pub core: Settings,
-    /// All voters, with their addresses.
+    /// Nodes of the cluster file, with their addresses. Members that are none of these have theirs
+    /// in the log.
     pub members: Configuration,
     /// Decides all that is random: election pauses, and the number of a ledger that is begun now.
     /// Another for each start of a node, since a ledger that was lost must not come back as itself.
@@ -64,7 +66,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Defaults for one of these members.
+    /// Defaults for one of these members, which form the cluster.
     pub fn new(cluster: u64, node: NodeId, members: Configuration, seed: u64) -> Self {
         let mut core = Settings::new(node, members.nodes());
         core.seed = seed;
@@ -132,9 +134,11 @@ impl Node {
         let state = recovery::recover(&options, &ledger, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (stand, standing) = watch::channel(state.replica.standing());
+        let known = Known::new(RwLock::new(state.replica.others()));
         let front = Front {
+            node: options.core.node,
             cluster: options.cluster,
-            members: options.members.clone(),
+            known: known.clone(),
             inputs: inputs.clone(),
             standing: standing.clone(),
             request_bytes: Arc::new(Semaphore::new(options.request_bytes_max)),
@@ -149,7 +153,8 @@ impl Node {
             .serve(PaxosServer::new(front))
             .start()
             .await?;
-        let actor = Actor::new(options, state, ledger.clone(), &endpoint, inputs.clone(), stand);
+        let shared = ledger.clone();
+        let actor = Actor::new(options, state, shared, &endpoint, inputs.clone(), stand, known);
         let actor = tokio::spawn(actor.run(received));
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }

@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Options;
 
-/// A node's part.
+/// A node's part at the beginning. What comes of it later is in the log: see `paxos member`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It votes, and may lead.
+    /// It forms the cluster, votes, and may lead.
     #[default]
     Voter,
+    /// It is no member until it joins.
+    Spare,
 }
 
 /// The table `[protocol]`. All nodes should have the same.
@@ -65,11 +67,11 @@ impl Protocol for Settings {
         if self.pipeline == 0 || self.batch == 0 || self.snapshot_mib == 0 {
             found.push("pipeline, batch and snapshot_mib have to be 1 or more".to_owned());
         }
-        if nodes.len().is_multiple_of(2) {
+        let voters = nodes.iter().filter(|node| node.role == Role::Voter).count();
+        if voters.is_multiple_of(2) {
             found.push(format!(
-                "{} nodes vote, which stands no more failures than {}: use an odd number",
-                nodes.len(),
-                nodes.len().saturating_sub(1)
+                "{voters} nodes vote, which stands no more failures than {}: use an odd number",
+                voters.saturating_sub(1)
             ));
         }
         found
@@ -95,6 +97,7 @@ pub fn options(
 ) -> Result<Options, ConfigurationError> {
     let settings = cluster.protocol();
     let mut options = Options::new(cluster.id(), node, members(cluster)?, seed);
+    options.core.voters = cluster.of(&Role::Voter).map(|node| node.id).collect();
     options.core.election_timeout = Duration::from_millis(settings.election_timeout_ms);
     options.core.heartbeat = Duration::from_millis(settings.heartbeat_ms);
     options.pipeline = settings.pipeline;

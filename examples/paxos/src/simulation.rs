@@ -31,6 +31,7 @@ use self::host::Host;
 use self::load::Load;
 pub use self::plan::Plan;
 use crate::client::{self, Client};
+use crate::core::{Members, Membership};
 use crate::proto::Inspection;
 
 /// Result of a run.
@@ -48,6 +49,8 @@ pub struct Report {
     pub snapshots: u64,
     /// Slots in the end.
     pub slots: u64,
+    /// Changes of the members that were in force.
+    pub changes: u64,
     /// Time from the end of the faults until a write was answered.
     pub recovered_after: Duration,
     /// Folds all that clients were told: the same seed gives the same number.
@@ -136,9 +139,10 @@ impl World {
             ..Conditions::default()
         });
         network.timing(Timing { keep_alive_timeout: Duration::from_secs(4), ..Timing::default() });
-        let nodes = (1..=plan.nodes).map(|id| (NodeId::new(id), address(id)));
+        let ids = 1..=plan.nodes + plan.spares;
+        let nodes = ids.clone().map(|id| (NodeId::new(id), address(id)));
         let members = Configuration::new(nodes).expect("they differ");
-        let hosts = (1..=plan.nodes).map(|id| Host::new(id, seed, &plan)).collect();
+        let hosts = ids.map(|id| Host::new(id, seed, &plan)).collect();
         Self {
             random: Random::of(seed, 5),
             seed,
@@ -223,7 +227,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until all nodes have applied the same log, and compares what they store.
+    /// Waits until all members have applied the same log, and compares what they store.
     async fn compare(&mut self) -> Result<u64, Violation> {
         let end = Instant::now() + HEALED_WITHIN;
         loop {
@@ -231,17 +235,21 @@ impl World {
             for host in &self.hosts {
                 states.extend(host.inspect().await);
             }
+            let members = latest(&states);
+            states.retain(|state| members.part(NodeId::new(state.node)).is_some());
             let first = states.first().map_or(0, |state| state.applied);
             let is_level = states.iter().all(|state| state.applied == first);
-            if is_level && states.len() == self.hosts.len() {
+            if is_level && states.len() == members.nodes.len() {
                 let state = |of: &Inspection| (of.keys, of.bytes, of.sessions);
                 if states.iter().any(|other| state(other) != state(&states[0])) {
                     return Err(Violation::Differ(format!("{states:?}")));
                 }
+                self.report.changes = members.epoch.saturating_sub(1);
                 return Ok(first);
             }
             if Instant::now() > end {
-                let applied: Vec<u64> = states.iter().map(|state| state.applied).collect();
+                let applied: Vec<_> =
+                    states.iter().map(|state| (state.node, state.applied)).collect();
                 return Err(Violation::Stuck(format!("the logs stay at {applied:?}")));
             }
             sleep(Duration::from_millis(100)).await;
@@ -271,6 +279,13 @@ impl World {
             println!("{:>9.3} s  {}", self.begun.elapsed().as_secs_f64(), what());
         }
     }
+}
+
+/// The latest members that any node knows.
+fn latest(states: &[Inspection]) -> Members {
+    let known = states.iter().filter_map(|state| state.membership.clone());
+    let now = known.filter_map(|known| Some(Membership::try_from(known).ok()?.now));
+    now.max_by_key(|members| members.epoch).unwrap_or_default()
 }
 
 impl Drop for World {

@@ -3,12 +3,12 @@
 //! Bytes from elsewhere may be anything: those that are no message of the core are [`Malformed`].
 
 mod answer;
+mod members;
 mod question;
 mod record;
 #[cfg(test)]
 mod tests;
 
-use convoke::NodeId;
 use thiserror::Error;
 
 use crate::core::{self, Slot};
@@ -38,25 +38,12 @@ fn ballot(ballot: Option<proto::Ballot>) -> core::Ballot {
     })
 }
 
-/// Lives as a message.
-pub fn lives(lives: &core::Lives) -> proto::Lives {
-    proto::Lives { lives: lives.iter().map(|(node, life)| (node.get(), *life)).collect() }
-}
-
-/// Lives of a message.
-///
-/// # Errors
-/// [`Malformed`] when one is of no node.
-pub fn core_lives(message: proto::Lives) -> Result<core::Lives, Malformed> {
-    let life = |(node, life)| Ok((NodeId::try_from(node).map_err(|_| Malformed("node"))?, life));
-    message.lives.into_iter().map(life).collect()
-}
-
 impl From<&core::Value> for proto::Value {
     fn from(value: &core::Value) -> Self {
         let value = match value {
             core::Value::Noop => proto::value::Value::Noop(proto::Noop {}),
-            core::Value::Formation(of) => proto::value::Value::Formation(lives(of)),
+            core::Value::Formation(of) => proto::value::Value::Formation((&**of).into()),
+            core::Value::Change(members) => proto::value::Value::Change(members.into()),
             core::Value::Commands(commands) => proto::value::Value::Commands(commands.clone()),
         };
         Self { value: Some(value) }
@@ -69,7 +56,8 @@ impl TryFrom<proto::Value> for core::Value {
     fn try_from(message: proto::Value) -> Result<Self, Malformed> {
         Ok(match needed(message.value, "value")? {
             proto::value::Value::Noop(_) => Self::Noop,
-            proto::value::Value::Formation(lives) => Self::Formation(core_lives(lives)?),
+            proto::value::Value::Formation(of) => Self::Formation(Box::new(of.try_into()?)),
+            proto::value::Value::Change(members) => Self::Change(members.try_into()?),
             proto::value::Value::Commands(commands) => Self::Commands(commands),
         })
     }

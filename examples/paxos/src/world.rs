@@ -12,6 +12,7 @@
 //! seed draws them, then a time in which all heals, or all but a minority that stays away for good,
 //! and in which the cluster has to make progress.
 
+mod changes;
 mod effects;
 mod faults;
 mod node;
@@ -46,6 +47,8 @@ pub struct Report {
     pub crashes: u64,
     /// Snapshots that went from one node to another.
     pub installed: u64,
+    /// Changes of the members that were in force.
+    pub changes: u64,
     /// Folds all that happened: the same seed gives the same number.
     pub trace: u64,
 }
@@ -66,13 +69,14 @@ pub fn run_menu(seed: u64, menu: Menu, is_traced: bool) -> Result<Report, Violat
     let mut world = World::new(seed, menu, is_traced);
     world.run_faults()?;
     world.run_healed()?;
+    world.report.changes = world.truth.changes();
     Ok(world.report)
 }
 
 /// Something that is to happen.
 #[derive(Debug)]
 enum Event {
-    Ask { from: NodeId, life: u64, to: NodeId, ask: Ask },
+    Ask { from: NodeId, life: u64, to: NodeId, epoch: u64, ask: Ask },
     Answer { from: NodeId, to: NodeId, life: u64, answer: Answer },
     Timeout { node: NodeId },
     Synced { node: NodeId, life: u64, position: usize },
@@ -118,15 +122,17 @@ impl World {
             away: BTreeSet::new(),
             deaf: None,
             asked: BTreeMap::new(),
-            truth: Truth::new(menu.nodes),
+            truth: Truth::default(),
             report: Report::default(),
             is_healed: false,
             is_traced,
             menu,
         };
-        for id in 1..=world.menu.nodes {
+        let all = world.menu.nodes + world.menu.spares;
+        for id in 1..=all {
             let node = NodeId::new(id);
             let mut settings = Settings::new(node, (1..=world.menu.nodes).map(NodeId::new));
+            settings.peers = (1..=all).map(NodeId::new).collect();
             settings.seed = world.random.draw();
             settings.window = world.menu.window;
             settings.message_bytes_max = 400;
@@ -157,11 +163,11 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         self.trace(&event);
         match event {
-            Event::Ask { from, life, to, ask } => {
+            Event::Ask { from, life, to, epoch, ask } => {
                 let token = self.token();
                 self.asked.insert(token, (from, life));
                 let now = self.schedule.now();
-                self.input(to, |replica| replica.handle_ask(now, from, token, ask))?;
+                self.input(to, |replica| replica.handle_ask(now, from, token, (epoch, ask)))?;
             }
             Event::Answer { from, to, life, answer } => {
                 let now = self.schedule.now();
@@ -208,7 +214,7 @@ impl World {
             return Ok(());
         }
         match snapshot {
-            Some((upto, lives)) => self.with(to, |node| node.install(now, upto, lives)),
+            Some((upto, membership)) => self.with(to, |node| node.install(now, upto, membership)),
             None => self.input(to, |replica| replica.handle_not_installed(now)),
         }
     }
@@ -237,6 +243,9 @@ impl World {
             if self.random.chance(5) && !self.is_healed {
                 self.input(id, Replica::hand_over)?;
             }
+            if self.menu.changes > 0 && self.random.chance(self.menu.changes) && !self.is_healed {
+                self.change(id)?;
+            }
         }
         Ok(())
     }
@@ -256,10 +265,9 @@ impl World {
     }
 
     fn read(&mut self, id: NodeId) -> Result<(), Violation> {
-        let now = self.schedule.now();
         let token = self.token();
         self.truth.begin_read(token);
-        self.with(id, |node| node.replica_mut()?.read(now, token).ok())
+        self.with(id, |node| node.replica_mut()?.read(token).ok())
     }
 
     /// Ends the faults, and wants progress.
@@ -282,9 +290,11 @@ impl World {
         Err(self.truth.stuck(self.nodes.values().map(|node| (node.applied(), node.standing()))))
     }
 
-    /// True when every node that is up knows more than what was chosen then.
+    /// True when every member that is up knows more than what was chosen then.
     fn is_reached(&self, goal: Slot) -> bool {
-        let hears = |(id, node): &(&NodeId, &Node)| node.is_up() && self.deaf != Some(**id);
+        let hears = |(id, node): &(&NodeId, &Node)| {
+            node.is_up() && self.deaf != Some(**id) && self.truth.is_member(**id)
+        };
         let mut up = self.nodes.iter().filter(hears);
         goal >= Slot::FIRST && up.all(|(_, node)| node.applied() > goal)
     }

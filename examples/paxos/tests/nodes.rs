@@ -12,6 +12,7 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
         sum.crashes += report.crashes;
         sum.stops += report.stops;
         sum.snapshots += report.snapshots;
+        sum.changes += report.changes;
     }
     sum
 }
@@ -21,6 +22,7 @@ fn histories_are_linearizable_under_faults() {
     let sum = many(0..8);
     println!("{sum:?}");
     assert!(sum.answered > 500 && sum.crashes > 10 && sum.snapshots > 0, "{sum:?}");
+    assert!(sum.changes > 5, "{sum:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
-        Accepted, Answer, Ask, Ballot, Effect, Lives, Record, Replica, Settings, Slot, Value,
+        Accepted, Answer, Ask, Ballot, Effect, Lives, Members, Membership, Record, Replica,
+        Settings, Slot, Value,
     };
 
     const NOW: Duration = Duration::from_secs(1);
@@ -34,6 +35,12 @@ mod rules {
 
     fn command(text: &'static str) -> Value {
         Value::Commands(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// The formation of three nodes, whose ledgers have their numbers.
+    fn formation() -> Value {
+        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
+        Value::Formation(Membership::new(4, Members::formed(&lives)).into())
     }
 
     fn accept(ballot: Ballot, value: Value) -> Ask {
@@ -89,7 +96,7 @@ mod rules {
     pub(super) fn a_promise_waits_for_its_record() -> Result<(), String> {
         let mut replica = replica(1);
         let ask = Ask::Prepare { ballot: ballot(1, 2), from: Slot(1) };
-        replica.handle_ask(NOW, NodeId::new(2), 7, ask);
+        replica.handle_ask(NOW, NodeId::new(2), 7, (0, ask));
         match &effects(&mut replica)[..] {
             [Effect::Append(Record::Promised(_)), Effect::AnswerDurable { token: 7, .. }] => Ok(()),
             other => Err(format!("{other:?}")),
@@ -108,8 +115,9 @@ mod rules {
 
     pub(super) fn what_accepts_a_ballot_refuses_earlier_ones() -> Result<(), String> {
         let mut replica = replica(1);
-        replica.handle_ask(NOW, NodeId::new(3), 1, accept(ballot(2, 3), command("late")));
-        replica.handle_ask(NOW, NodeId::new(2), 2, accept(ballot(1, 2), command("early")));
+        replica.handle_ask(NOW, NodeId::new(3), 1, (0, accept(ballot(2, 3), command("late"))));
+        let early = accept(ballot(1, 2), command("early"));
+        replica.handle_ask(NOW, NodeId::new(2), 2, (0, early));
         let refused = |effect: &Effect| {
             matches!(effect, Effect::Answer { token: 2, answer: Answer::Refused { .. } })
         };
@@ -141,7 +149,7 @@ mod rules {
         }
         replica.handle_answer(NOW, NodeId::new(2), vote(own, 2));
         effects(&mut replica);
-        replica.read(NOW, 9).map_err(|error| error.to_string())?;
+        replica.read(9).map_err(|error| error.to_string())?;
         let is_ready = |effect: &Effect| matches!(effect, Effect::Ready(9));
         if effects(&mut replica).iter().any(is_ready) {
             return Err("nobody else was asked".to_owned());
@@ -154,8 +162,7 @@ mod rules {
     /// Knows the formation alone, is told that others know more, and leads.
     pub(super) fn a_new_leader_catches_up_before_it_proposes() -> Result<(), String> {
         let mut replica = replica(1);
-        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
-        let values = vec![Value::Formation(lives)];
+        let values = vec![formation()];
         let first = Ask::Accept {
             ballot: ballot(2, 3),
             first: Slot(1),
@@ -163,7 +170,7 @@ mod rules {
             chosen: Slot(1),
             beat: 1,
         };
-        replica.handle_ask(Duration::ZERO, NodeId::new(3), 1, first);
+        replica.handle_ask(Duration::ZERO, NodeId::new(3), 1, (0, first));
         effects(&mut replica);
         let mut own = Vec::new();
         for effect in canvassed(&mut replica) {
@@ -205,16 +212,48 @@ mod rules {
         if proposed == Ok((ballot, Slot(5))) { Ok(()) } else { Err(format!("{proposed:?}")) }
     }
 
+    /// Knows its formation, and is asked by others.
+    pub(super) fn who_is_no_member_or_late_is_refused() -> Result<(), String> {
+        let mut settings = Settings::new(NodeId::new(1), (1..=3).map(NodeId::new));
+        settings.peers.insert(NodeId::new(4));
+        let mut replica = Replica::new(settings, 1);
+        replica.start(Duration::ZERO);
+        let ask = |from, epoch, replica: &mut Replica| {
+            let ask = Ask::Prepare { ballot: ballot(9, from), from: Slot(1) };
+            replica.handle_ask(NOW, NodeId::new(from), from, (epoch, ask));
+            let is_refused = |effect: &Effect| {
+                matches!(effect, Effect::Answer { answer: Answer::OtherEpoch { .. }, .. })
+            };
+            effects(replica).iter().any(is_refused)
+        };
+        let unformed = [(4, 0), (5, 0)].map(|(from, epoch)| ask(from, epoch, &mut replica));
+        let formed = accept(ballot(10, 3), formation());
+        replica.handle_ask(NOW, NodeId::new(3), 1, (0, formed));
+        let first = Ask::Accept {
+            ballot: ballot(10, 3),
+            first: Slot(2),
+            values: Vec::new(),
+            chosen: Slot(1),
+            beat: 2,
+        };
+        replica.handle_ask(NOW, NodeId::new(3), 1, (0, first));
+        effects(&mut replica);
+        let cases = [(2, 1), (2, 0), (4, 1), (4, 2), (5, 2)];
+        let formed = cases.map(|(from, epoch)| ask(from, epoch, &mut replica));
+        let wanted = ([false, true], [false, true, true, false, true]);
+        let found = (unformed, formed);
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     pub(super) fn a_checkpoint_brings_back_what_was_promised() -> Result<(), String> {
         let mut replica = replica(1);
-        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
-        let formed = accept(ballot(2, 3), Value::Formation(lives));
-        replica.handle_ask(NOW, NodeId::new(3), 1, formed);
+        let formed = accept(ballot(2, 3), formation());
+        replica.handle_ask(NOW, NodeId::new(3), 1, (0, formed));
         let beat = |chosen| {
             let (first, values) = (Slot(2), vec![command("second")]);
             Ask::Accept { ballot: ballot(2, 3), first, values, chosen, beat: 2 }
         };
-        replica.handle_ask(NOW, NodeId::new(3), 2, beat(Slot(1)));
+        replica.handle_ask(NOW, NodeId::new(3), 2, (0, beat(Slot(1))));
         let mut again = Replica::new(Settings::new(NodeId::new(1), (1..=3).map(NodeId::new)), 0);
         for record in replica.checkpoint() {
             again.replay(record);
@@ -243,6 +282,7 @@ tests! {
     votes_of_other_ballots_do_not_count
     a_read_asks_if_the_leader_still_leads
     a_new_leader_catches_up_before_it_proposes
+    who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised
 }
 

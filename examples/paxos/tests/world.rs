@@ -12,6 +12,7 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
         sum.led += report.led;
         sum.crashes += report.crashes;
         sum.installed += report.installed;
+        sum.changes += report.changes;
     }
     sum
 }
@@ -21,7 +22,7 @@ fn holds_under_faults() {
     let count = 60;
     let sum = many(0..count);
     assert!(sum.acknowledged > 10 * count && sum.reads > count && sum.crashes > count, "{sum:?}");
-    assert!(sum.installed > 0, "{sum:?}");
+    assert!(sum.installed > 0 && sum.changes > count, "{sum:?}");
 }
 
 #[test]

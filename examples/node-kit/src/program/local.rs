@@ -18,9 +18,11 @@ use crate::processes::{Member, Passage, Ports};
 
 /// Form of a cluster on this machine.
 #[derive(Clone, Debug)]
-pub struct Form<P> {
+pub struct Form<P: Protocol> {
     /// Number of nodes.
     pub nodes: usize,
+    /// Role of each, by its number from 1 on.
+    pub role: fn(u64) -> P::Role,
     /// Settings of the protocol.
     pub settings: P,
     /// Scheme of all addresses.
@@ -29,10 +31,10 @@ pub struct Form<P> {
     pub links: Option<Duration>,
 }
 
-impl<P> Form<P> {
-    /// Over TCP, without links.
+impl<P: Protocol> Form<P> {
+    /// Over TCP, without links, each in the role of a node that the file gives none.
     pub fn plain(nodes: usize, settings: P) -> Self {
-        Self { nodes, settings, scheme: "tcp", links: None }
+        Self { nodes, role: |_| P::Role::default(), settings, scheme: "tcp", links: None }
     }
 }
 
@@ -57,7 +59,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
     /// # Errors
     /// When files cannot be written, or the settings contradict themselves.
     pub async fn new(folder: &Path, form: Form<P>) -> Result<Self> {
-        let Form { nodes, settings, scheme, links } = form;
+        let Form { nodes, role, settings, scheme, links } = form;
         let is_secure = matches!(scheme, "tls" | "quic");
         let authority = is_secure.then(|| Authority::new("local.example")).transpose()?;
         let issue = |id, place: &str| {
@@ -68,6 +70,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
             let (id, place) = (NodeId::new(number), format!("node-{number}"));
             let address = format!("{scheme}://127.0.0.1:{port}").parse()?;
             let mut node = Node::new(id, address, &place);
+            node.role = role(number);
             let keys = format!("{place}/keys");
             node.keys = issue(id, &keys)?.map(|_| keys.into());
             Ok(node)

@@ -102,7 +102,7 @@ fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
     let election_timeout_ms = usual.election_timeout_ms + 8 * args.delay_ms;
     let settings = Settings { ledger, pipeline, batch, election_timeout_ms, ..usual };
     let links = (args.delay_ms > 0).then_some(delay);
-    Form { nodes: args.nodes, settings, scheme: transport.scheme(), links }
+    Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
 }
 
 async fn measure(args: &BenchArgs, clients: u64, local: &Local, raw_sync_us: u64) -> Result<Row> {

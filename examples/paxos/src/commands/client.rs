@@ -52,10 +52,13 @@ pub(crate) fn of_endpoint(
     cluster: &Cluster,
     deadline: Duration,
 ) -> Result<Client> {
-    let members = settings::members(cluster)?;
+    Ok(Client::new(endpoint, &settings::members(cluster)?, options(cluster, deadline)))
+}
+
+fn options(cluster: &Cluster, deadline: Duration) -> Options {
     let mut options = Options::new(cluster.id(), RandomState::new().hash_one(0));
     options.deadline = deadline;
-    Ok(Client::new(endpoint, &members, options))
+    options
 }
 
 /// Clients of a cluster, each with an endpoint of its own.
@@ -75,7 +78,10 @@ pub(crate) async fn several(
 pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let proof = Proof::of(&args.keys)?;
-    let mut client = connect(&cluster, proof.as_ref(), Duration::from_secs(args.deadline)).await?;
+    let endpoint = endpoint(&cluster, proof.as_ref()).await?;
+    let mut options = options(&cluster, Duration::from_secs(args.deadline));
+    options.stale = args.stale.map(NodeId::try_from).transpose()?;
+    let mut client = Client::new(&endpoint, &settings::members(&cluster)?, options);
     let is_done = args.action.run(&mut client).await?;
     let _ = client.close().await; // a session that stays goes by itself
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,4 +1,5 @@
-//! `paxos demo`: nodes under load are killed and started again; then all is read back.
+//! `paxos demo`: nodes under load are killed and started again, or join and leave; then all is read
+//! back.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,15 +8,15 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use node_kit::program::load::Load;
 use node_kit::program::local::Form;
-use paxos::settings::Settings;
+use paxos::settings::{Role, Settings};
 use tokio::time::{Instant, sleep};
 
-use super::Local;
 use super::client::{READ_WITHIN, connect, several};
+use super::{Local, member};
 use crate::args::DemoArgs;
 
 /// Nodes of the demonstration.
-const NODES: usize = 3;
+const NODES: u64 = 3;
 
 /// Time in which a cluster has to have a leader, on a machine with much else to do.
 const LEADER_WITHIN: Duration = Duration::from_secs(30);
@@ -35,13 +36,68 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let pause = Duration::from_secs_f64(args.seconds);
-    let mut local = Local::new(folder, Form::plain(NODES, Settings::default())).await?;
-    local.start_all().await?;
+    let mut local = Local::new(folder, form(args)).await?;
+    for id in 1..=NODES {
+        local.start(id).await?;
+    }
     let leader = leader(&local).await?;
     println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
     let load = Load::start(several(local.cluster(), args.clients, REQUEST_WITHIN).await?);
     sleep(pause).await;
+    let gap = match args.members {
+        true => change_members(&mut local, &load, leader, pause).await?,
+        false => kill(&mut local, &load, leader, pause).await?,
+    };
+    let loaded = load.end().await?;
+    let mut reader = connect(local.cluster(), None, READ_WITHIN).await?;
+    let verdict = loaded.judge(&mut reader).await?;
+    local.stop().await?;
+    if !verdict.is_good() {
+        println!("{verdict}");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("{verdict}, gap {} ms", gap.as_millis());
+    Ok(ExitCode::SUCCESS)
+}
 
+/// Nodes from 1 on; where members change, two more that are spare.
+fn form(args: &DemoArgs) -> Form<Settings> {
+    let nodes = if args.members { NODES + 2 } else { NODES };
+    let role = |id| if id > NODES { Role::Spare } else { Role::Voter };
+    let nodes = usize::try_from(nodes).unwrap_or(usize::MAX);
+    Form { role, ..Form::plain(nodes, Settings::default()) }
+}
+
+/// Three become five, one after the other, and the first two leave. The longest pause is of all of
+/// it.
+async fn change_members(
+    local: &mut Local,
+    load: &Load,
+    leader: u64,
+    pause: Duration,
+) -> Result<Duration> {
+    let cluster = local.cluster().clone();
+    let mut client = connect(&cluster, None, LEADER_WITHIN).await?;
+    load.begin_gap();
+    for id in [NODES + 1, NODES + 2] {
+        local.start(id).await?;
+        let members = member::join(&mut client, &cluster, id, &[], false, LEADER_WITHIN).await?;
+        load.tell(&format!("node {id} has joined: {} vote", members.voters().count()));
+        sleep(pause).await;
+    }
+    let other = 1 + leader % NODES;
+    for id in [leader, other] {
+        let members = member::leave(&mut client, &cluster, id, LEADER_WITHIN).await?;
+        load.tell(&format!("node {id} has left: {} vote", members.voters().count()));
+        local.kill(id).await?;
+        load.progress().await?;
+        sleep(pause).await;
+    }
+    Ok(load.end_gap())
+}
+
+/// The leader is killed, and then all are. The longest pause is that without the leader.
+async fn kill(local: &mut Local, load: &Load, leader: u64, pause: Duration) -> Result<Duration> {
     load.tell("kill -9 of the leader");
     load.begin_gap();
     local.kill(leader).await?;
@@ -58,16 +114,7 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     load.tell("all have started again");
     load.progress().await?;
     sleep(pause).await;
-    let loaded = load.end().await?;
-    let mut reader = connect(local.cluster(), None, READ_WITHIN).await?;
-    let verdict = loaded.judge(&mut reader).await?;
-    local.stop().await?;
-    if !verdict.is_good() {
-        println!("{verdict}");
-        return Ok(ExitCode::FAILURE);
-    }
-    println!("{verdict}, gap {} ms", gap.as_millis());
-    Ok(ExitCode::SUCCESS)
+    Ok(gap)
 }
 
 /// The node that leads, once there is one.

@@ -36,7 +36,10 @@ fn record(bytes: Bytes) -> String {
 fn list(values: &[Value]) -> String {
     let name = |value: &Value| match value {
         Value::Noop => "nothing".to_owned(),
-        Value::Formation(lives) => format!("formation of {}", lives.len()),
+        Value::Formation(formed) => format!("formation of {}", formed.now.nodes.len()),
+        Value::Change(members) => {
+            format!("change to epoch {}, of {}", members.epoch, members.nodes.len())
+        }
         Value::Commands(batch) => match proto::Batch::decode(batch.clone()) {
             Ok(batch) => format!("{} requests", batch.entries.len()),
             Err(_) => "no batch".to_owned(),

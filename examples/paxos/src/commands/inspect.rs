@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use paxos::proto::{Inspection, member};
 
 use super::client::{Proof, connect};
 use crate::args::StatusArgs;
@@ -13,7 +14,7 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let proof = Proof::of(&args.keys)?;
     let client = connect(&cluster, proof.as_ref(), Duration::from_secs(2)).await?;
-    println!("node  standing    leader  promised     applied    keys  waiting  sync us");
+    println!("node  part       standing    leader  promised     applied    keys  waiting  sync us");
     let mut all_answer = true;
     for node in cluster.nodes() {
         let id = node.id.get();
@@ -22,8 +23,9 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
                 let promised = state.promised.unwrap_or_default();
                 let promised = format!("{}.{}", promised.round, promised.node);
                 let sync_us = state.sync_us / state.syncs.max(1);
+                let part = part(&state);
                 println!(
-                    "{id:>4}  {:<10}  {:>6}  {promised:>8}  {:>10}  {:>6}  {:>7}  {sync_us:>7}",
+                    "{id:>4}  {part:<9}  {:<10}  {:>6}  {promised:>8}  {:>10}  {:>6}  {:>7}  {sync_us:>7}",
                     state.standing, state.leader, state.applied, state.keys, state.waiting
                 );
             }
@@ -34,4 +36,18 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
         }
     }
     Ok(if all_answer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The part of a node by its own word.
+fn part(state: &Inspection) -> &'static str {
+    let members = state.membership.as_ref().and_then(|membership| membership.now.as_ref());
+    let Some(members) = members else { return "unknown" };
+    let own = members.members.iter().find(|member| member.node == state.node);
+    match own.and_then(|member| member.part.as_ref()) {
+        Some(member::Part::Voter(life)) if *life == state.life => "voter",
+        Some(member::Part::Voter(_)) => "uncounted",
+        Some(member::Part::Joining(_)) => "joining",
+        Some(member::Part::Learner(_)) => "learner",
+        None => "none",
+    }
 }

@@ -71,12 +71,8 @@ async fn tell(standing: &mut watch::Receiver<Standing>, health: &NodeHealth) {
         match *standing.borrow_and_update() {
             Standing::Leading(_) | Standing::Following(_) => health.ready(),
             Standing::Leaderless => health.not_ready("no leader is known"),
-            Standing::Uncounted => {
-                tracing::error!(
-                    "the cluster was formed with another ledger of this node: it learns, and its \
-                     votes are never counted"
-                );
-                health.not_ready("its votes are not counted");
+            Standing::Outside => {
+                health.not_ready("it is no member: `paxos member add` lets it join")
             }
         }
         if standing.changed().await.is_err() {

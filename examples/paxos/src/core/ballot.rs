@@ -6,6 +6,8 @@ use std::fmt;
 use bytes::Bytes;
 use convoke::NodeId;
 
+use super::membership::{Members, Membership};
+
 /// The number of an attempt to lead. Greater is later; its node makes it unique.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ballot {
@@ -45,6 +47,12 @@ impl Slot {
         Self(self.0 + 1)
     }
 
+    /// The place before it.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// The place so many behind it.
     #[must_use]
     pub fn plus(self, count: usize) -> Self {
@@ -61,7 +69,7 @@ impl Slot {
 /// has another, and so has memory after a restart.
 pub type Life = u64;
 
-/// The lives that were counted when the cluster was formed.
+/// Nodes with their lives.
 pub type Lives = BTreeMap<NodeId, Life>;
 
 /// Contents of a slot.
@@ -70,7 +78,9 @@ pub enum Value {
     /// Nothing: fills a gap.
     Noop,
     /// The first value of every log: whose votes count, and with which ledger.
-    Formation(Lives),
+    Formation(Box<Membership>),
+    /// Other members, from a window later on, if they are those of the next epoch.
+    Change(Members),
     /// Commands of clients, as the replicated machine reads them.
     Commands(Bytes),
 }
@@ -80,7 +90,8 @@ impl Value {
     pub fn size(&self) -> usize {
         match self {
             Self::Noop => 16,
-            Self::Formation(lives) => 16 + 16 * lives.len(),
+            Self::Formation(membership) => 32 + membership.now.size(),
+            Self::Change(members) => 16 + members.size(),
             Self::Commands(commands) => 16 + commands.len(),
         }
     }

@@ -1,12 +1,13 @@
-//! The proposer's side: phase 1 for all open slots, then phase 2 slot by slot.
+//! The proposer's side: phase 2 slot by slot.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use convoke::NodeId;
 
-use super::ballot::{Ballot, Life, Lives, Slot, Value};
-use super::message::Accepted;
+use super::ballot::{Ballot, Life, Slot, Value};
+use super::membership::{Members, Membership};
+use super::preparing::Preparing;
 use super::replica::Token;
 use crate::mutant::{self, Mutant};
 
@@ -23,101 +24,14 @@ pub(super) enum Role {
     Leading(Box<Leading>),
 }
 
-/// Promises so far.
-#[derive(Debug)]
-pub(super) struct Preparing {
-    pub(super) ballot: Ballot,
-    /// The lives of those who have promised, and told all they had accepted.
-    pub(super) promised: BTreeMap<NodeId, Life>,
-    /// Per slot what was accepted in the latest ballot.
-    pub(super) accepted: BTreeMap<Slot, (Ballot, Value)>,
-    /// This one knows all up to here to be chosen, and told nothing of it.
-    pub(super) known: (Slot, NodeId),
-}
-
-/// Reason why promises are not enough yet, or never will be.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotYet {
-    /// More promises are needed.
-    Promises,
-    /// Others know a log of which this node knows not even the first value.
-    Stranger,
-    /// The cluster was formed with another ledger of this node.
-    OtherLife,
-}
-
-impl Preparing {
-    pub(super) fn new(ballot: Ballot, me: NodeId) -> Self {
-        let (promised, accepted) = (BTreeMap::new(), BTreeMap::new());
-        Self { ballot, promised, accepted, known: (Slot::default(), me) }
-    }
-
-    /// Takes a part of what a node has accepted, and up to where it knows what is chosen.
-    pub(super) fn add(&mut self, from: NodeId, reported: &[Accepted], chosen: Slot) {
-        self.known = self.known.max((chosen, from));
-        for Accepted { slot, ballot, value } in reported {
-            let latest = self.accepted.entry(*slot).or_insert_with(|| (*ballot, value.clone()));
-            let is_later = *ballot > latest.0;
-            if is_later != mutant::is(Mutant::TakesEarliestValue) {
-                *latest = (*ballot, value.clone());
-            }
-        }
-    }
-
-    /// The lives that count, once enough nodes have promised.
-    ///
-    /// # Errors
-    /// [`NotYet`].
-    pub(super) fn quorum(
-        &self,
-        voters: &BTreeSet<NodeId>,
-        formed: Option<&Lives>,
-        me: (NodeId, Life),
-    ) -> Result<Lives, NotYet> {
-        let accepted = match self.accepted.get(&Slot::FIRST) {
-            Some((_, Value::Formation(lives))) => Some(lives),
-            _ => None,
-        };
-        match formed.or(accepted) {
-            // Of a slot that some know to be chosen others may have accepted another value.
-            _ if formed.is_none() && self.known.0 >= Slot::FIRST => Err(NotYet::Stranger),
-            Some(lives) if !counts(lives, me.0, me.1) => Err(NotYet::OtherLife),
-            Some(lives) => {
-                let is_counted = |(node, life): &(&NodeId, &Life)| counts(lives, **node, **life);
-                let count = self.promised.iter().filter(is_counted).count();
-                if count >= majority(voters.len()) {
-                    Ok(lives.clone())
-                } else {
-                    Err(NotYet::Promises)
-                }
-            }
-            // Nobody that is here has heard of a formation. That nobody has takes all of them.
-            None if voters.iter().all(|node| self.promised.contains_key(node)) => {
-                Ok(self.promised.clone())
-            }
-            None => Err(NotYet::Promises),
-        }
-    }
-}
-
-/// True when what this ledger of a node says counts.
-pub(super) fn counts(lives: &Lives, node: NodeId, life: Life) -> bool {
-    lives.get(&node) == Some(&life) || mutant::is(Mutant::WipedNodeVotes)
-}
-
-/// Nodes of which any two sets share one.
-pub(super) fn majority(voters: usize) -> usize {
-    if mutant::is(Mutant::HalfIsEnough) { (voters / 2).max(1) } else { voters / 2 + 1 }
-}
-
 /// A slot that is proposed.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) value: Value,
-    pub(super) votes: BTreeSet<NodeId>,
-    pub(super) is_chosen: bool,
+    votes: BTreeSet<NodeId>,
+    is_chosen: bool,
     /// When it was asked about last.
-    pub(super) asked: Option<Duration>,
+    asked: Option<Duration>,
 }
 
 /// A read that waits for its round.
@@ -130,9 +44,11 @@ pub(super) struct Read {
     pub(super) index: Slot,
 }
 
-/// A follower as its leader knows it.
+/// Another member as its leader knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Follower {
+    /// The number of its ledger.
+    pub(super) life: Life,
     /// The latest round it has answered.
     pub(super) beat: u64,
     /// When it did.
@@ -144,17 +60,18 @@ pub(super) struct Follower {
 /// A ballot that leads.
 #[derive(Debug)]
 pub(super) struct Leading {
-    pub(super) ballot: Ballot,
-    pub(super) lives: Lives,
+    /// This node, and the number of its ledger.
+    me: (NodeId, Life),
+    pub(super) prepared: Preparing,
+    /// Members of the formation, until that is chosen.
+    pub(super) formation: Membership,
     /// The slot of the first of `pending`.
-    pub(super) first: Slot,
+    first: Slot,
     pub(super) pending: VecDeque<Pending>,
-    /// Values of earlier ballots that phase 1 has found and that are not proposed again yet.
-    found: BTreeMap<Slot, Value>,
-    /// Others know all up to here to be chosen, and have told nothing of it.
-    known: Slot,
     /// All that may have been chosen in earlier ballots is up to here.
     inherited: Slot,
+    /// The ledger of this node has it that all up to here is chosen.
+    pub(super) durable: Slot,
     /// Rounds so far.
     pub(super) beat: u64,
     /// The round that reads wait for.
@@ -167,30 +84,43 @@ pub(super) struct Leading {
 
 impl Leading {
     /// Leads behind what this node knows to be chosen, with what phase 1 has found.
-    pub(super) fn new(done: Preparing, lives: Lives, chosen: Slot, now: Duration) -> Self {
-        let (known, _) = done.known;
-        let found: BTreeMap<Slot, Value> = done
-            .accepted
-            .into_iter()
-            .filter(|(slot, _)| *slot > known.max(chosen))
-            .map(|(slot, (_, value))| (slot, value))
-            .collect();
-        let last = found.keys().next_back().copied().unwrap_or_default();
-        Self {
-            ballot: done.ballot,
-            lives,
+    pub(super) fn new(
+        me: (NodeId, Life),
+        prepared: Preparing,
+        formation: Membership,
+        chosen: Slot,
+        now: Duration,
+    ) -> Self {
+        let mut leading = Self {
+            me,
+            prepared,
+            formation,
             first: chosen.next(),
             pending: VecDeque::new(),
-            found,
-            known,
-            inherited: known.max(last).max(Slot::FIRST),
+            inherited: Slot::FIRST,
+            durable: Slot::default(),
             beat: 0,
             round: None,
             reads: Vec::new(),
             followers: BTreeMap::new(),
             next_beat: now,
             since: now,
-        }
+        };
+        leading.inherit();
+        leading
+    }
+
+    /// Takes what promises have told since: of slots that are neither proposed here nor known to be
+    /// chosen elsewhere.
+    pub(super) fn inherit(&mut self) {
+        let (known, _) = self.prepared.known();
+        self.prepared.forget_upto(known.max(self.proposed()));
+        let last = self.prepared.last().unwrap_or_default();
+        self.inherited = self.inherited.max(known).max(last);
+    }
+
+    pub(super) fn ballot(&self) -> Ballot {
+        self.prepared.ballot
     }
 
     /// The last slot that was proposed.
@@ -204,21 +134,39 @@ impl Leading {
     }
 
     /// Slots that may be proposed now, with all up to `chosen` known. None while something of
-    /// earlier ballots may be chosen and is not known: what new values mean, and from membership
-    /// changes on who votes for them, rests on it.
-    pub(super) fn room(&self, chosen: Slot, window: usize) -> usize {
+    /// earlier ballots may be chosen and is not known: what new values mean, and who votes for
+    /// them, rests on it.
+    pub(super) fn room(&self, chosen: Slot, membership: Option<&Membership>) -> usize {
         let has_caught_up = chosen >= self.inherited || mutant::is(Mutant::ProposesBehind);
-        if has_caught_up { window.saturating_sub(self.pending.len()) } else { 0 }
+        if !has_caught_up {
+            return 0;
+        }
+        index(self.open_upto(chosen, membership).since(self.proposed()))
+    }
+
+    /// The last slot that may be open, with all up to `chosen` known: so far it is known who votes,
+    /// and a majority of them has promised.
+    fn open_upto(&self, chosen: Slot, membership: Option<&Membership>) -> Slot {
+        let Some(membership) = membership else { return Slot::FIRST };
+        if !self.prepared.is_prepared(&membership.now) && !mutant::is(Mutant::NextUnprepared) {
+            return chosen;
+        }
+        let open = Slot(chosen.0.saturating_add(membership.window));
+        match &membership.next {
+            Some((first, members)) if !self.prepared.is_prepared(members) => {
+                if mutant::is(Mutant::NextUnprepared) { open } else { open.min(first.before()) }
+            }
+            _ => open,
+        }
     }
 
     /// Proposes again what phase 1 has found, gaps as no-ops, once all is known that others know
-    /// to be chosen: as much as the window has room for.
-    pub(super) fn propose_found(&mut self, chosen: Slot, window: usize) {
-        while chosen >= self.known && self.pending.len() < window && !self.found.is_empty() {
-            let found = match self.found.remove(&self.proposed().next()) {
-                None if mutant::is(Mutant::GapsCloseUp) => self.found.pop_first().map(|of| of.1),
-                found => found,
-            };
+    /// to be chosen: as far as slots may be open.
+    pub(super) fn propose_found(&mut self, chosen: Slot, membership: Option<&Membership>) {
+        let open = self.open_upto(chosen, membership);
+        let (known, _) = self.prepared.known();
+        while chosen >= known && self.proposed() < open && self.prepared.last().is_some() {
+            let found = self.prepared.take(self.proposed().next());
             self.propose(found.unwrap_or(Value::Noop));
         }
     }
@@ -230,14 +178,29 @@ impl Leading {
         self.proposed()
     }
 
-    /// Counts a node for the slots from `first` to `last`.
-    pub(super) fn vote(&mut self, node: NodeId, first: Slot, last: Slot, needed: usize) {
+    /// True when a change of members is proposed and not chosen yet.
+    pub(super) fn is_changing(&self) -> bool {
+        self.pending.iter().any(|pending| matches!(pending.value, Value::Change(_)))
+    }
+
+    /// Counts a node for the slots from `first` to `last`, in each where it is a voter of that one.
+    pub(super) fn vote(
+        &mut self,
+        (node, life): (NodeId, Life),
+        (first, last): (Slot, Slot),
+        membership: Option<&Membership>,
+    ) {
+        let membership = membership.unwrap_or(&self.formation);
         let start = first.since(self.first);
         let end = last.0.saturating_add(1).saturating_sub(self.first.0);
         let (start, end) = (index(start), index(end).min(self.pending.len()));
-        for pending in self.pending.range_mut(start.min(end)..end) {
-            pending.votes.insert(node);
-            pending.is_chosen |= pending.votes.len() >= needed;
+        let slots = (self.first.plus(start).0..).map(Slot);
+        for (slot, pending) in slots.zip(self.pending.range_mut(start.min(end)..end)) {
+            let members = membership.at(slot);
+            if members.counts(node, life) {
+                pending.votes.insert(node);
+                pending.is_chosen |= members.is_majority(|node, _| pending.votes.contains(&node));
+            }
         }
     }
 
@@ -256,7 +219,7 @@ impl Leading {
             self.first = self.first.next();
         }
         self.first = self.first.max(chosen.next());
-        self.found = self.found.split_off(&self.first);
+        self.prepared.forget_upto(chosen);
     }
 
     /// A run of slots that nobody was asked about since `since`, at most `now`, and whose votes are
@@ -284,23 +247,53 @@ impl Leading {
         Some((self.first.plus(start), values))
     }
 
-    /// True when so many others have answered a round since then.
-    pub(super) fn is_heard_by(&self, others: usize, since: Duration) -> bool {
-        self.followers.values().filter(|follower| follower.heard >= since).count() >= others
+    /// Voters of the slot behind the last that is chosen.
+    pub(super) fn members<'a>(&'a self, membership: Option<&'a Membership>) -> &'a Members {
+        &membership.unwrap_or(&self.formation).now
     }
 
-    /// Reads whose round so many others have answered, and whose index is known.
-    pub(super) fn take_ready(&mut self, others: usize, chosen: Slot) -> Vec<Token> {
-        let followers = &self.followers;
-        let is_confirmed = |beat| {
-            let answered = followers.values().filter(|follower| follower.beat >= beat).count();
-            answered >= others || mutant::is(Mutant::ReadUnconfirmed)
+    /// True when a majority of the voters is this node, or followers of which `has` is true.
+    pub(super) fn is_majority(
+        &self,
+        membership: Option<&Membership>,
+        has: impl Fn(&Follower) -> bool,
+    ) -> bool {
+        self.members(membership).is_majority(|node, life| {
+            let is_one = |follower: &Follower| follower.life == life && has(follower);
+            (node, life) == self.me || self.followers.get(&node).is_some_and(is_one)
+        })
+    }
+
+    /// True when a majority of the voters has in its ledgers that all up to a slot is chosen.
+    pub(super) fn is_known_upto(&self, slot: Slot, membership: &Membership) -> bool {
+        membership.now.is_majority(|node, life| match self.followers.get(&node) {
+            Some(follower) => follower.life == life && follower.chosen >= slot,
+            None => (node, life) == self.me && self.durable >= slot,
+        })
+    }
+
+    /// Reads whose round a majority has answered, and whose index is known. Voters that have not
+    /// promised may have chosen what this leader has not heard of: they are waited for.
+    pub(super) fn take_ready(
+        &mut self,
+        membership: Option<&Membership>,
+        chosen: Slot,
+    ) -> Vec<Token> {
+        let is_confirmed = |leading: &Self, beat| {
+            let is_answered = leading.is_majority(membership, |follower| follower.beat >= beat);
+            is_answered || mutant::is(Mutant::ReadUnconfirmed)
         };
-        if self.round.is_some_and(is_confirmed) {
+        if self.round.is_some_and(|beat| is_confirmed(self, beat)) {
             self.round = None;
         }
-        let is_ready = |read: &Read| read.index <= chosen && is_confirmed(read.beat);
-        self.reads.extract_if(.., |read| is_ready(read)).map(|read| read.token).collect()
+        let reads = std::mem::take(&mut self.reads).into_iter();
+        let is_current =
+            chosen >= self.inherited && self.prepared.is_prepared(self.members(membership));
+        let is_ready =
+            |read: &Read| is_current && read.index <= chosen && is_confirmed(self, read.beat);
+        let (ready, reads): (Vec<_>, _) = reads.partition(is_ready);
+        self.reads = reads;
+        ready.into_iter().map(|read| read.token).collect()
     }
 }
 

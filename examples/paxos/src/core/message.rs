@@ -2,6 +2,7 @@
 //! it needs no number: a late one and a copy are recognised by their ballot.
 
 use super::ballot::{Ballot, Life, Slot, Value};
+use super::membership::Membership;
 
 /// A question to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,16 @@ pub enum Answer {
     },
     /// To [`Ask::TakeOver`]: understood.
     TakingOver,
+    /// To any: the asker is no member as far as this node knows, or asks as one of a configuration
+    /// that is over. Nothing was done.
+    OtherEpoch {
+        /// The configuration of this node.
+        epoch: u64,
+        /// True when the asker is a member of it, or of the one that comes.
+        is_member: bool,
+        /// The node's own log is known up to here.
+        chosen: Slot,
+    },
 }
 
 /// A slot in which something was accepted.
@@ -158,7 +169,7 @@ pub enum Record {
     Trimmed {
         /// The last slot in it.
         upto: Slot,
-        /// The first value of the log.
-        lives: super::ballot::Lives,
+        /// The members that it has decided on.
+        membership: Membership,
     },
 }

@@ -1,12 +1,12 @@
 //! A replica: acceptor, proposer and learner behind one door.
 
+mod changing;
 mod electing;
 mod leading;
 mod learning;
 mod voting;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::Bound;
 use std::time::Duration;
 
 use convoke::NodeId;
@@ -14,9 +14,10 @@ use node_kit::durable::Held;
 
 use self::learning::Behind;
 use super::acceptor::Acceptor;
-use super::ballot::{Ballot, Life, Lives, Slot, Value};
-use super::leader::{Role, majority};
+use super::ballot::{Ballot, Life, Slot, Value};
+use super::leader::Role;
 use super::log::Log;
+use super::membership::{Membership, majority};
 use super::message::{Answer, Ask, Record};
 
 /// A number by which a program knows what waits: a question to be answered, a read.
@@ -27,15 +28,20 @@ pub type Token = u64;
 pub struct Settings {
     /// This node.
     pub node: NodeId,
-    /// All voters.
+    /// Those who form the cluster, all of them, and vote from then on until the log has decided
+    /// otherwise.
     pub voters: BTreeSet<NodeId>,
+    /// Nodes whose word is taken until this node knows who is a member, and when they say that they
+    /// know later ones: the voters, if nothing else is said.
+    pub peers: BTreeSet<NodeId>,
     /// Pause between rounds of an idle leader. Default 50 ms. A vote that is missing for twice as
     /// long is asked for again.
     pub heartbeat: Duration,
     /// A leader that was not heard for so long is missed; one that is not heard by a majority stops
     /// leading. Default 500 ms.
     pub election_timeout: Duration,
-    /// Slots that are proposed and not chosen yet, at most. Default 32.
+    /// Slots that are proposed and not chosen yet, at most, and slots between a change of members
+    /// and its effect. That of the node which forms the cluster holds for all. Default 32.
     pub window: usize,
     /// Bytes of values in one message, at most, where it has more than one. Default 1 MiB.
     pub message_bytes_max: usize,
@@ -44,23 +50,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Defaults for one of these voters.
+    /// Defaults for a node of a cluster that these voters form.
     pub fn new(node: NodeId, voters: impl IntoIterator<Item = NodeId>) -> Self {
+        let voters: BTreeSet<NodeId> = voters.into_iter().collect();
         Self {
             node,
-            voters: voters.into_iter().collect(),
+            peers: voters.clone(),
+            voters,
             heartbeat: Duration::from_millis(50),
             election_timeout: Duration::from_millis(500),
             window: 32,
             message_bytes_max: 1 << 20,
             seed: node.get(),
         }
-    }
-
-    /// The voter behind another in a ring, without this node. `None` when there is no other.
-    fn other_after(&self, node: NodeId) -> Option<NodeId> {
-        let behind = self.voters.range((Bound::Excluded(node), Bound::Unbounded));
-        behind.chain(&self.voters).copied().find(|other| *other != self.node)
     }
 }
 
@@ -73,6 +75,8 @@ pub enum Effect {
     Ask {
         /// Those who are asked.
         to: Recipients,
+        /// The configuration of this node, which the question has to name.
+        epoch: u64,
         /// The question.
         ask: Ask,
     },
@@ -107,6 +111,8 @@ pub enum Effect {
     /// The node leads now, or does not any more, or follows somebody else. What it had proposed and
     /// was not applied may be chosen or not.
     Standing(Standing),
+    /// Others are members now, or are about to be.
+    Membership(Membership),
     /// Fetch the snapshot of another node, install it, and say so by
     /// [`Replica::handle_installed`], or give up by [`Replica::handle_not_installed`].
     FetchSnapshot {
@@ -120,7 +126,8 @@ pub enum Effect {
 /// Nodes that a question is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipients {
-    /// All voters but this node. There are some.
+    /// All members but this node, of now and of the change under way: [`Replica::others`]. There
+    /// are some.
     Others,
     /// This one.
     One(NodeId),
@@ -136,8 +143,8 @@ pub enum Standing {
     Following(NodeId),
     /// It leads this ballot.
     Leading(Ballot),
-    /// The cluster was formed with another ledger of this node: it learns, and is never counted.
-    Uncounted,
+    /// Others say that it is no member: not yet, or not any more.
+    Outside,
 }
 
 /// Reason why a value was not proposed.
@@ -149,6 +156,9 @@ pub enum NotProposed {
     /// As many slots are open as may be, or those of earlier ballots are: [`Replica::room`] is 0.
     #[error("no slot can be proposed now")]
     NoRoom,
+    /// Other members than those of now are about to be, or these do not follow them.
+    #[error("another change of the members is under way")]
+    Changing,
 }
 
 /// Reason why something cannot be proposed or read here.
@@ -164,7 +174,9 @@ pub struct NotLeading {
 pub struct Replica {
     settings: Settings,
     life: Life,
-    lives: Option<Lives>,
+    membership: Option<Membership>,
+    /// Others say that the cluster was formed with another ledger of this node.
+    is_stranger: bool,
     acceptor: Acceptor,
     log: Log,
     role: Role,
@@ -186,7 +198,8 @@ impl Replica {
     pub fn new(settings: Settings, life: Life) -> Self {
         Self {
             life,
-            lives: None,
+            membership: None,
+            is_stranger: false,
             acceptor: Acceptor::default(),
             log: Log::default(),
             role: Role::Following,
@@ -219,7 +232,7 @@ impl Replica {
             }
             Record::Chosen { ballot, upto } => self.learn_accepted(ballot, upto),
             Record::Learned { first, values } => self.learn_values(first, values),
-            Record::Trimmed { upto, lives } => self.jump(upto, lives),
+            Record::Trimmed { upto, membership } => self.jump(upto, membership),
         }
         self.effects.retain(|effect| matches!(effect, Effect::Apply { .. }));
         self.seen = self.seen.max(self.acceptor.promised());
@@ -228,8 +241,11 @@ impl Replica {
     /// Begins, once all records are replayed.
     pub fn start(&mut self, now: Duration) {
         self.defer_election(now);
-        if self.settings.voters.len() == 1 {
-            self.election = now;
+        if self.votes() && self.is_supported(&BTreeSet::new()) {
+            self.election = now; // there is nobody else
+        }
+        if let Some(membership) = self.membership.clone() {
+            self.effects.push_back(Effect::Membership(membership));
         }
     }
 
@@ -287,8 +303,8 @@ impl Replica {
     /// applied up to now.
     pub fn checkpoint(&self) -> Vec<Record> {
         let mut records = vec![Record::Life(self.life)];
-        if let Some(lives) = &self.lives {
-            records.push(Record::Trimmed { upto: self.log.chosen(), lives: lives.clone() });
+        if let Some(membership) = self.membership.clone() {
+            records.push(Record::Trimmed { upto: self.log.chosen(), membership });
         }
         for (slot, ballot, value) in self.acceptor.iter() {
             records.push(Record::Accepted { ballot, first: slot, values: vec![value.clone()] });
@@ -302,25 +318,56 @@ impl Replica {
         self.log.trim(upto.min(self.log.chosen()));
     }
 
-    /// So many others make a majority with this node.
-    fn others_needed(&self) -> usize {
-        self.needed().saturating_sub(1)
+    /// Members as far as this node knows the log. `None` until it knows the first value.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
     }
 
-    fn needed(&self) -> usize {
-        majority(self.settings.voters.len())
+    /// The configuration of the slot behind the last that is known to be chosen; 0 for none.
+    pub fn epoch(&self) -> u64 {
+        self.membership.as_ref().map_or(0, |membership| membership.now.epoch)
+    }
+
+    /// True when this node may lead and its votes count, as far as it knows.
+    pub fn votes(&self) -> bool {
+        match &self.membership {
+            Some(membership) => membership.now.counts(self.settings.node, self.life),
+            None => self.settings.voters.contains(&self.settings.node) && !self.is_stranger,
+        }
+    }
+
+    /// All members but this node, of now and of the change under way: those who are asked.
+    pub fn others(&self) -> BTreeSet<NodeId> {
+        let mut others: BTreeSet<NodeId> = match &self.membership {
+            Some(membership) => membership.nodes().map(|(node, _)| node).collect(),
+            None => self.settings.voters.clone(),
+        };
+        others.remove(&self.settings.node);
+        others
+    }
+
+    /// True when this node and these others are a majority.
+    fn is_supported(&self, by: &BTreeSet<NodeId>) -> bool {
+        let has = |node| node == self.settings.node || by.contains(&node);
+        match &self.membership {
+            Some(membership) => membership.now.is_majority(|node, _| has(node)),
+            None => {
+                let voters = &self.settings.voters;
+                voters.iter().filter(|node| has(**node)).count() >= majority(voters.len())
+            }
+        }
     }
 
     fn leader(&self) -> Option<NodeId> {
         match self.standing {
             Standing::Following(leader) => Some(leader),
             Standing::Leading(_) => Some(self.settings.node),
-            Standing::Leaderless | Standing::Uncounted => None,
+            Standing::Leaderless | Standing::Outside => None,
         }
     }
 
     fn stand(&mut self, standing: Standing) {
-        if self.standing != standing && self.standing != Standing::Uncounted {
+        if self.standing != standing {
             self.standing = standing;
             self.effects.push_back(Effect::Standing(standing));
         }
@@ -331,12 +378,14 @@ impl Replica {
     }
 
     fn ask(&mut self, node: NodeId, ask: Ask) {
-        self.effects.push_back(Effect::Ask { to: Recipients::One(node), ask });
+        let epoch = self.epoch();
+        self.effects.push_back(Effect::Ask { to: Recipients::One(node), epoch, ask });
     }
 
     fn ask_others(&mut self, ask: Ask) {
-        if self.settings.voters.len() > 1 {
-            self.effects.push_back(Effect::Ask { to: Recipients::Others, ask });
+        if !self.others().is_empty() {
+            let epoch = self.epoch();
+            self.effects.push_back(Effect::Ask { to: Recipients::Others, epoch, ask });
         }
     }
 }

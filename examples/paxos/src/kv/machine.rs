@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use super::snapshot::Frozen;
 use super::{SCAN_BYTES_MAX, SCAN_PAIRS_MAX, STORE_BYTES_MAX, is_valid};
-use crate::core::{Lives, Slot, Value};
+use crate::core::{Members, Membership, Slot, Value};
 use crate::mutant::{self, Mutant};
 use crate::proto::{
     Batch, Cas, Command, Done, Entry, Found, Pair, Refusal, Reply, Scan, Scanned, command, entry,
@@ -18,7 +18,7 @@ use crate::proto::{
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub(super) applied: Slot,
-    pub(super) lives: Lives,
+    pub(super) membership: Option<Membership>,
     pub(super) pages: Pages,
     pub(super) sessions: Sessions,
 }
@@ -34,7 +34,7 @@ impl Machine {
     pub fn with(limits: Limits) -> Self {
         Self {
             applied: Slot::default(),
-            lives: Lives::new(),
+            membership: None,
             pages: Pages::default(),
             sessions: Sessions::new(limits),
         }
@@ -43,18 +43,25 @@ impl Machine {
     /// Applies the value of the next slot. One reply for each entry of a batch.
     pub fn apply(&mut self, slot: Slot, value: &Value) -> Vec<Reply> {
         self.applied = slot;
+        Membership::learn(&mut self.membership, slot, value);
         match value {
-            Value::Noop => Vec::new(),
-            Value::Formation(lives) => {
-                self.lives.clone_from(lives);
-                Vec::new()
-            }
+            Value::Noop | Value::Formation(_) => Vec::new(),
+            Value::Change(members) => vec![self.changed(members)],
             Value::Commands(batch) => {
                 // Nodes write batches and nobody else does: bytes that are no batch are so everywhere.
                 let batch = Batch::decode(batch.clone()).unwrap_or_default();
                 batch.entries.into_iter().map(|entry| self.apply_entry(entry)).collect()
             }
         }
+    }
+
+    /// The reply to a change of the members, after it was taken or not.
+    fn changed(&self, members: &Members) -> Reply {
+        let is_taken = self.membership.as_ref().is_some_and(|membership| {
+            let next = membership.next.as_ref().map(|(_, next)| next);
+            next == Some(members) || membership.now == *members
+        });
+        if is_taken { done() } else { refused(Refusal::Overtaken) }
     }
 
     fn apply_entry(&mut self, entry: Entry) -> Reply {
@@ -143,9 +150,9 @@ impl Machine {
         self.applied
     }
 
-    /// Ledgers whose votes count: the first value of the log.
-    pub fn lives(&self) -> &Lives {
-        &self.lives
+    /// Members behind what is applied. `None` before the first value.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
     }
 
     /// Count of keys.

@@ -6,7 +6,7 @@ use node_kit::sessions::{self, Limits, Sessions};
 use prost::Message as _;
 
 use super::machine::Machine;
-use crate::core::{Record, Slot};
+use crate::core::{Membership, Record, Slot};
 use crate::mutant::{self, Mutant};
 use crate::proto::{self, Head, OwnRecords, Pair, Pairs, Part, Tail, part};
 use crate::wire;
@@ -26,8 +26,9 @@ impl Frozen {
 
     /// Parts of a snapshot: the state, and what its node itself must not forget.
     pub fn parts(&self, own: Vec<Record>) -> impl Iterator<Item = Bytes> + '_ {
-        let Machine { applied, lives, pages, sessions } = &self.0;
-        let head = Head { applied: applied.0, lives: Some(wire::lives(lives)) };
+        let Machine { applied, membership, pages, sessions } = &self.0;
+        let membership = membership.as_ref().map(proto::Membership::from);
+        let head = Head { applied: applied.0, membership };
         let tail = Tail { keys: pages.len() };
         let kept = if mutant::is(Mutant::SessionsNotInSnapshot) {
             Sessions::new(*sessions.limits())
@@ -147,7 +148,7 @@ impl Restoring {
             part::Part::Head(head) => {
                 self.has_head = true;
                 self.machine.applied = Slot(head.applied);
-                self.machine.lives = wire::core_lives(head.lives.unwrap_or_default())?;
+                self.machine.membership = head.membership.map(Membership::try_from).transpose()?;
             }
             part::Part::Own(own) => {
                 for record in own.records {

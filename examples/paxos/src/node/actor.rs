@@ -1,15 +1,16 @@
 //! The actor: the one task that owns the replica and its machine.
 
 mod inspection;
+mod members;
 mod saving;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke::quorum::{Configuration, QuorumExt as _};
-use convoke::{Deferred, Endpoint, NodeId};
+use convoke::{Deferred, Endpoint, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,22 +19,36 @@ use tokio::time::Instant;
 use super::meters::Meters;
 use super::recovery::{State, append};
 use super::requests::{Reading, Requests, Waiter};
+use super::service::Known;
 use super::{NodeError, Options};
 use crate::core::{Answer, Ask, Effect, Recipients, Replica, Slot, Standing, Token, Value};
 use crate::kv::Machine;
-use crate::proto::{self, Entry, Inspection, PaxosClient, Question};
+use crate::proto::{self, Change, Entry, Inspection, PaxosClient, Question};
 
 /// Something that came.
 #[derive(Debug)]
 pub(super) enum Input {
-    Ask { from: NodeId, ask: Ask, task: Deferred<proto::Answer> },
-    Answer { from: NodeId, answer: Answer },
+    Ask {
+        from: NodeId,
+        epoch: u64,
+        ask: Ask,
+        task: Deferred<proto::Answer>,
+    },
+    Answer {
+        from: NodeId,
+        answer: Answer,
+    },
     Write(Entry, Waiter),
+    Change(Change, Waiter),
     Read(Reading, Waiter),
+    /// A read of what is applied here.
+    ReadStale(Reading, Waiter),
     Inspect(oneshot::Sender<Inspection>),
     Written(Result<Slot, LedgerError>),
     Fetched(Option<Box<Machine>>),
-    Stop { deadline: Instant },
+    Stop {
+        deadline: Instant,
+    },
 }
 
 /// Something that leaves once the ledger allows it.
@@ -51,7 +66,12 @@ pub(super) struct Actor {
     machine: Machine,
     ledger: Ledger,
     client: PaxosClient,
+    endpoint: Endpoint,
+    /// Members but this node.
     others: Configuration,
+    known: Known,
+    /// Connections to members that are not in the cluster file.
+    kept: BTreeMap<NodeId, KeepConnected>,
     inputs: mpsc::Sender<Input>,
     stand: watch::Sender<Standing>,
     begun: Instant,
@@ -81,11 +101,16 @@ impl Actor {
         endpoint: &Endpoint,
         inputs: mpsc::Sender<Input>,
         stand: watch::Sender<Standing>,
+        known: Known,
     ) -> Self {
         let State { replica, machine } = state;
+        let others = replica.others();
         Self {
-            others: options.members.without([options.core.node]),
+            others: options.members.subset(|peer| others.contains(&peer.node())),
             client: PaxosClient::new(endpoint),
+            endpoint: endpoint.clone(),
+            known,
+            kept: BTreeMap::new(),
             options,
             replica,
             machine,
@@ -144,16 +169,22 @@ impl Actor {
     fn take(&mut self, input: Input) -> Result<(), NodeError> {
         let now = self.now();
         match input {
-            Input::Ask { from, ask, task } => {
+            Input::Ask { from, epoch, ask, task } => {
                 let token = self.token();
                 self.asked = Some((token, task));
-                self.replica.handle_ask(now, from, token, ask);
+                self.replica.handle_ask(now, from, token, (epoch, ask));
                 self.perform();
             }
             Input::Answer { from, answer } => self.replica.handle_answer(now, from, answer),
-            Input::Write(_, waiter) | Input::Read(_, waiter) if self.is_full() => waiter.refuse(),
+            Input::Write(_, waiter) | Input::Read(_, waiter) | Input::Change(_, waiter)
+                if self.is_full() =>
+            {
+                waiter.refuse();
+            }
             Input::Write(entry, waiter) => self.requests.write(entry, waiter),
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
+            Input::ReadStale(reading, waiter) => waiter.answer(&reading.reply(&self.machine)),
+            Input::Change(change, waiter) => self.change(&change, waiter),
             Input::Inspect(tell) => {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }
@@ -203,7 +234,7 @@ impl Actor {
     fn read(&mut self) {
         let token = self.token();
         if self.requests.begin_reads(token)
-            && let Err(error) = self.replica.read(self.now(), token)
+            && let Err(error) = self.replica.read(token)
         {
             self.requests.unready(token, error.leader);
         }
@@ -224,7 +255,7 @@ impl Actor {
         while let Some(effect) = self.replica.poll_effect() {
             match effect {
                 Effect::Append(record) => drop(append(&self.ledger, &record)),
-                Effect::Ask { to, ask } => self.ask(to, &ask),
+                Effect::Ask { to, epoch, ask } => self.ask(to, epoch, &ask),
                 Effect::Answer { token, answer } => {
                     let task = self.asked(token);
                     self.leave(Leaving::Answer(task, answer));
@@ -240,6 +271,7 @@ impl Actor {
                     self.requests.unready(token, leader(self.replica.standing()));
                 }
                 Effect::Standing(standing) => self.stand(standing),
+                Effect::Membership(membership) => self.members_changed(&membership),
                 Effect::FetchSnapshot { from, .. } => self.fetch(from),
             }
         }
@@ -279,12 +311,13 @@ impl Actor {
     }
 
     /// Asks others, and passes on what they answer. Who does not is asked again by the core.
-    fn ask(&self, to: Recipients, ask: &Ask) {
+    fn ask(&self, to: Recipients, epoch: u64, ask: &Ask) {
         let members = match to {
-            Recipients::Others => self.others.clone(),
-            Recipients::One(node) => self.others.subset(|peer| peer.node() == node),
+            Recipients::Others => Ok(self.others.clone()),
+            Recipients::One(node) => Configuration::new([node]),
         };
-        let question = self.client.ask(Question::new(self.options.cluster, ask));
+        let Ok(members) = members else { return };
+        let question = self.client.ask(Question::new(self.options.cluster, epoch, ask));
         let deadline = 2 * self.options.core.election_timeout;
         let call = question.to_all(&members).deadline(deadline).quorum_call().open();
         let Ok(mut call) = call else { return };
@@ -308,19 +341,14 @@ impl Actor {
         self.unsaved_bytes += value.size() as u64;
         self.meters.slots_applied.set(slot.0 as f64);
         self.meters.requests_waiting.set(self.requests.len() as f64);
-        let none = Bytes::new();
-        let batch = if let Value::Commands(batch) = value { batch } else { &none };
-        for (waiter, reply) in self.requests.applied(slot, batch).into_iter().zip(&replies) {
+        for (waiter, reply) in self.requests.applied(slot, value).into_iter().zip(&replies) {
             waiter.answer(reply);
         }
     }
 
     fn ready(&mut self, token: Token) {
         for (reading, waiter) in self.requests.ready(token) {
-            waiter.answer(&match reading {
-                Reading::Get(get) => self.machine.get(&get.key),
-                Reading::Scan(scan) => self.machine.scan(&scan),
-            });
+            waiter.answer(&reading.reply(&self.machine));
         }
     }
 

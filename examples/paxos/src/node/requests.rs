@@ -7,7 +7,8 @@ use convoke::{Code, Deferred, NodeId, Status};
 use prost::Message as _;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::core::{Slot, Token};
+use crate::core::{Members, Slot, Token, Value};
+use crate::kv::Machine;
 use crate::proto::{Batch, Entry, Get, LeaderHint, Reply, Scan};
 
 /// A client that waits. What its request takes of the room for requests is free again when it is
@@ -15,15 +16,21 @@ use crate::proto::{Batch, Entry, Get, LeaderHint, Reply, Scan};
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) task: Deferred<Reply>,
+    /// This node, if another has handed the request on: the client may as well ask here.
+    pub(super) hint: Option<NodeId>,
     pub(super) _room: OwnedSemaphorePermit,
 }
 
 impl Waiter {
     pub(super) fn answer(self, reply: &Reply) {
-        let _ = self.task.answer(reply); // an error: who asked has given up
+        // An error: who asked has given up.
+        let _ = match self.hint {
+            Some(leader) => self.task.answer(&Reply { leader: leader.get(), ..reply.clone() }),
+            None => self.task.answer(reply),
+        };
     }
 
-    fn fail(self, status: Status) {
+    pub(super) fn fail(self, status: Status) {
         self.task.fail(status);
     }
 
@@ -40,10 +47,19 @@ pub(super) enum Reading {
     Scan(Scan),
 }
 
-/// Values that this node has proposed, and who waits for them.
+impl Reading {
+    pub(super) fn reply(&self, machine: &Machine) -> Reply {
+        match self {
+            Self::Get(get) => machine.get(&get.key),
+            Self::Scan(scan) => machine.scan(scan),
+        }
+    }
+}
+
+/// A value that this node has proposed, and who waits for it.
 #[derive(Debug)]
 struct Proposed {
-    batch: Bytes,
+    value: Value,
     waiters: Vec<Waiter>,
 }
 
@@ -95,16 +111,24 @@ impl Requests {
         (!waiters.is_empty()).then(|| NextBatch { bytes: batch.encode_to_vec().into(), waiters })
     }
 
-    pub(super) fn proposed(&mut self, slot: Slot, NextBatch { bytes: batch, waiters }: NextBatch) {
-        self.proposed.insert(slot, Proposed { batch, waiters });
+    /// A batch is proposed in a slot.
+    pub(super) fn proposed(&mut self, slot: Slot, NextBatch { bytes, waiters }: NextBatch) {
+        self.proposed.insert(slot, Proposed { value: Value::Commands(bytes), waiters });
+    }
+
+    /// Other members are proposed in a slot.
+    pub(super) fn changes(&mut self, slot: Slot, members: Members, waiter: Waiter) {
+        self.count += 1;
+        let proposed = Proposed { value: Value::Change(members), waiters: vec![waiter] };
+        self.proposed.insert(slot, proposed);
     }
 
     /// Those who wait for the value of a slot, if the value is what was proposed there. If it is
     /// another, theirs never runs, and they are told.
-    pub(super) fn applied(&mut self, slot: Slot, batch: &Bytes) -> Vec<Waiter> {
+    pub(super) fn applied(&mut self, slot: Slot, value: &Value) -> Vec<Waiter> {
         let Some(proposed) = self.proposed.remove(&slot) else { return Vec::new() };
         self.count -= proposed.waiters.len();
-        if proposed.batch == *batch {
+        if proposed.value == *value {
             return proposed.waiters;
         }
         let status = not_leading(None);
@@ -189,6 +213,12 @@ pub(super) fn not_leading(leader: Option<NodeId>) -> Status {
 /// The refusal of a node that has no room. Nothing was done.
 pub(super) fn overloaded() -> Status {
     Status::new(Code::ResourceExhausted, "too many requests wait here").without_effect()
+}
+
+/// The refusal of a leader that cannot change the members now. Nothing was done.
+pub(super) fn changing() -> Status {
+    let text = "another change of the members is under way, or this leader is new: ask again";
+    Status::new(Code::Unavailable, text).without_effect()
 }
 
 /// The word of a node that has proposed a request, and does not lead any more.

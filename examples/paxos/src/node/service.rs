@@ -1,11 +1,11 @@
 //! The service: what peers and clients send, handed to the actor.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use convoke::quorum::Configuration;
 use convoke::{Code, Context, Finish, NodeId, Status, Task};
 use node_kit::ledger::{Ledger, Snapshot};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
@@ -15,15 +15,19 @@ use super::snapshots;
 use crate::core::{Ask, Standing};
 use crate::kv;
 use crate::proto::{
-    Answer, FetchRequest, FetchedPart, InspectRequest, Inspection, Paxos, Question, Reply, Request,
-    paxos, request,
+    Answer, Change, FetchRequest, FetchedPart, InspectRequest, Inspection, Paxos, Question, Reply,
+    Request, change, paxos, request,
 };
+
+/// Members but this node, as far as it knows: those who may have parts of its snapshot.
+pub(super) type Known = Arc<RwLock<BTreeSet<NodeId>>>;
 
 /// State that handlers share: nothing of the actor's but its standing.
 #[derive(Debug)]
 pub(super) struct Front {
+    pub(super) node: NodeId,
     pub(super) cluster: u64,
-    pub(super) members: Configuration,
+    pub(super) known: Known,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) standing: watch::Receiver<Standing>,
     pub(super) request_bytes: Arc<Semaphore>,
@@ -34,11 +38,11 @@ pub(super) struct Front {
 
 impl Paxos for Front {
     async fn ask(&self, question: Question, task: Task<Answer>) -> Result<Finish, Status> {
-        let from = task.context().caller().node();
-        self.check_peer(from, question.cluster)?;
+        let (from, epoch) = (task.context().caller().node(), question.epoch);
+        self.check_cluster(question.cluster)?;
         let ask = Ask::try_from(question).map_err(malformed)?;
         let (task, finish) = task.defer();
-        self.send(Input::Ask { from, ask, task })?;
+        self.send(Input::Ask { from, epoch, ask, task })?;
         Ok(finish)
     }
 
@@ -48,19 +52,21 @@ impl Paxos for Front {
         }
         let standing = *self.standing.borrow();
         match standing {
-            Standing::Leading(_) => self.lead(request, task),
+            _ if request.is_stale => self.take(request, task),
+            Standing::Leading(_) => self.take(request, task),
             Standing::Following(leader) if !request.is_forwarded => {
                 // The leader answers the client itself: one trip less than to come back here.
                 let request = paxos::EXECUTE.request(Request { is_forwarded: true, ..request });
                 task.tail(leader, request).await.map_err(|_| not_leading(None))
             }
             Standing::Following(leader) => Err(not_leading(Some(leader))),
-            Standing::Leaderless | Standing::Uncounted => Err(not_leading(None)),
+            Standing::Leaderless | Standing::Outside => Err(not_leading(None)),
         }
     }
 
     async fn fetch(&self, request: FetchRequest, context: Context) -> Result<FetchedPart, Status> {
-        self.check_peer(context.caller().node(), request.cluster)?;
+        self.check_cluster(request.cluster)?;
+        self.check_member(context.caller().node())?;
         let snapshot = self.snapshot(request.position);
         let snapshot =
             snapshot.ok_or_else(|| Status::new(Code::NotFound, "there is no snapshot"))?;
@@ -77,12 +83,12 @@ impl Paxos for Front {
 }
 
 impl Front {
-    fn check_peer(&self, from: NodeId, cluster: u64) -> Result<(), Status> {
-        if !self.members.contains(from) {
-            let text = format!("{from} is no voter of this cluster");
-            return Err(Status::new(Code::PermissionDenied, text).without_effect());
+    fn check_member(&self, from: NodeId) -> Result<(), Status> {
+        if self.known.read().contains(&from) {
+            return Ok(());
         }
-        self.check_cluster(cluster)
+        let text = format!("{from} is no member of this cluster");
+        Err(Status::new(Code::PermissionDenied, text).without_effect())
     }
 
     fn check_cluster(&self, cluster: u64) -> Result<(), Status> {
@@ -94,7 +100,7 @@ impl Front {
     }
 
     /// Puts a request of a client before the actor.
-    fn lead(&self, request: Request, task: Task<Reply>) -> Result<Finish, Status> {
+    fn take(&self, request: Request, task: Task<Reply>) -> Result<Finish, Status> {
         let size = request.encoded_len() + REQUEST_BYTES;
         let action = request.action.ok_or_else(|| invalid("the request asks for nothing"))?;
         if let request::Action::Write(entry) = &action
@@ -106,15 +112,21 @@ impl Front {
                 kv::VALUE_BYTES_MAX
             )));
         }
+        if let request::Action::Change(change) = &action {
+            check_change(change)?;
+        }
         let size = u32::try_from(size.min(self.request_bytes_max)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.request_bytes).try_acquire_many_owned(size);
         let room = room.map_err(|_| overloaded())?;
         let (task, finish) = task.defer();
-        let waiter = Waiter { task, _room: room };
+        let hint = request.is_forwarded.then_some(self.node);
+        let waiter = Waiter { task, hint, _room: room };
+        let read = if request.is_stale { Input::ReadStale } else { Input::Read };
         self.send(match action {
             request::Action::Write(entry) => Input::Write(entry, waiter),
-            request::Action::Get(get) => Input::Read(Reading::Get(get), waiter),
-            request::Action::Scan(scan) => Input::Read(Reading::Scan(scan), waiter),
+            request::Action::Change(change) => Input::Change(change, waiter),
+            request::Action::Get(get) => read(Reading::Get(get), waiter),
+            request::Action::Scan(scan) => read(Reading::Scan(scan), waiter),
         })?;
         Ok(finish)
     }
@@ -137,6 +149,30 @@ impl Front {
         serving.clone()
     }
 }
+
+/// # Errors
+/// When a change names no node, or no addresses.
+fn check_change(change: &Change) -> Result<(), Status> {
+    let (node, addresses) = match &change.what {
+        Some(change::What::Join(join)) => (join.node, &join.addresses[..]),
+        Some(change::What::Leave(node)) => (*node, &[][..]),
+        None => return Err(invalid("the change says nothing")),
+    };
+    if NodeId::try_from(node).is_err() {
+        return Err(invalid("a node is never 0"));
+    }
+    if addresses.len() > ADDRESSES_MAX || addresses.iter().any(|text| text.len() > 256) {
+        return Err(invalid("a member has more than 8 addresses, or one is above 256 bytes"));
+    }
+    for text in addresses {
+        let parsed = text.parse::<convoke::transport::Address>();
+        parsed.map_err(|error| invalid(&format!("{text:?}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Addresses of a member, at most.
+const ADDRESSES_MAX: usize = 8;
 
 /// Bytes that a request takes beside its key and value, about.
 const REQUEST_BYTES: usize = 512;

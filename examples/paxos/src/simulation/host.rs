@@ -97,6 +97,7 @@ impl Host {
         let (ledger, recovered) = Ledger::open(mount.clone(), identity, settings).await?;
         self.has_snapshot = recovered.snapshot.is_some();
         let mut options = Options::new(CLUSTER, self.node(), members.clone(), seed);
+        options.core.voters = (1..=plan.nodes).map(NodeId::new).collect();
         options.snapshot_bytes = plan.snapshot_bytes;
         options.pipeline = plan.pipeline;
         options.kept_slots = 20;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use convoke::NodeId;
 use convoke_sim::random::Random;
 use node_kit::history::{Call, Outcome, Pending, Recorder};
 use tokio::task::JoinSet;
@@ -32,6 +33,14 @@ impl Load {
             };
             let (plan, is_over) = (world.plan.clone(), Arc::clone(&is_over));
             clients.spawn(caller.run(plan.keys, plan.pause, is_over));
+        }
+        if let Some(pause) = world.plan.change {
+            let operator = Operator {
+                client: world.client(950).await,
+                random: Random::of(world.seed, 950),
+                nodes: world.plan.nodes + world.plan.spares,
+            };
+            clients.spawn(operator.run(pause, Arc::clone(&is_over)));
         }
         Self { clients, is_over }
     }
@@ -67,6 +76,28 @@ pub(super) async fn get(client: &mut Client, recorder: &Recorder, id: u64, key: 
 
 fn text(bytes: bytes::Bytes) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Lets nodes join and leave.
+struct Operator {
+    client: Client,
+    random: Random,
+    nodes: u64,
+}
+
+impl Operator {
+    async fn run(mut self, pause: Duration, is_over: Arc<AtomicBool>) {
+        while !is_over.load(Ordering::Relaxed) {
+            sleep(self.random.up_to(pause)).await;
+            let node = NodeId::new(self.random.within(1..self.nodes + 1));
+            // An error is one of these times: what becomes of a change is seen in the end.
+            let _ = match self.random.within(0..10) {
+                0..5 => self.client.join(node, Vec::new(), false).await,
+                5..6 => self.client.join(node, Vec::new(), true).await,
+                _ => self.client.leave(node).await,
+            };
+        }
+    }
 }
 
 struct Caller {

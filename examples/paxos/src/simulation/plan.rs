@@ -7,8 +7,12 @@ use convoke_sim::random::Random;
 /// Conditions of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Voters: 1, 3 or 5.
+    /// Voters of the beginning: 1, 3 or 5.
     pub nodes: u64,
+    /// Nodes that join later, if at all.
+    pub spares: u64,
+    /// The longest pause between two changes of the members, if there are any.
+    pub change: Option<Duration>,
     /// Clients.
     pub clients: u64,
     /// Keys.
@@ -46,7 +50,11 @@ impl Plan {
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::of(seed, 4);
         let ms = Duration::from_millis;
+        let (spares, change) =
+            [(0, None), (2, Some(ms(500))), (2, Some(ms(3_000)))][random.index(3)];
         Self {
+            spares,
+            change,
             nodes: [3, 3, 3, 5, 5, 1][random.index(6)],
             clients: random.within(2..6),
             keys: random.within(1..4),
@@ -68,6 +76,8 @@ impl Plan {
 
     /// A run without faults.
     pub fn calm(nodes: u64) -> Self {
-        Self { nodes, failing_syncs: 0, faulty_for: Duration::ZERO, ..Self::draw(0) }
+        let drawn = Self::draw(0);
+        let faulty_for = Duration::ZERO;
+        Self { nodes, spares: 0, change: None, failing_syncs: 0, faulty_for, ..drawn }
     }
 }

@@ -50,6 +50,13 @@ impl From<&Answer> for answer::Answer {
             }
             Answer::Trimmed { trimmed } => Self::Trimmed(proto::Trimmed { trimmed: trimmed.0 }),
             Answer::TakingOver => Self::TakingOver(proto::TakingOver {}),
+            Answer::OtherEpoch { epoch, is_member, chosen } => {
+                Self::OtherEpoch(proto::OtherEpoch {
+                    epoch: *epoch,
+                    is_member: *is_member,
+                    chosen: chosen.0,
+                })
+            }
         }
     }
 }
@@ -115,6 +122,11 @@ impl TryFrom<proto::Answer> for Answer {
             }
             answer::Answer::Trimmed(of) => Self::Trimmed { trimmed: Slot(of.trimmed) },
             answer::Answer::TakingOver(_) => Self::TakingOver,
+            answer::Answer::OtherEpoch(of) => Self::OtherEpoch {
+                epoch: of.epoch,
+                is_member: of.is_member,
+                chosen: Slot(of.chosen),
+            },
         })
     }
 }

@@ -5,9 +5,9 @@ use crate::core::{Ask, Slot};
 use crate::proto::{Accept, Canvass, CatchUp, Prepare, Question, TakeOver, question};
 
 impl Question {
-    /// A question within a cluster.
-    pub fn new(cluster: u64, ask: &Ask) -> Self {
-        Self { cluster, ask: Some(ask.into()) }
+    /// A question within a cluster, of a node of this configuration.
+    pub fn new(cluster: u64, epoch: u64, ask: &Ask) -> Self {
+        Self { cluster, epoch, ask: Some(ask.into()) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Records of a ledger.
 
-use super::{Malformed, ballot, core_lives, lives, needed, run, values};
+use super::{Malformed, ballot, needed, run, values};
 use crate::core::{Record, Slot};
 use crate::proto::{self, record};
 
@@ -23,9 +23,9 @@ impl From<&Record> for proto::Record {
             Record::Learned { first, values: of } => {
                 record::Record::Learned(proto::LearnedRecord { first: first.0, values: values(of) })
             }
-            Record::Trimmed { upto, lives: of } => record::Record::Trimmed(proto::TrimmedRecord {
+            Record::Trimmed { upto, membership } => record::Record::Trimmed(proto::TrimmedRecord {
                 upto: upto.0,
-                lives: Some(lives(of)),
+                membership: Some(membership.into()),
             }),
         };
         Self { record: Some(record) }
@@ -51,8 +51,8 @@ impl TryFrom<proto::Record> for Record {
                 Self::Learned { first, values }
             }
             record::Record::Trimmed(of) => {
-                let lives = core_lives(of.lives.unwrap_or_default())?;
-                Self::Trimmed { upto: Slot(of.upto), lives }
+                let membership = needed(of.membership, "members")?.try_into()?;
+                Self::Trimmed { upto: Slot(of.upto), membership }
             }
         })
     }

@@ -5,18 +5,34 @@ use convoke::NodeId;
 use prost::Message;
 
 use super::Malformed;
-use crate::core::{Accepted, Answer, Ask, Ballot, Lives, Record, Slot, Value};
+use crate::core::{
+    Accepted, Answer, Ask, Ballot, Member, Members, Membership, Part, Record, Slot, Value,
+};
 use crate::proto;
 
 const BALLOT: Ballot = Ballot { round: 7, node: 2 };
 
-fn all_lives() -> Lives {
-    [(NodeId::new(1), 11), (NodeId::new(2), u64::MAX)].into()
+fn membership() -> Membership {
+    let lives = [(NodeId::new(1), 11), (NodeId::new(2), u64::MAX)].into();
+    let mut membership = Membership::new(4, Members::formed(&lives));
+    let mut next = membership.now.clone();
+    next.epoch += 1;
+    let addresses = vec!["tcp://10.0.0.3:7000".to_owned()];
+    next.nodes.insert(NodeId::new(3), Member { part: Part::Joining, addresses });
+    next.nodes.insert(NodeId::new(4), Member { part: Part::Learner, addresses: Vec::new() });
+    membership.next = Some((Slot(7), next));
+    membership
 }
 
 fn some_values() -> Vec<Value> {
     let commands = Bytes::from_static(b"commands");
-    vec![Value::Noop, Value::Formation(all_lives()), Value::Commands(commands)]
+    let (formation, change) = (membership(), membership().now);
+    vec![
+        Value::Noop,
+        Value::Formation(formation.into()),
+        Value::Change(change),
+        Value::Commands(commands),
+    ]
 }
 
 fn copy<M: Message + Default>(message: &M) -> M {
@@ -33,8 +49,9 @@ fn questions_survive_their_bytes() {
         Ask::CatchUp { from: Slot(1) },
         Ask::TakeOver { ballot: BALLOT },
     ] {
-        let question = copy(&proto::Question::new(5, &ask));
-        assert_eq!((question.cluster, Ask::try_from(question)), (5, Ok(ask)));
+        let question = copy(&proto::Question::new(5, 6, &ask));
+        let (cluster, epoch) = (question.cluster, question.epoch);
+        assert_eq!((cluster, epoch, Ask::try_from(question)), (5, 6, Ok(ask)));
     }
 }
 
@@ -52,6 +69,7 @@ fn answers_survive_their_bytes() {
         Answer::Chosen { first, values: some_values(), chosen },
         Answer::Trimmed { trimmed: Slot(3) },
         Answer::TakingOver,
+        Answer::OtherEpoch { epoch: 3, is_member: true, chosen },
     ] {
         assert_eq!(Answer::try_from(copy(&proto::Answer::from(&answer))), Ok(answer));
     }
@@ -66,7 +84,7 @@ fn records_survive_their_bytes() {
         Record::Accepted { ballot, first, values: some_values() },
         Record::Chosen { ballot, upto: Slot(5) },
         Record::Learned { first, values: some_values() },
-        Record::Trimmed { upto: Slot(5), lives: all_lives() },
+        Record::Trimmed { upto: Slot(5), membership: membership() },
     ] {
         assert_eq!(Record::try_from(copy(&proto::Record::from(&record))), Ok(record));
     }
@@ -74,17 +92,22 @@ fn records_survive_their_bytes() {
 
 #[test]
 fn what_is_no_message_is_refused() {
-    let empty = proto::Question { cluster: 1, ask: None };
+    let empty = proto::Question { cluster: 1, epoch: 1, ask: None };
     assert_eq!(Ask::try_from(empty), Err(Malformed("question")));
     assert_eq!(Answer::try_from(proto::Answer { answer: None }), Err(Malformed("answer")));
     assert_eq!(Record::try_from(proto::Record { record: None }), Err(Malformed("record")));
-    let lives = proto::Lives { lives: [(0, 1)].into() };
-    assert_eq!(super::core_lives(lives), Err(Malformed("node")));
+    let part = Some(proto::member::Part::Voter(1));
+    let member = proto::Member { node: 0, part, addresses: Vec::new() };
+    let mut members = proto::Members { epoch: 1, members: vec![member] };
+    assert_eq!(Members::try_from(members.clone()), Err(Malformed("node")));
+    members.members[0] = proto::Member { node: 1, part: None, addresses: Vec::new() };
+    assert_eq!(Members::try_from(members), Err(Malformed("part")));
+    assert_eq!(Membership::try_from(proto::Membership::default()), Err(Malformed("members")));
     let nothing = proto::Value { value: None };
     for first in [0, u64::MAX] {
         let accept = proto::Accept { first, values: vec![nothing.clone()], ..Default::default() };
         let ask = Some(proto::question::Ask::Accept(accept));
-        let question = proto::Question { cluster: 1, ask };
+        let question = proto::Question { cluster: 1, epoch: 1, ask };
         assert_eq!(Ask::try_from(question), Err(Malformed("slot")));
     }
 }

@@ -37,9 +37,9 @@ impl World {
                 }
                 node.append(record);
             }
-            Effect::Ask { to, ask } => {
+            Effect::Ask { to, epoch, ask } => {
                 for other in self.recipients(id, to) {
-                    let event = |ask| Event::Ask { from: id, life: run, to: other, ask };
+                    let event = |ask| Event::Ask { from: id, life: run, to: other, epoch, ask };
                     self.send(id, other, ask.clone(), event);
                 }
             }
@@ -63,6 +63,7 @@ impl World {
                 node.stand(standing);
                 self.report.led += u64::from(matches!(standing, Standing::Leading(_)));
             }
+            Effect::Membership(_) => node.members_changed(),
             Effect::FetchSnapshot { from, .. } => {
                 let pause = self.menu.network.delay(&mut self.random) * 3;
                 self.schedule.after(pause, Event::Snapshot { from, to: id, life: run });
@@ -73,7 +74,7 @@ impl World {
 
     fn recipients(&self, id: NodeId, to: Recipients) -> Vec<NodeId> {
         match to {
-            Recipients::Others => self.nodes.keys().copied().filter(|node| *node != id).collect(),
+            Recipients::Others => self.nodes[&id].others().iter().copied().collect(),
             Recipients::One(node) => vec![node],
         }
     }

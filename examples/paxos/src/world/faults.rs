@@ -26,8 +26,12 @@ pub enum Stays {
 /// Faults of a run, and their frequency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Menu {
-    /// Voters: 1, 3 or 5.
+    /// Voters of the beginning: 1, 3 or 5.
     pub nodes: u64,
+    /// Nodes that are members only later, if at all.
+    pub spares: u64,
+    /// Of a hundred steps of clients, how many change the members.
+    pub changes: u32,
     /// Slots in flight.
     pub window: usize,
     /// Times and faults of messages.
@@ -51,7 +55,7 @@ pub struct Menu {
     pub snapshot: u32,
     /// Election timeout, in milliseconds; ten heartbeats.
     pub election_ms: u64,
-    /// A fault that stays.
+    /// A fault that stays, unless members change.
     pub stays: Stays,
     /// Time with faults.
     pub faulty_for: Duration,
@@ -62,7 +66,15 @@ impl Menu {
     pub fn draw(seed: u64) -> Self {
         let mut random = Random::of(seed, 1);
         let slowest = [2_000, 20_000, 150_000][random.index(3)];
+        // Members change in every other seed.
+        let (spares, changes) = match seed % 4 {
+            0 => (2, 5),
+            2 => (3, 30),
+            _ => (0, 0),
+        };
         Self {
+            spares,
+            changes,
             nodes: [3, 3, 3, 5, 5, 1][random.index(6)],
             window: [1, 4, 32][random.index(3)],
             network: Network {
@@ -89,6 +101,8 @@ impl Menu {
     pub fn calm(nodes: u64) -> Self {
         Self {
             nodes,
+            spares: 0,
+            changes: 0,
             window: 32,
             network: Network::calm(),
             sync_us: 100..101,
@@ -152,8 +166,17 @@ impl World {
         self.schedule.after(pause, Event::Restart { node: id });
     }
 
-    /// A formed cluster lives with the loss of less than half of its ledgers.
+    /// A formed cluster lives with the loss of less than half of its ledgers. Where members change,
+    /// a node may lose its own while it neither votes nor is about to, and nobody needs it any more
+    /// who does; but of those that formed the cluster one has to know that it is formed.
     fn may_wipe(&self, id: NodeId) -> bool {
+        if self.menu.changes > 0 {
+            let mut founders = (1..=self.menu.nodes).map(NodeId::new);
+            let is_known = founders.any(|other| other != id && !self.wiped.contains(&other));
+            let epoch = self.truth.changes() + 1;
+            let is_settled = self.nodes.values().any(|node| node.is_settled(epoch));
+            return is_known && is_settled && !self.truth.may_vote(id);
+        }
         let others = self.wiped.iter().filter(|wiped| **wiped != id).count() as u64;
         2 * (others + 1) < self.menu.nodes
     }
@@ -180,8 +203,8 @@ impl World {
         let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
         let counted: Vec<NodeId> =
             ids.iter().copied().filter(|id| !self.wiped.contains(id)).collect();
-        // A formation takes all.
-        if minority > 0 && self.truth.chosen() >= Slot::FIRST {
+        // A formation takes all. Where members change, nobody knows who is needed.
+        if self.menu.changes == 0 && minority > 0 && self.truth.chosen() >= Slot::FIRST {
             self.leave_fault(&counted, minority);
         }
         for id in ids {

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use convoke::NodeId;
 use node_kit::durable::Held;
 use node_kit::world::{Log, Timer};
 
 use crate::core::{
-    Answer, Ballot, Effect, Life, Lives, Record, Replica, Settings, Slot, Standing, Token, Value,
+    Answer, Ballot, Effect, Life, Members, Membership, Record, Replica, Settings, Slot, Standing,
+    Token, Value,
 };
 
 /// Something that leaves a node.
@@ -28,10 +30,14 @@ pub(super) struct Node {
     ledger: Log<Record, Left>,
     /// All up to here is applied; of a snapshot, the same.
     applied: Slot,
-    snapshot: Option<(Slot, Lives)>,
+    snapshot: Option<(Slot, Membership)>,
     /// It is to write a snapshot once nothing waits for its ledger.
     wants_snapshot: bool,
-    lives: Lives,
+    membership: Option<Membership>,
+    /// Those whom its questions to all others are for.
+    others: BTreeSet<NodeId>,
+    /// The number of its ledger.
+    life: Life,
     standing: Standing,
     /// The last slot that was chosen when it took its ballot.
     inherited: Slot,
@@ -49,7 +55,9 @@ impl Node {
             applied: Slot::default(),
             snapshot: None,
             wants_snapshot: false,
-            lives: Lives::new(),
+            membership: None,
+            others: BTreeSet::new(),
+            life,
             standing: Standing::Leaderless,
             inherited: Slot::default(),
             proposals: BTreeSet::new(),
@@ -75,6 +83,31 @@ impl Node {
 
     pub(super) fn standing(&self) -> Standing {
         self.standing
+    }
+
+    /// The number of its ledger.
+    pub(super) fn life(&self) -> Life {
+        self.life
+    }
+
+    /// True when it knows that a majority knows these to be the members.
+    pub(super) fn is_settled(&self, epoch: u64) -> bool {
+        let replica = self.replica.as_ref();
+        replica.is_some_and(|replica| replica.epoch() == epoch && replica.is_settled())
+    }
+
+    /// Members behind what it has applied.
+    pub(super) fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    pub(super) fn others(&self) -> &BTreeSet<NodeId> {
+        &self.others
+    }
+
+    /// Others are members from now on.
+    pub(super) fn members_changed(&mut self) {
+        self.others = self.replica.as_ref().map(Replica::others).unwrap_or_default();
     }
 
     pub(super) fn leads(&self) -> bool {
@@ -136,9 +169,7 @@ impl Node {
     pub(super) fn apply(&mut self, slot: Slot, value: &Value) -> bool {
         // A replay begins anew; what is applied again is what was applied before.
         self.applied = slot;
-        if let Value::Formation(lives) = value {
-            self.lives.clone_from(lives);
-        }
+        Membership::learn(&mut self.membership, slot, value);
         let (Value::Commands(commands), Standing::Leading(ballot)) = (value, self.standing) else {
             return false;
         };
@@ -151,6 +182,11 @@ impl Node {
         let (ballot, slot) = replica.propose(now, value).ok()?;
         self.proposals.insert((slot, ballot, commands.to_vec()));
         Some(())
+    }
+
+    /// Proposes other members.
+    pub(super) fn change(&mut self, now: Duration, members: Members) -> Option<()> {
+        self.replica.as_mut()?.change(now, members).ok().map(|_| ())
     }
 
     /// Loses its memory, and of its ledger what the seed does not leave.
@@ -168,7 +204,7 @@ impl Node {
     pub(super) fn wipe(&mut self, life: Life) {
         self.ledger = Log::new(vec![Record::Life(life)]);
         self.snapshot = None;
-        self.lives.clear();
+        self.life = life;
     }
 
     /// Starts, unless it is up.
@@ -176,13 +212,16 @@ impl Node {
         if self.is_up() {
             return None;
         }
-        self.applied = self.snapshot.as_ref().map(|(slot, _)| *slot).unwrap_or_default();
+        let snapshot = self.snapshot.clone();
+        self.applied = snapshot.as_ref().map(|(slot, _)| *slot).unwrap_or_default();
+        self.membership = snapshot.map(|(_, membership)| membership);
         let mut replica = Replica::new(self.settings.clone(), 0);
         for record in self.ledger.records() {
             replica.replay(record.clone());
         }
         replica.start(now);
         self.standing = replica.standing();
+        self.others = replica.others();
         self.replica = Some(replica);
         Some(())
     }
@@ -201,20 +240,25 @@ impl Node {
         }
         self.wants_snapshot = false;
         self.ledger = Log::new(replica.checkpoint());
-        self.snapshot = Some((replica.chosen(), self.lives.clone()));
+        self.snapshot = self.membership.clone().map(|membership| (replica.chosen(), membership));
         replica.trim(replica.chosen());
     }
 
-    pub(super) fn snapshot(&self) -> Option<(Slot, Lives)> {
+    pub(super) fn snapshot(&self) -> Option<(Slot, Membership)> {
         self.snapshot.clone().filter(|_| self.is_up())
     }
 
-    pub(super) fn install(&mut self, now: Duration, upto: Slot, lives: Lives) -> Option<()> {
+    pub(super) fn install(
+        &mut self,
+        now: Duration,
+        upto: Slot,
+        membership: Membership,
+    ) -> Option<()> {
         if upto > self.applied {
             self.applied = upto;
-            self.lives.clone_from(&lives);
+            self.membership = Some(membership.clone());
             self.wants_snapshot = true;
         }
-        self.replica.as_mut().map(|replica| replica.handle_installed(now, upto, lives))
+        self.replica.as_mut().map(|replica| replica.handle_installed(now, upto, membership))
     }
 }

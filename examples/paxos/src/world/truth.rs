@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use convoke::NodeId;
 
-use crate::core::{Answer, Ballot, Lives, Slot, Standing, Token, Value};
+use crate::core::{Answer, Ballot, Life, Members, Membership, Part, Slot, Standing, Token, Value};
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,32 +72,24 @@ pub enum Violation {
     Stuck(String),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Truth {
-    needed: usize,
     values: BTreeMap<Slot, Value>,
     proposed: BTreeSet<Vec<u8>>,
     /// Last slot that each node has applied in this run of it.
     applied: BTreeMap<NodeId, Slot>,
-    votes: BTreeMap<(Slot, Ballot), BTreeSet<NodeId>>,
+    votes: BTreeMap<(Slot, Ballot), BTreeSet<(NodeId, Life)>>,
+    membership: Option<Membership>,
+    /// Members by their first slots.
+    members: BTreeMap<Slot, Members>,
+    /// Members that were proposed.
+    changes: Vec<Members>,
     /// The last slot that a client can know to be chosen.
     known: Slot,
     reads: BTreeMap<Token, Slot>,
 }
 
 impl Truth {
-    pub(super) fn new(nodes: u64) -> Self {
-        Self {
-            needed: usize::try_from(nodes / 2 + 1).unwrap_or(usize::MAX),
-            values: BTreeMap::new(),
-            proposed: BTreeSet::new(),
-            applied: BTreeMap::new(),
-            votes: BTreeMap::new(),
-            known: Slot::default(),
-            reads: BTreeMap::new(),
-        }
-    }
-
     pub(super) fn proposed(&mut self, value: &Value) {
         if let Value::Commands(commands) = value {
             self.proposed.insert(commands.to_vec());
@@ -129,6 +121,7 @@ impl Truth {
             Some(_) => Ok(()),
             None => {
                 self.values.insert(slot, value.clone());
+                self.learn_members(slot, value);
                 Ok(())
             }
         }
@@ -158,17 +151,54 @@ impl Truth {
         self.known = self.known.max(slot);
     }
 
+    fn learn_members(&mut self, slot: Slot, value: &Value) {
+        Membership::learn(&mut self.membership, slot, value);
+        let Some(membership) = &self.membership else { return };
+        self.members.entry(membership.since).or_insert_with(|| membership.now.clone());
+        if let Some((since, members)) = &membership.next {
+            self.members.entry(*since).or_insert_with(|| members.clone());
+        }
+    }
+
+    /// Changes that are in force.
+    pub(super) fn changes(&self) -> u64 {
+        self.membership.as_ref().map_or(0, |membership| membership.now.epoch - 1)
+    }
+
+    /// True for members, and for all while there are none.
+    pub(super) fn is_member(&self, node: NodeId) -> bool {
+        self.membership.as_ref().is_none_or(|membership| membership.contains(node))
+    }
+
+    /// A node proposes other members.
+    pub(super) fn proposes_members(&mut self, members: Members) {
+        self.changes.push(members);
+    }
+
+    /// True for nodes that vote, or may come to by what is proposed.
+    pub(super) fn may_vote(&self, node: NodeId) -> bool {
+        let Some(membership) = &self.membership else { return true };
+        let next = membership.next.iter().map(|(_, members)| members);
+        let later = self.changes.iter().filter(|members| members.epoch > membership.now.epoch);
+        let mut all = [&membership.now].into_iter().chain(next).chain(later);
+        all.any(|members| matches!(members.part(node), Some(Part::Voter(_) | Part::Joining)))
+    }
+
     /// A vote leaves its node: a client that counts votes may see it.
     pub(super) fn left(&mut self, node: NodeId, answer: &Answer) {
         let Answer::Accepted { ballot, life, first, count, .. } = answer else { return };
-        let is_counted = match self.values.get(&Slot::FIRST) {
-            Some(Value::Formation(lives)) => Lives::get(lives, &node) == Some(life),
-            _ => return,
-        };
-        for slot in (first.0..first.0 + count).map(Slot).filter(|_| is_counted) {
+        let Some(membership) = &self.membership else { return };
+        let decided = Slot(self.chosen().0 + membership.window);
+        for slot in (first.0..first.0 + count).map(Slot) {
             let votes = self.votes.entry((slot, *ballot)).or_default();
-            votes.insert(node);
-            if votes.len() >= self.needed {
+            votes.insert((node, *life));
+            // Of later slots nobody knows yet who votes.
+            let members = self.members.range(..=slot).next_back().filter(|_| slot <= decided);
+            let is_chosen = |members: &Members| {
+                let counted = members.voters().filter(|voter| votes.contains(voter)).count();
+                2 * counted > members.voters().count()
+            };
+            if members.is_some_and(|(_, members)| is_chosen(members)) {
                 self.known = self.known.max(slot);
             }
         }

@@ -8,9 +8,10 @@ use convoke::NodeId;
 use node_kit::durable::Held;
 
 use super::super::ballot::{Ballot, Life, Slot};
-use super::super::leader::{NotYet, Preparing, Role};
+use super::super::leader::Role;
 use super::super::message::{Accepted, Ask};
-use super::{Effect, Replica, Standing};
+use super::super::preparing::{NotYet, Preparing};
+use super::{Effect, Replica, Settings, Standing};
 use crate::mutant::{self, Mutant};
 
 /// A promise, as its answer has it.
@@ -37,8 +38,8 @@ impl Replica {
         self.attempts += 1;
         self.step_down();
         self.defer_election(now);
-        if self.standing == Standing::Uncounted {
-            return;
+        if !self.votes() {
+            return self.look_around();
         }
         let ballot = self.seen.max(self.acceptor.promised()).next(self.settings.node);
         self.role = Role::Canvassing { ballot, supporters: BTreeSet::new() };
@@ -64,7 +65,7 @@ impl Replica {
 
     fn try_prepare(&mut self, now: Duration) {
         if let Role::Canvassing { supporters, .. } = &self.role
-            && supporters.len() >= self.others_needed()
+            && self.is_supported(supporters)
         {
             self.prepare_own(now);
         }
@@ -86,7 +87,11 @@ impl Replica {
     }
 
     pub(super) fn handle_promise(&mut self, now: Duration, from: NodeId, promise: Promise) {
-        let Role::Preparing(preparing) = &mut self.role else { return };
+        let preparing = match &mut self.role {
+            Role::Preparing(preparing) => preparing,
+            Role::Leading(leading) => &mut leading.prepared,
+            Role::Following | Role::Canvassing { .. } => return,
+        };
         if preparing.ballot != promise.ballot {
             return;
         }
@@ -95,10 +100,14 @@ impl Replica {
             let ask = Ask::Prepare { ballot: promise.ballot, from: from_slot };
             return self.ask_rest(now, from, ask);
         }
-        preparing.promised.insert(from, promise.life);
+        preparing.promise(from, promise.life);
         if from == self.settings.node {
             let ask = Ask::Prepare { ballot: promise.ballot, from: self.log.chosen().next() };
             self.ask_others(ask);
+        }
+        if let Role::Leading(leading) = &mut self.role {
+            leading.inherit();
+            return self.inherit(now);
         }
         self.try_lead(now);
     }
@@ -115,21 +124,22 @@ impl Replica {
 
     fn try_lead(&mut self, now: Duration) {
         let Role::Preparing(preparing) = &self.role else { return };
-        let me = (self.settings.node, self.life);
-        match preparing.quorum(&self.settings.voters, self.lives.as_ref(), me) {
-            Ok(lives) => {
+        let Settings { node, voters, window, .. } = &self.settings;
+        let formed = self.membership.as_ref();
+        match preparing.quorum(voters, *window, formed, (*node, self.life)) {
+            Ok(membership) => {
                 let Role::Preparing(done) = mem::replace(&mut self.role, Role::Following) else {
                     return;
                 };
-                self.lead(now, done, lives);
+                self.lead(now, done, membership);
             }
             Err(NotYet::Promises) => {}
             Err(NotYet::OtherLife) => {
+                self.is_stranger = true;
                 self.step_down();
-                self.stand(Standing::Uncounted);
             }
             Err(NotYet::Stranger) => {
-                let (known, source) = preparing.known;
+                let (known, source) = preparing.known();
                 self.step_down();
                 self.is_behind(now, source, known);
             }
@@ -141,7 +151,7 @@ impl Replica {
         self.seen = self.seen.max(promised);
         let own = match &self.role {
             Role::Preparing(preparing) => preparing.ballot,
-            Role::Leading(leading) => leading.ballot,
+            Role::Leading(leading) => leading.ballot(),
             Role::Following | Role::Canvassing { .. } => return,
         };
         if own == ballot && promised > own {

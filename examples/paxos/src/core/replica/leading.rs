@@ -5,9 +5,11 @@ use std::time::Duration;
 use convoke::NodeId;
 use node_kit::durable::Held;
 
-use super::super::ballot::{Ballot, Life, Lives, Slot, Value};
-use super::super::leader::{Leading, Preparing, Read, Role, counts};
+use super::super::ballot::{Ballot, Life, Slot, Value};
+use super::super::leader::{Leading, Read, Role};
+use super::super::membership::Membership;
 use super::super::message::{Answer, Ask, Record};
+use super::super::preparing::Preparing;
 use super::{Effect, NotLeading, NotProposed, Replica, Standing, Token};
 use crate::mutant::{self, Mutant};
 
@@ -33,7 +35,9 @@ impl Replica {
     /// or has not yet applied all that may have been chosen before it did.
     pub fn room(&self) -> usize {
         match &self.role {
-            Role::Leading(leading) => leading.room(self.log.chosen(), self.settings.window),
+            Role::Leading(leading) if self.votes() => {
+                leading.room(self.log.chosen(), self.membership.as_ref())
+            }
             _ => 0,
         }
     }
@@ -58,7 +62,7 @@ impl Replica {
         if room == 0 {
             return Err(NotProposed::NoRoom);
         }
-        let ballot = leading.ballot;
+        let ballot = leading.ballot();
         let slot = leading.propose(value);
         self.ask_accepts(now, Duration::ZERO);
         Ok((ballot, slot))
@@ -69,7 +73,7 @@ impl Replica {
     ///
     /// # Errors
     /// [`NotLeading`].
-    pub fn read(&mut self, now: Duration, token: Token) -> Result<(), NotLeading> {
+    pub fn read(&mut self, token: Token) -> Result<(), NotLeading> {
         let leader = self.leader();
         let chosen = self.log.chosen();
         let Role::Leading(leading) = &mut self.role else { return Err(NotLeading { leader }) };
@@ -79,70 +83,85 @@ impl Replica {
         let index = if below { chosen } else { leading.last() };
         leading.reads.push(Read { token, beat: leading.beat + 1, index });
         if leading.round.is_none() {
-            self.ask_round(now);
+            self.ask_round();
         }
-        self.answer_reads(now);
+        self.answer_reads();
         Ok(())
     }
 
-    /// Asks a follower that is up to date to lead in place of this node. Does nothing while values
+    /// Asks a voter that is up to date to lead in place of this node. Does nothing while values
     /// wait to be chosen, or when nobody follows.
     pub fn hand_over(&mut self) {
         let Role::Leading(leading) = &self.role else { return };
-        let ballot = leading.ballot;
-        let best =
-            leading.followers.iter().max_by_key(|(_, follower)| (follower.chosen, follower.heard));
+        let ballot = leading.ballot();
+        let members = leading.members(self.membership.as_ref());
+        let voters = leading.followers.iter().filter(|(node, of)| members.counts(**node, of.life));
+        let best = voters.max_by_key(|(_, follower)| (follower.chosen, follower.heard));
         if let (Some((&node, _)), true) = (best, leading.pending.is_empty()) {
             self.ask(node, Ask::TakeOver { ballot });
         }
     }
 
     /// Phase 1 is done: first all slots that are open are proposed again.
-    pub(super) fn lead(&mut self, now: Duration, done: Preparing, lives: Lives) {
-        let (ballot, (known, source)) = (done.ballot, done.known);
-        let mut leading = Leading::new(done, lives.clone(), self.log.chosen(), now);
-        leading.propose_found(self.log.chosen(), self.settings.window);
-        if leading.last() == Slot::FIRST && leading.proposed() < Slot::FIRST {
-            leading.propose(Value::Formation(lives));
+    pub(super) fn lead(&mut self, now: Duration, done: Preparing, formation: Membership) {
+        let (me, chosen) = ((self.settings.node, self.life), self.log.chosen());
+        let ballot = done.ballot;
+        let mut leading = Leading::new(me, done, formation.clone(), chosen, now);
+        if leading.last() == Slot::FIRST
+            && self.membership.is_none()
+            && leading.prepared.last().is_none()
+        {
+            leading.propose(Value::Formation(formation.into()));
         }
         self.attempts = 0;
         self.role = Role::Leading(Box::new(leading));
         self.stand(Standing::Leading(ballot));
-        if known > self.log.chosen() {
-            self.is_behind(now, source, known);
-        }
+        self.inherit(now);
         self.beat(now);
     }
 
-    /// More is chosen: goes on with what phase 1 has found, and with the reads.
+    /// Catches up with what promises have told, and goes on.
+    pub(super) fn inherit(&mut self, now: Duration) {
+        let Role::Leading(leading) = &self.role else { return };
+        let (known, source) = leading.prepared.known();
+        if known > self.log.chosen() {
+            self.is_behind(now, source, known);
+        }
+        self.go_on(now);
+    }
+
+    /// More is chosen, or promised: goes on with what phase 1 has found, and with the reads.
     pub(super) fn go_on(&mut self, now: Duration) {
         let chosen = self.log.chosen();
         if let Role::Leading(leading) = &mut self.role {
-            leading.propose_found(chosen, self.settings.window);
+            leading.propose_found(chosen, self.membership.as_ref());
             self.ask_accepts(now, Duration::ZERO);
         }
-        self.answer_reads(now);
+        self.answer_reads();
+        self.retire();
     }
 
     /// A round: heartbeat, votes that are missing, and what a leader has to give up for.
     pub(super) fn beat(&mut self, now: Duration) {
         let timeout = self.settings.election_timeout;
-        let needed = self.others_needed();
         let Role::Leading(leading) = &mut self.role else { return };
         let is_new = now < leading.since + timeout;
-        let is_heard = is_new || leading.is_heard_by(needed, now.saturating_sub(timeout));
+        let (membership, lately) = (self.membership.as_ref(), now.saturating_sub(timeout));
+        let is_heard =
+            is_new || leading.is_majority(membership, |follower| follower.heard >= lately);
         if !is_heard && !mutant::is(Mutant::LeadsUnheard) {
             self.step_down();
             return self.defer_election(now);
         }
         leading.next_beat = now + self.settings.heartbeat;
         self.ask_accepts(now, now.saturating_sub(2 * self.settings.heartbeat));
-        self.ask_round(now);
-        self.answer_reads(now);
+        self.ask_round();
+        self.answer_reads();
+        self.tend(now);
     }
 
     /// Asks about all open slots that nobody was asked about since then.
-    fn ask_accepts(&mut self, now: Duration, since: Duration) {
+    pub(super) fn ask_accepts(&mut self, now: Duration, since: Duration) {
         let bytes = self.settings.message_bytes_max;
         while let Role::Leading(leading) = &mut self.role
             && let Some((first, values)) = leading.take_unasked(since, now, bytes)
@@ -151,38 +170,44 @@ impl Replica {
         }
     }
 
-    fn ask_round(&mut self, now: Duration) {
+    /// Asks all for a sign that this node still leads, and says what is chosen.
+    pub(super) fn ask_round(&mut self) {
+        let chosen = self.log.chosen();
         let Role::Leading(leading) = &mut self.role else { return };
+        leading.beat += 1;
+        leading.round = Some(leading.beat);
+        let (ballot, beat) = (leading.ballot(), leading.beat);
         let first = leading.proposed().next();
-        leading.round = Some(leading.beat + 1);
-        self.ask_accept(now, first, Vec::new());
+        self.ask_others(Ask::Accept { ballot, first, values: Vec::new(), chosen, beat });
     }
 
-    /// Asks all voters to accept, this one with them.
+    /// Asks all to accept, this node with them.
     fn ask_accept(&mut self, now: Duration, first: Slot, values: Vec<Value>) {
         let chosen = self.log.chosen();
         let Role::Leading(leading) = &mut self.role else { return };
         leading.beat += 1;
-        let (ballot, beat) = (leading.ballot, leading.beat);
+        let (ballot, beat) = (leading.ballot(), leading.beat);
         let ask = Ask::Accept { ballot, first, values: values.clone(), chosen, beat };
         self.ask_others(ask);
-        if !values.is_empty() {
-            let own = self.accept(now, ballot, first, values, beat);
-            self.effects.push_back(Effect::Own(Held::new(own)));
-        }
+        let own = self.accept(now, ballot, first, values, beat);
+        self.effects.push_back(Effect::Own(Held::new(own)));
     }
 
     pub(super) fn handle_votes(&mut self, now: Duration, from: NodeId, votes: &Votes) {
-        let needed = self.needed();
         let Role::Leading(leading) = &mut self.role else { return };
-        let is_meant = votes.ballot == leading.ballot || mutant::is(Mutant::VotesOfAllBallots);
-        if !is_meant || !counts(&leading.lives, from, votes.life) {
+        let is_meant = votes.ballot == leading.ballot() || mutant::is(Mutant::VotesOfAllBallots);
+        if !is_meant {
             return;
         }
-        leading.vote(from, votes.first, votes.last(), needed);
-        leading.vote(from, Slot::FIRST, votes.accepted, needed);
-        if from != self.settings.node {
+        let voter = (from, votes.life);
+        let membership = self.membership.as_ref();
+        leading.vote(voter, (votes.first, votes.last()), membership);
+        leading.vote(voter, (Slot::FIRST, votes.accepted), membership);
+        if from == self.settings.node {
+            leading.durable = leading.durable.max(votes.chosen);
+        } else {
             let follower = leading.followers.entry(from).or_default();
+            follower.life = votes.life;
             follower.beat = follower.beat.max(votes.beat);
             follower.chosen = follower.chosen.max(votes.chosen);
             follower.heard = now;
@@ -202,30 +227,27 @@ impl Replica {
         if let Role::Leading(leading) = &self.role
             && self.log.chosen() > before
         {
-            let record = Record::Chosen { ballot: leading.ballot, upto: self.log.chosen() };
+            let record = Record::Chosen { ballot: leading.ballot(), upto: self.log.chosen() };
             self.append(record);
         }
     }
 
     /// Gives out reads whose round is over, and begins the round of those that came meanwhile.
-    pub(super) fn answer_reads(&mut self, now: Duration) {
-        let (needed, chosen) = (self.others_needed(), self.log.chosen());
+    pub(super) fn answer_reads(&mut self) {
+        let chosen = self.log.chosen();
         let Role::Leading(leading) = &mut self.role else { return };
         let had_round = leading.round.is_some();
-        let ready = leading.take_ready(needed, chosen);
+        let ready = leading.take_ready(self.membership.as_ref(), chosen);
         let is_over = had_round && leading.round.is_none();
         let wants_round = leading.reads.iter().any(|read| read.beat > leading.beat);
         self.effects.extend(ready.into_iter().map(Effect::Ready));
         if is_over && wants_round {
-            self.ask_round(now);
+            self.ask_round();
         }
     }
 
     /// Takes an answer of another node, or this node's own.
     pub fn handle_answer(&mut self, now: Duration, from: NodeId, answer: Answer) {
-        if !self.settings.voters.contains(&from) {
-            return;
-        }
         match answer {
             Answer::Canvassed { ballot, supports, promised, chosen } => {
                 self.seen = self.seen.max(promised);
@@ -246,7 +268,10 @@ impl Replica {
             Answer::Chosen { first, values, chosen } => {
                 self.handle_chosen(now, from, first, values, chosen);
             }
-            Answer::Trimmed { trimmed } => self.handle_trimmed(from, trimmed),
+            Answer::Trimmed { trimmed } => self.handle_trimmed(now, from, trimmed),
+            Answer::OtherEpoch { epoch, is_member, chosen } => {
+                self.handle_other_epoch(now, from, epoch, is_member.then_some(chosen));
+            }
             Answer::TakingOver => {}
         }
     }

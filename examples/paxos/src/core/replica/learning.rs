@@ -1,13 +1,16 @@
 //! A replica that learns what is chosen, from its leader's word and from others' logs.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::time::Duration;
 
 use convoke::NodeId;
 
-use super::super::ballot::{Ballot, Lives, Slot, Value};
+use super::super::ballot::{Ballot, Slot, Value};
 use super::super::leader::Role;
+use super::super::membership::Membership;
 use super::super::message::{Ask, Record};
-use super::{Effect, Replica, Standing};
+use super::{Effect, Replica};
 
 /// Values that others know and this node does not.
 #[derive(Debug)]
@@ -31,16 +34,18 @@ impl Behind {
 impl Replica {
     /// The next value of the log is known.
     pub(super) fn learn(&mut self, value: Value) {
-        if let Value::Formation(lives) = &value
-            && self.lives.is_none()
-        {
-            self.lives = Some(lives.clone());
-            self.check_life();
-        }
         self.log.push(value.clone());
         let slot = self.log.chosen();
         self.acceptor.forget_upto(slot);
+        let has_next = self.membership.as_ref().is_some_and(|membership| membership.next.is_some());
+        let has_changed = Membership::learn(&mut self.membership, slot, &value);
         self.effects.push_back(Effect::Apply { slot, value });
+        if has_changed && has_next {
+            self.ask_round(); // those who leave hear of it, unless that is lost
+        }
+        if has_changed {
+            self.members_changed();
+        }
     }
 
     /// All up to `upto` is chosen, says the leader of a ballot: so that is what was accepted of it,
@@ -63,14 +68,6 @@ impl Replica {
             if slot == self.log.chosen().next() {
                 self.learn(value);
             }
-        }
-    }
-
-    fn check_life(&mut self) {
-        let own = self.lives.as_ref().and_then(|lives| lives.get(&self.settings.node));
-        if own != Some(&self.life) {
-            self.step_down();
-            self.stand(Standing::Uncounted);
         }
     }
 
@@ -101,17 +98,53 @@ impl Replica {
         if behind.due.is_none_or(|due| due > now) {
             return;
         }
-        let Some(next) = self.settings.other_after(behind.source) else { return };
         behind.in_vain += 1;
-        behind.source = next;
-        let is_hopeless = u128::from(behind.in_vain) > timeouts;
+        let (source, in_vain) = (behind.source, behind.in_vain);
+        let Some(next) = self.source_after(source) else {
+            self.behind = None;
+            return;
+        };
+        let is_hopeless = u128::from(in_vain) > timeouts;
         if is_hopeless && matches!(self.role, Role::Leading(_)) {
             // The node that knew it is gone: another ballot proposes it again.
             self.behind = None;
             self.step_down();
             return self.defer_election(now);
         }
+        if let Some(behind) = &mut self.behind {
+            behind.source = next;
+        }
         self.ask_values(now);
+    }
+
+    /// The node behind another in the ring of those who may know the log. `None` when there is no
+    /// other.
+    fn source_after(&self, node: NodeId) -> Option<NodeId> {
+        let sources = self.sources();
+        let behind = sources.range((Bound::Excluded(node), Bound::Unbounded));
+        behind.chain(&sources).next().copied()
+    }
+
+    /// Others who may know the log: members, and before a node knows that it is one all it has
+    /// heard of.
+    fn sources(&self) -> BTreeSet<NodeId> {
+        let mut sources = self.others();
+        let node = self.settings.node;
+        if !self.membership.as_ref().is_some_and(|membership| membership.contains(node)) {
+            sources.extend(&self.settings.peers);
+            sources.remove(&node);
+        }
+        sources
+    }
+
+    /// A node that does not vote and hears of no leader asks one after the other what is chosen.
+    pub(super) fn look_around(&mut self) {
+        let sources = self.sources();
+        let turn = self.attempts.checked_rem(sources.len() as u64).unwrap_or_default();
+        let from = self.log.chosen().next();
+        if let Some(source) = sources.into_iter().nth(skip(turn)) {
+            self.ask(source, Ask::CatchUp { from });
+        }
     }
 
     pub(super) fn handle_chosen(
@@ -131,7 +164,12 @@ impl Replica {
             self.learned_from_others(now);
         }
         let known = self.log.chosen();
-        let Some(behind) = &mut self.behind else { return };
+        let Some(behind) = &mut self.behind else {
+            if chosen > known {
+                self.is_behind(now, from, chosen);
+            }
+            return;
+        };
         if known >= behind.target.max(chosen) {
             self.behind = None;
         } else if known > before {
@@ -149,8 +187,10 @@ impl Replica {
         self.go_on(now);
     }
 
-    pub(super) fn handle_trimmed(&mut self, from: NodeId, trimmed: Slot) {
-        let Some(behind) = &mut self.behind else { return };
+    pub(super) fn handle_trimmed(&mut self, now: Duration, from: NodeId, trimmed: Slot) {
+        let target = Slot(trimmed.0);
+        let behind =
+            self.behind.get_or_insert(Behind { target, source: from, due: Some(now), in_vain: 0 });
         // Whoever answered: the one asked last may be slower than its turn is long.
         if behind.due.is_some() && trimmed > self.log.chosen() {
             behind.due = None;
@@ -160,11 +200,11 @@ impl Replica {
 
     /// A snapshot of another node is what is applied now: all up to `upto`. One that is not ahead
     /// of the log must not be installed.
-    pub fn handle_installed(&mut self, now: Duration, upto: Slot, lives: Lives) {
+    pub fn handle_installed(&mut self, now: Duration, upto: Slot, membership: Membership) {
         if upto <= self.log.chosen() {
             return self.handle_not_installed(now);
         }
-        self.jump(upto, lives);
+        self.jump(upto, membership);
         self.learned_from_others(now);
         if self.behind.as_ref().is_some_and(|behind| behind.target <= self.log.chosen()) {
             self.behind = None;
@@ -181,12 +221,12 @@ impl Replica {
     }
 
     /// The log goes on behind a snapshot.
-    pub(super) fn jump(&mut self, upto: Slot, lives: Lives) {
-        self.lives = Some(lives);
-        self.check_life();
+    pub(super) fn jump(&mut self, upto: Slot, membership: Membership) {
         if upto > self.log.chosen() {
             self.log.jump(upto);
             self.acceptor.forget_upto(upto);
+            self.membership = Some(membership);
+            self.members_changed();
         }
     }
 }

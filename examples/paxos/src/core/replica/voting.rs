@@ -12,8 +12,18 @@ use super::{Effect, Replica, Standing, Token};
 use crate::mutant::{self, Mutant};
 
 impl Replica {
-    /// Takes a question of another voter. It is answered by an effect with this token.
-    pub fn handle_ask(&mut self, now: Duration, from: NodeId, token: Token, ask: Ask) {
+    /// Takes a question of another node, as one of this configuration. It is answered by an effect
+    /// with this token.
+    pub fn handle_ask(
+        &mut self,
+        now: Duration,
+        from: NodeId,
+        token: Token,
+        (epoch, ask): (u64, Ask),
+    ) {
+        if let Some(refusal) = self.other_epoch(from, epoch, &ask) {
+            return self.answer(token, refusal);
+        }
         match ask {
             Ask::Canvass { ballot } => {
                 let answer = self.canvassed(now, ballot);
@@ -42,8 +52,8 @@ impl Replica {
             }
             Ask::TakeOver { ballot } => {
                 self.answer(token, Answer::TakingOver);
-                if self.standing == Standing::Following(from) && ballot == self.acceptor.promised()
-                {
+                let is_of_leader = self.standing == Standing::Following(from);
+                if is_of_leader && ballot == self.acceptor.promised() && self.votes() {
                     self.prepare_own(now);
                 }
             }
@@ -109,7 +119,8 @@ impl Replica {
     /// A node that is far behind catches up first: what it accepts is kept until it is known to be
     /// chosen, and would otherwise have no bound.
     fn is_near(&self, first: Slot) -> bool {
-        first.since(self.log.chosen()) <= 4 * self.settings.window as u64
+        let window = self.membership.as_ref().map_or(0, |membership| membership.window);
+        first.since(self.log.chosen()) <= 4 * window.max(self.settings.window as u64)
     }
 
     /// Hears of its leader.

@@ -34,6 +34,8 @@ impl Actor {
             syncs: stats.batches,
             sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
             cpu_us: cpu_us(),
+            membership: self.replica.membership().map(Into::into),
+            is_settled: self.replica.is_settled(),
         }
     }
 }
@@ -43,7 +45,7 @@ fn name(standing: Standing) -> &'static str {
         Standing::Leaderless => "leaderless",
         Standing::Following(_) => "following",
         Standing::Leading(_) => "leading",
-        Standing::Uncounted => "uncounted",
+        Standing::Outside => "outside",
     }
 }
 

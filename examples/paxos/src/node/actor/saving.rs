@@ -43,12 +43,15 @@ impl Actor {
         self.perform();
         let now = self.now();
         match machine {
-            Some(machine) if machine.applied() > self.replica.chosen() => {
-                let (upto, lives) = (machine.applied(), machine.lives().clone());
+            Some(machine)
+                if machine.applied() > self.replica.chosen()
+                    && let Some(membership) = machine.membership().cloned() =>
+            {
+                let upto = machine.applied();
                 self.machine = *machine;
                 self.requests.skip(upto);
                 self.must_save = true;
-                self.replica.handle_installed(now, upto, lives);
+                self.replica.handle_installed(now, upto, membership);
             }
             _ => self.replica.handle_not_installed(now),
         }

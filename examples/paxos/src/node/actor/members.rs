@@ -1,0 +1,109 @@
+//! Members: the actor follows what the log decides, and proposes what operators ask for.
+
+use std::collections::BTreeSet;
+
+use convoke::quorum::Configuration;
+use convoke::{Code, NodeId, Status};
+
+use super::{Actor, leader};
+use crate::core::{Member, Members, Membership, NotProposed, Part, Standing};
+use crate::node::requests::{Waiter, changing, not_leading};
+use crate::proto::{Change, Done, Join, change, reply};
+
+impl Actor {
+    /// Talks to these from now on.
+    pub(super) fn members_changed(&mut self, membership: &Membership) {
+        let others = self.replica.others();
+        let own = self.options.core.node;
+        for (node, member) in membership.nodes() {
+            if !self.options.members.contains(node) && node != own && !member.addresses.is_empty() {
+                match self.endpoint.peer(node, &member.addresses) {
+                    Ok(peer) => {
+                        let kept = || self.endpoint.keep_connected(peer);
+                        self.kept.entry(node).or_insert_with(kept);
+                    }
+                    Err(error) => tracing::error!("the addresses of member {node}: {error}"),
+                }
+            }
+        }
+        self.kept.retain(|node, _| others.contains(node));
+        self.known.write().clone_from(&others);
+        // The set without this node may be empty, and a configuration not: so it is with it first.
+        let all: BTreeSet<NodeId> = others.into_iter().chain([own]).collect();
+        if let Ok(all) = Configuration::new(all) {
+            self.others = all.without([own]);
+        }
+        self.tell_part(membership);
+    }
+
+    fn tell_part(&self, membership: &Membership) {
+        let epoch = membership.now.epoch;
+        match membership.now.part(self.options.core.node) {
+            Some(Part::Voter(life)) if life == self.replica.life() => {
+                tracing::info!(epoch, "it votes");
+            }
+            Some(Part::Voter(_)) => tracing::error!(
+                epoch,
+                "another ledger of this node votes: this one learns, and is not counted until \
+                 `member add` has let it join again"
+            ),
+            Some(Part::Joining | Part::Learner) => tracing::info!(epoch, "it learns"),
+            None => tracing::info!(epoch, "it is no member"),
+        }
+    }
+
+    /// Proposes other members, if they are not so already.
+    pub(super) fn change(&mut self, change: &Change, waiter: Waiter) {
+        self.perform();
+        let standing = self.replica.standing();
+        let membership = match self.replica.membership() {
+            Some(membership) if matches!(standing, Standing::Leading(_)) => membership,
+            _ => return waiter.fail(not_leading(leader(standing))),
+        };
+        if membership.next.is_some() {
+            return waiter.fail(changing());
+        }
+        let Some(members) = changed(&membership.now, change) else {
+            return waiter.answer(&reply::Result::Done(Done {}).into());
+        };
+        if members.voters().next().is_none() {
+            let text = "the last voter cannot leave: let another join first";
+            return waiter.fail(Status::new(Code::InvalidArgument, text).without_effect());
+        }
+        let now = self.now();
+        match self.replica.change(now, members.clone()) {
+            Ok((_, slot)) => self.requests.changes(slot, members, waiter),
+            Err(NotProposed::NotLeading(error)) => waiter.fail(not_leading(error.leader)),
+            Err(NotProposed::NoRoom | NotProposed::Changing) => waiter.fail(changing()),
+        }
+    }
+}
+
+/// The members after a change. `None` when they are so already.
+fn changed(now: &Members, change: &Change) -> Option<Members> {
+    let mut members = Members { epoch: now.epoch + 1, ..now.clone() };
+    match change.what.as_ref()? {
+        change::What::Join(Join { node, addresses, learns, life }) => {
+            let node = NodeId::try_from(*node).ok()?;
+            let known = now.nodes.get(&node).map(|member| member.addresses.clone());
+            let addresses = match known {
+                Some(known) if addresses.is_empty() => known,
+                _ => addresses.clone(),
+            };
+            let part = match now.part(node) {
+                Some(Part::Voter(counted))
+                    if !learns && life.is_none_or(|life| life == counted) =>
+                {
+                    Part::Voter(counted)
+                }
+                _ if *learns => Part::Learner,
+                _ => Part::Joining,
+            };
+            members.nodes.insert(node, Member { part, addresses });
+        }
+        change::What::Leave(node) => {
+            members.nodes.remove(&NodeId::try_from(*node).ok()?);
+        }
+    }
+    (members.nodes != now.nodes).then_some(members)
+}
