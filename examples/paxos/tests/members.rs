@@ -11,6 +11,7 @@ use node_kit::processes::Ports;
 use paxos::client::{Client, Options};
 use paxos::core::{Membership, Part};
 use paxos::node::{self, Node};
+use paxos::proto::{Get, PaxosClient, Request, request};
 use tokio::time::sleep;
 
 #[test]
@@ -120,4 +121,33 @@ async fn a_learner_has_what_was_written_and_no_vote() -> Result<(), Box<dyn Erro
     nodes.until(4, |part| part.is_none()).await;
     drop((first, second));
     Ok(())
+}
+
+/// Each node is asked: all but the leader hand the request on, and the reply says to whom.
+#[tokio::test]
+async fn a_reply_names_the_leader_if_another_was_asked() -> Result<(), Box<dyn Error>> {
+    let mut nodes = Nodes::new(3).await?;
+    let running = [nodes.start(1).await?, nodes.start(2).await?, nodes.start(3).await?];
+    nodes.client.put("k", "a").await?;
+    let get = request::Action::Get(Get { key: "k".into() });
+    let request = Request { action: Some(get), cluster: CLUSTER, ..Request::default() };
+    let client = PaxosClient::new(&nodes.endpoint);
+    let mut named = Vec::new();
+    for _ in 0..500 {
+        named.clear();
+        for node in nodes.members.nodes() {
+            // A follower that has not heard of its leader yet refuses.
+            if let Ok(reply) = client.execute(request.clone()).to(node).await {
+                named.push((node.get(), reply.leader));
+            }
+        }
+        let leader = named.iter().map(|(_, leader)| *leader).max().unwrap_or_default();
+        let of = |node| (node, if node == leader { 0 } else { leader });
+        if leader > 0 && named.iter().copied().eq((1..=3).map(of)) {
+            drop(running);
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    Err(format!("(who was asked, who it says leads): {named:?}").into())
 }

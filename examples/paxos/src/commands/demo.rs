@@ -11,8 +11,9 @@ use node_kit::program::local::Form;
 use paxos::settings::{Role, Settings};
 use tokio::time::{Instant, sleep};
 
+use super::Local;
 use super::client::{READ_WITHIN, connect, several};
-use super::{Local, member};
+use super::member::Operator;
 use crate::args::DemoArgs;
 
 /// Nodes of the demonstration.
@@ -76,18 +77,17 @@ async fn change_members(
     leader: u64,
     pause: Duration,
 ) -> Result<Duration> {
-    let cluster = local.cluster().clone();
-    let mut client = connect(&cluster, None, LEADER_WITHIN).await?;
+    let mut operator = Operator::connect(local.cluster(), None, LEADER_WITHIN).await?;
     load.begin_gap();
     for id in [NODES + 1, NODES + 2] {
         local.start(id).await?;
-        let members = member::join(&mut client, &cluster, id, &[], false, LEADER_WITHIN).await?;
+        let members = operator.join(id, &[], false).await?;
         load.tell(&format!("node {id} has joined: {} vote", members.voters().count()));
         sleep(pause).await;
     }
     let other = 1 + leader % NODES;
     for id in [leader, other] {
-        let members = member::leave(&mut client, &cluster, id, LEADER_WITHIN).await?;
+        let members = operator.leave(id).await?;
         load.tell(&format!("node {id} has left: {} vote", members.voters().count()));
         local.kill(id).await?;
         load.progress().await?;

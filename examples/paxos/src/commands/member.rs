@@ -1,10 +1,11 @@
 //! `paxos member`: nodes join and leave while the cluster works.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use convoke::NodeId;
+use convoke::{Endpoint, NodeId};
 use paxos::client::Client;
 use paxos::core::{Members, Membership, Part};
 use paxos::proto::Inspection;
@@ -18,17 +19,11 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let proof = Proof::of(&args.keys)?;
     let deadline = Duration::from_secs(args.deadline);
-    let endpoint = client::endpoint(&cluster, proof.as_ref()).await?;
-    let mut client = client::of_endpoint(&endpoint, &cluster, deadline)?;
+    let mut operator = Operator::connect(&cluster, proof.as_ref(), deadline).await?;
     let members = match &args.action {
-        MemberAction::Add { id, address, learner } => {
-            if !address.is_empty() {
-                endpoint.peer(NodeId::try_from(*id)?, address)?;
-            }
-            join(&mut client, &cluster, *id, address, *learner, deadline).await?
-        }
-        MemberAction::Remove { id } => leave(&mut client, &cluster, *id, deadline).await?,
-        MemberAction::List => settled(&client, &cluster, |_| true, deadline).await?,
+        MemberAction::Add { id, address, learner } => operator.join(*id, address, *learner).await?,
+        MemberAction::Remove { id } => operator.leave(*id).await?,
+        MemberAction::List => operator.settled(|_| true).await?,
     };
     println!("epoch {}", members.epoch);
     for (node, member) in &members.nodes {
@@ -42,67 +37,89 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets a node join, and waits until it does what it is to do.
-pub(crate) async fn join(
-    client: &mut Client,
-    cluster: &Cluster,
-    id: u64,
-    addresses: &[String],
-    learns: bool,
+/// Somebody who changes the members.
+pub(crate) struct Operator {
+    endpoint: Endpoint,
+    client: Client,
+    /// Nodes that may know the members: of the cluster file, and those they have told of.
+    nodes: BTreeSet<NodeId>,
     deadline: Duration,
-) -> Result<Members> {
-    let node = NodeId::try_from(id)?;
-    client.join(node, addresses.to_vec(), learns).await?;
-    let life = client.inspect(node).await.ok().map(|state| state.life);
-    let is_done = |members: &Members| match members.part(node) {
-        Some(Part::Voter(counted)) => !learns && life.is_none_or(|life| life == counted),
-        Some(Part::Learner) => learns,
-        Some(Part::Joining) | None => false,
-    };
-    settled(client, cluster, is_done, deadline).await
 }
 
-/// Lets a node leave, and waits until nobody needs it any more.
-pub(crate) async fn leave(
-    client: &mut Client,
-    cluster: &Cluster,
-    id: u64,
-    deadline: Duration,
-) -> Result<Members> {
-    let node = NodeId::try_from(id)?;
-    client.leave(node).await?;
-    settled(client, cluster, |members| members.part(node).is_none(), deadline).await
-}
+impl Operator {
+    /// An operator whose changes have to be in force within a time.
+    pub(crate) async fn connect(
+        cluster: &Cluster,
+        proof: Option<&Proof>,
+        deadline: Duration,
+    ) -> Result<Self> {
+        let endpoint = client::endpoint(cluster, proof).await?;
+        let client = client::of_endpoint(&endpoint, cluster, deadline)?;
+        let nodes = cluster.nodes().iter().map(|node| node.id).collect();
+        Ok(Self { endpoint, client, nodes, deadline })
+    }
 
-/// Members that are in force and known to be so by a majority of them, once they are as wanted.
-async fn settled(
-    client: &Client,
-    cluster: &Cluster,
-    is_wanted: impl Fn(&Members) -> bool,
-    deadline: Duration,
-) -> Result<Members> {
-    let end = Instant::now() + deadline;
-    loop {
-        for node in cluster.nodes() {
-            let state = client.inspect(node.id).await;
-            if let Some(members) = state.ok().and_then(settled_of)
-                && is_wanted(&members)
-            {
-                return Ok(members);
+    /// Lets a node join, and waits until it does what it is to do.
+    pub(crate) async fn join(
+        &mut self,
+        id: u64,
+        addresses: &[String],
+        learns: bool,
+    ) -> Result<Members> {
+        let node = NodeId::try_from(id)?;
+        self.hear_of(node, addresses)?;
+        self.client.join(node, addresses.to_vec(), learns).await?;
+        let life = self.client.inspect(node).await.ok().map(|state| state.life);
+        let is_done = |members: &Members| match members.part(node) {
+            Some(Part::Voter(counted)) => !learns && life.is_none_or(|life| life == counted),
+            Some(Part::Learner) => learns,
+            Some(Part::Joining) | None => false,
+        };
+        self.settled(is_done).await
+    }
+
+    /// Lets a node leave, and waits until nobody needs it any more.
+    pub(crate) async fn leave(&mut self, id: u64) -> Result<Members> {
+        let node = NodeId::try_from(id)?;
+        self.client.leave(node).await?;
+        self.settled(|members| members.part(node).is_none()).await
+    }
+
+    /// Members that are in force and known to be so by a majority of them, once they are as wanted.
+    async fn settled(&mut self, is_wanted: impl Fn(&Members) -> bool) -> Result<Members> {
+        let end = Instant::now() + self.deadline;
+        loop {
+            for node in self.nodes.clone() {
+                let Ok(state) = self.client.inspect(node).await else { continue };
+                let is_settled = state.is_settled;
+                let Some(members) = members_of(state) else { continue };
+                for (node, member) in &members.nodes {
+                    self.hear_of(*node, &member.addresses)?;
+                }
+                if is_settled && is_wanted(&members) {
+                    return Ok(members);
+                }
             }
+            if Instant::now() > end {
+                bail!(
+                    "the log has the change, and it is not in force after {} s: is a majority of \
+                     the new members up, and has who joins caught up? `paxos status` says",
+                    self.deadline.as_secs()
+                );
+            }
+            sleep(Duration::from_millis(20)).await;
         }
-        if Instant::now() > end {
-            bail!(
-                "the log has the change, and it is not in force after {} s: is a majority of the \
-                 new members up, and has who joins caught up? `paxos status` says",
-                deadline.as_secs()
-            );
+    }
+
+    /// There is a node that the cluster file may not have.
+    fn hear_of(&mut self, node: NodeId, addresses: &[String]) -> Result<()> {
+        if !addresses.is_empty() && self.nodes.insert(node) {
+            self.endpoint.peer(node, addresses)?;
         }
-        sleep(Duration::from_millis(20)).await;
+        Ok(())
     }
 }
 
-fn settled_of(state: Inspection) -> Option<Members> {
-    let membership = state.membership.filter(|_| state.is_settled)?;
-    Some(Membership::try_from(membership).ok()?.now)
+fn members_of(state: Inspection) -> Option<Members> {
+    Some(Membership::try_from(state.membership?).ok()?.now)
 }
