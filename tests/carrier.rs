@@ -199,8 +199,8 @@ async fn messages_are_the_same_by_what_they_say() -> Result {
     let (mut replies, outcome) = client.fan_out(branches).open()?.collect().await?;
     assert!(outcome.is_complete(), "{outcome:?}");
     replies.sort_by_key(|reply| peers.iter().position(|peer| peer.node() == reply.from()));
-    let came: Vec<usize> = replies.iter().map(|reply| *reply.message() as usize).collect();
-    assert_eq!(came, sizes);
+    let came: Vec<u64> = replies.iter().map(|reply| *reply.message()).collect();
+    assert_eq!(came, sizes.map(|size| size as u64));
     let node = |index: usize| peers[index].node();
     let expected = [(vec![node(0), node(2)], 50_004), (vec![node(1), node(3)], 60_004)];
     assert_eq!(shelf.offers(), expected);

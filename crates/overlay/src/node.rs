@@ -122,6 +122,8 @@ pub struct OverlayNode {
     view: View,
     /// This site is about to leave.
     is_leaving: bool,
+    /// It misses much, such as after it was away: it catches up before it relays.
+    is_behind: bool,
     /// Helpers of the sites that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
     /// Ends of the times in which frames of helpers may still come, of sites that are reached
@@ -280,6 +282,7 @@ impl OverlayNode {
             reach: Reach::new(me, sites, limits.quiet_after, limits.ping_period, now),
             view: View::default(),
             is_leaving: false,
+            is_behind: false,
             helpers: BTreeMap::new(),
             helped_until: BTreeMap::new(),
             helper_turn: 0,

@@ -164,7 +164,7 @@ impl Reach {
         self.links[site.index()].view.suspects
     }
 
-    /// Sites that are about to leave: they say of themselves that they are not to relay.
+    /// Sites that say of themselves that they are not to relay: they are about to leave, or catch up.
     pub(crate) fn leaving(&self) -> SiteSet {
         let all = SiteSet::first(self.links.len());
         all.iter().filter(|site| self.suspects_of(*site).contains(*site)).collect()
@@ -226,7 +226,7 @@ impl Reach {
         let accusers = |of: Site| all.iter().filter(|by| told(by).contains(of)).collect();
         let accusers: Vec<SiteSet> = all.iter().map(accusers).collect();
         let is_clean = |site: &Site| accusers[site.index()].is_empty();
-        // Those that leave say so of themselves.
+        // Those that leave or catch up say so of themselves.
         let mut failing: SiteSet = all.iter().filter(|site| told(site).contains(*site)).collect();
         loop {
             let left = |site: &Site| accusers[site.index()].difference(failing);

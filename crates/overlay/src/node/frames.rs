@@ -209,6 +209,7 @@ impl OverlayNode {
         self.deliver_all(delivered);
         self.proofs.on_floor(source, seq);
         self.watch_holes(now, source);
+        self.note_behind(now);
         self.poll_acks(now);
     }
 

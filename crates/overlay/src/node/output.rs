@@ -187,6 +187,9 @@ impl OverlayNode {
         self.poll_acks(now);
         self.poll_pulls(now);
         self.poll_fetches(now);
+        if self.is_behind {
+            self.note_behind(now);
+        }
     }
 
     fn give_up(&mut self, now: Timestamp) {

@@ -27,6 +27,11 @@ pub(super) struct Helpers {
 /// repeat what mattered.
 const PASSES_MAX: usize = 1 << 10;
 
+/// A site that misses more chunks than the first relays nothing until it misses no more than the
+/// second: what is on its way, or out of order, is less.
+const BEHIND: u64 = 64;
+const CAUGHT_UP: u64 = 8;
+
 /// Time after a site is reached again in which what helpers have passed on before may come.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
 
@@ -38,7 +43,7 @@ impl OverlayNode {
         self.on_reach_changed(now);
     }
 
-    /// Sites that have said that they are about to leave.
+    /// Sites that have said that they do not relay: they are about to leave, or catch up.
     pub fn leaving(&self) -> SiteSet {
         self.reach.leaving()
     }
@@ -49,10 +54,24 @@ impl OverlayNode {
         rtts.max().unwrap_or_default()
     }
 
-    /// Sites that this one wants as relays no more: suspects, and itself while it is leaving.
+    /// Sites that this one does not want as relays: suspects, and itself while it leaves or catches
+    /// up.
     pub(super) fn distrusted(&self) -> SiteSet {
         let suspects = self.trust.suspects();
-        if self.is_leaving { suspects.with(self.me) } else { suspects }
+        if self.is_leaving || self.is_behind { suspects.with(self.me) } else { suspects }
+    }
+
+    /// Notes whether much is missing here. What comes again takes the links over which others would
+    /// be relayed.
+    pub(super) fn note_behind(&mut self, now: Timestamp) {
+        let holes = SiteSet::first(self.sites).iter().flat_map(|it| self.receiver.holes(it));
+        let missing: u64 = holes.map(|(from, to)| to - from).sum();
+        let least = if self.is_behind { CAUGHT_UP } else { BEHIND };
+        let is_behind = missing > least;
+        if is_behind != self.is_behind {
+            self.is_behind = is_behind;
+            self.on_reach_changed(now);
+        }
     }
 
     /// Links came, went or fell silent, or somebody is suspected or trusted again: the others are

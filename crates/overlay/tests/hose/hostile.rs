@@ -79,6 +79,38 @@ fn a_relay_that_never_reads_holds_up_nobody() {
     assert_eq!(wan.refused, 0, "who does not read takes the room of the sources");
 }
 
+#[test]
+fn a_relay_that_restarts_under_load_costs_three_round_trips_each_time() {
+    let (mut wan, relay, before) = begin();
+    let began_at = wan.now;
+    let notice = Some(Duration::from_millis(1));
+    for _ in 0..2 {
+        wan.kill(relay, notice);
+        wan.run_until(wan.now + SECOND);
+        wan.restart(relay.index());
+        wan.run_until(wan.now + 2 * SECOND);
+    }
+    wan.run_until(wan.now + 4 * SECOND);
+    wan.stop();
+    wan.run_until(wan.now + 8 * SECOND);
+    let own = SiteSet::EMPTY.with(relay);
+    let by_second = seconds(&wan, began_at, 10, own);
+    println!(
+        "{relay:?} restarts: worst {:?} before, by second {by_second:?}; suspects {:?}",
+        before.worst(),
+        wan.suspicions
+    );
+    assert_all_came(&wan, own);
+    assert_eq!(wan.suspicions, vec![]);
+    let after = Part::of(&wan, began_at, began_at + 10 * SECOND, own);
+    assert!(after.worst() <= 3 * ROUND_TRIP, "{:?}", after.worst());
+    // It catches up, and relays nothing until it has.
+    let again =
+        wan.deliveries.iter().filter(|it| it.to == relay && it.sent >= began_at + 7 * SECOND);
+    let took = again.map(|it| it.took).max().expect("it receives");
+    assert!(took <= 2 * SECOND, "{took:?}");
+}
+
 /// Of five sites, two that relay, one shortly after the other.
 #[test]
 fn two_dead_relays_of_five_cost_what_one_does() {

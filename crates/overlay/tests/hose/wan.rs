@@ -258,6 +258,29 @@ impl Wan {
         }
     }
 
+    /// A site that was killed is back, with nothing of what it knew, and connected with all that
+    /// live.
+    pub(crate) fn restart(&mut self, index: usize) {
+        let (n, now, life) = (self.nodes.len(), self.now, Incarnation(2));
+        self.dead.remove(&site(index).0);
+        self.received[index] = vec![BTreeSet::new(); n];
+        let config = NodeConfig::new(site(index), n, life);
+        self.nodes[index] = OverlayNode::new(now, config).expect("the limits are the defaults");
+        let config = ControlConfig::new().fixed(self.model.clone());
+        self.controls[index] = Control::new(config, site(index), n, life, now);
+        for peer in (0..n).filter(|peer| *peer != index) {
+            if self.is_dead(peer) {
+                continue;
+            }
+            for (at, to, incarnation) in [(index, peer, Incarnation(1)), (peer, index, life)] {
+                self.in_flight[at * n + to] = 0;
+                self.is_blocked[at * n + to] = false;
+                self.notices.insert((now, at, to), LinkEvent::Up { incarnation });
+            }
+        }
+        self.drain(index);
+    }
+
     /// From now on all that leaves a site leaves at this rate, kbit/s.
     pub(crate) fn slow(&mut self, victim: Site, rate: u64) {
         self.hose.uplink(End::Data(victim.index()), Limits::kbit_per_s(rate));
