@@ -1,6 +1,7 @@
 //! `paxos member`: nodes join and leave while the cluster works.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,14 +26,15 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
         MemberAction::Remove { id } => operator.leave(*id).await?,
         MemberAction::List => operator.settled(|_| true).await?,
     };
-    println!("epoch {}", members.epoch);
+    let mut out = std::io::stdout();
+    writeln!(out, "epoch {}", members.epoch)?;
     for (node, member) in &members.nodes {
         let part = match member.part {
             Part::Voter(_) => "votes",
             Part::Joining => "is to vote",
             Part::Learner => "learns",
         };
-        println!("{:>4}  {part:<10}  {}", node.get(), member.addresses.join(" "));
+        writeln!(out, "{:>4}  {part:<10}  {}", node.get(), member.addresses.join(" "))?;
     }
     Ok(ExitCode::SUCCESS)
 }
