@@ -25,7 +25,9 @@ use convoke::{Cause, Code, Endpoint, NodeId};
 use node_kit::program::store::{Pairs, Store, StoreError};
 use tokio::time::Instant;
 
-use crate::core::{ClientId, Keys, Outcome, Reply, Request, Signed, SignedRequest, Signer, View};
+use crate::core::{
+    ClientId, Keys, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, View,
+};
 use crate::kv::{self, OPERATION_BYTES_MAX, Operation};
 use crate::proto::{Answer, Asked, PbftClient, asked};
 use crate::wire;
@@ -247,12 +249,12 @@ impl Client {
         let (id, number) = (request.request.client, request.request.number);
         let is_its = move |member, answer: &Answer| {
             said(answer).is_some_and(|said| {
-                let Reply { client, number: of, .. } = said.body;
+                let Reply { client, number: of, .. } = said.reply;
                 said.by == member && (client, of) == (id, number) && keys.open_reply(said).is_ok()
             })
         };
         let rule = matching_by(self.keys.group().witnesses(), is_alike)
-            .map(|answer: &Answer| said(answer).map(|said| said.body))
+            .map(|answer: &Answer| said(answer).map(|said| said.reply))
             .filter(is_its);
         let call = self.call(wire::encode(request), is_to_all);
         let agreed = call.deadline(within).quorum(rule).await?;
@@ -276,7 +278,7 @@ impl Client {
 }
 
 /// The reply of an answer, not checked.
-fn said(answer: &Answer) -> Option<Signed<Reply>> {
+fn said(answer: &Answer) -> Option<SignedReply> {
     wire::decode(answer.reply.clone()).ok()
 }
 

@@ -43,17 +43,21 @@ mod known;
 mod message;
 mod plan;
 mod replica;
+mod replies;
 mod requests;
+mod signature;
 mod slot;
 mod state;
 mod text;
 
 pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, View};
-pub use self::keys::{Checker, Keys, Refused, Scope, Signature, Signed, Signer, Verified};
+pub use self::keys::{Keys, Refused, Scope, Signed, Unproven, Verified};
 pub use self::message::{
     Batch, Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Record, Reply,
     Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote,
 };
 pub use self::plan::Plan;
 pub use self::replica::{Effect, Replica, Settings};
+pub use self::replies::{Beside, SignedReply};
+pub use self::signature::{Checker, Claims, Signature, Signer};
 pub use self::state::{Executed, Machine};

@@ -23,7 +23,7 @@
 //! | clients: increasing numbers, replies kept, f + 1 alike | `core/state.rs`, `world/clients.rs` |
 //! | fairness: places per client, oldest first, a clock for each request | `core/requests.rs` |
 //! | words of one cluster, epoch, kind, view, place, sender | `core/text.rs` |
-//! | checked before the one task; a share for each member; dropped by cause | `node/service.rs` |
+//! | checked before the one task, many at once; a share for each member; dropped by cause | `node/gate.rs`, `node/service.rs` |
 //! | replicas answer clients themselves; f + 1 alike; all asked after a while | `node/service.rs`, [`client`] |
 //! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
 //! | membership change, unsigned modes, read-only requests, fast paths, values that the primary chooses | not offered |

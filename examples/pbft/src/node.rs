@@ -17,6 +17,7 @@
 
 mod actor;
 mod counts;
+mod gate;
 mod meters;
 mod recovery;
 mod service;
@@ -34,6 +35,7 @@ use tokio::task::JoinHandle;
 
 use self::actor::{Actor, Input};
 use self::counts::Counts;
+use self::gate::Gate;
 use self::service::Front;
 use crate::core::{Keys, Settings, Signer, View};
 use crate::proto::{Inspection, PbftServer};
@@ -146,6 +148,7 @@ impl Node {
         let front = Front {
             members: options.members.clone(),
             keys: Arc::new(keys),
+            gate: Gate::open(),
             inputs: inputs.clone(),
             shares: options.members.nodes().map(share).collect::<BTreeMap<_, _>>(),
             counts: Arc::clone(&counts),

@@ -34,8 +34,8 @@ pub use self::menu::{Habits, Menu};
 use self::truth::Truth;
 pub use self::truth::Violation;
 use crate::core::{
-    ClientId, Effect, Group, Keys, Message, Refused, Replica, Reply, Scope, Settings, Signed,
-    SignedRequest, Signer, View,
+    ClientId, Effect, Group, Keys, Message, Refused, Replica, Scope, Settings, Signed, SignedReply,
+    SignedRequest, Signer, Unproven, View,
 };
 
 /// Result of a run.
@@ -89,7 +89,7 @@ type HostId = (NodeId, u8);
 enum Event {
     Message { to: HostId, message: Signed<Message> },
     Request { to: HostId, request: SignedRequest },
-    Reply { reply: Signed<Reply> },
+    Reply { reply: SignedReply },
     Timeout { host: HostId },
     Synced { host: HostId, run: u64, position: usize },
     Restart { host: HostId },
@@ -205,10 +205,12 @@ impl World {
                 Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
                 Err(refused) => self.refuse(refused),
             },
-            Event::Request { to, request } => match self.keys.open_request(request) {
-                Ok(request) => self.input(to, |replica| replica.handle_request(now, request)),
-                Err(refused) => self.refuse(refused),
-            },
+            Event::Request { to, request } => {
+                match self.keys.examine_request(request).and_then(Unproven::open) {
+                    Ok(request) => self.input(to, |replica| replica.handle_request(now, request)),
+                    Err(refused) => self.refuse(refused),
+                }
+            }
             Event::Reply { reply } => self.take_reply(reply),
             Event::Timeout { host } => {
                 if self.hosts.get_mut(&host).is_some_and(|host| host.take_due(now)) {

@@ -190,7 +190,7 @@ mod rules {
         let batch = Batch::new([forged.clone()]);
         let body = Message::Propose(vote(Phase::Propose, 1, &batch), Some(batch));
         let signed: Signed<Message> = signer(1).sign(SCOPE, NodeId::new(1), body);
-        let found = (keys().open(signed).err(), keys().open_request(forged).err());
+        let found = (keys().open(signed).err(), keys().examine_request(forged).err());
         let wanted = (Some(Refused::Request), Some(Refused::Request));
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }

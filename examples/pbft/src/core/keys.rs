@@ -1,24 +1,22 @@
-//! Signatures, and the door that only checked words pass.
+//! Keys of all, and the door that only checked words pass.
 //!
 //! A [`Replica`](super::Replica) takes [`Verified`] values alone, and only [`Keys`] makes them. So
 //! no vote is counted before its signature, and a proof is checked as a whole before it enters.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use std::collections::BTreeMap;
-
 use convoke::NodeId;
-use ring::hmac;
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::group::{ClientId, Group, View};
 use super::known::Known;
 use super::message::{
-    Batch, Fetched, Message, NewView, Phase, Prepared, Reply, Request, SignedRequest, Stable,
-    ViewChange, Vote,
+    Batch, Fetched, Message, NewView, Phase, Prepared, Request, SignedRequest, Stable, ViewChange,
+    Vote,
 };
-use super::text::{Text, Words, request_text};
+use super::replies::{SignedReply, WAY_MAX};
+use super::signature::{Checker, Claims, Signature, Signer};
+use super::text::{Words, request_text};
 use crate::mutant::{self, Mutant};
 
 /// Cluster and epoch that every signed word names.
@@ -29,10 +27,6 @@ pub struct Scope {
     /// The epoch of its configuration.
     pub epoch: u64,
 }
-
-/// A signature.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Signature(pub [u8; 64]);
 
 /// Words of a member with its signature, not checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,64 +55,31 @@ impl<T> Verified<T> {
     }
 }
 
-/// A key that signs.
-#[derive(Clone)]
-pub enum Signer {
-    /// Ed25519 (RFC 8032).
-    Ed25519(Arc<Ed25519KeyPair>),
-    /// HMAC-SHA-256, for simulations: who can check it can forge it, so keys stay with the world.
-    StandIn(hmac::Key),
-    /// No signature, to measure all else: nothing is protected.
-    Unsigned,
+/// Words whose shape is right, and the signatures that still have to be.
+#[derive(Debug)]
+pub struct Unproven<T> {
+    words: T,
+    claims: Arc<Claims>,
 }
 
-/// A key that checks.
-#[derive(Clone)]
-pub enum Checker {
-    /// Ed25519 (RFC 8032).
-    Ed25519([u8; 32]),
-    /// See [`Signer::StandIn`].
-    StandIn(hmac::Key),
-    /// See [`Signer::Unsigned`].
-    Unsigned,
+impl<T> Unproven<T> {
+    /// Its signatures, to be checked with those of others.
+    pub fn claims(&self) -> &Arc<Claims> {
+        &self.claims
+    }
+
+    /// Lets it in if its signatures are right. They are checked here where nobody has done it.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn open(self) -> Result<Verified<T>, Refused> {
+        self.claims.verdict().map(|()| Verified(self.words))
+    }
 }
 
 impl Signer {
-    /// The Ed25519 key of a secret seed.
-    ///
-    /// # Panics
-    /// Never: any 32 bytes are a seed.
-    pub fn ed25519(seed: [u8; 32]) -> Self {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("any 32 bytes are a seed");
-        Self::Ed25519(Arc::new(pair))
-    }
-
-    /// The stand-in of a secret seed.
-    pub fn stand_in(seed: [u8; 32]) -> Self {
-        Self::StandIn(hmac::Key::new(hmac::HMAC_SHA256, &seed))
-    }
-
-    /// The key that checks what this one signs.
-    pub fn checker(&self) -> Checker {
-        match self {
-            Self::Ed25519(pair) => {
-                let mut key = [0; 32];
-                key.copy_from_slice(pair.public_key().as_ref());
-                Checker::Ed25519(key)
-            }
-            Self::StandIn(key) => Checker::StandIn(key.clone()),
-            Self::Unsigned => Checker::Unsigned,
-        }
-    }
-
     /// Signs words of a member.
     pub fn sign(&self, scope: Scope, by: NodeId, body: Message) -> Signed<Message> {
-        let signature = self.sign_text(&body.text(scope, by));
-        Signed { by, body, signature }
-    }
-
-    /// Signs an answer to a client.
-    pub fn sign_reply(&self, scope: Scope, by: NodeId, body: Reply) -> Signed<Reply> {
         let signature = self.sign_text(&body.text(scope, by));
         Signed { by, body, signature }
     }
@@ -127,33 +88,6 @@ impl Signer {
     pub fn sign_request(&self, scope: Scope, request: Request) -> SignedRequest {
         let signature = self.sign_text(&request_text(scope, &request));
         SignedRequest { request, signature }
-    }
-
-    fn sign_text(&self, text: &Text) -> Signature {
-        let mut signature = [0; 64];
-        match self {
-            Self::Unsigned => {}
-            Self::Ed25519(pair) => signature.copy_from_slice(pair.sign(text.bytes()).as_ref()),
-            Self::StandIn(key) => {
-                signature[..32].copy_from_slice(hmac::sign(key, text.bytes()).as_ref());
-            }
-        }
-        Signature(signature)
-    }
-}
-
-impl Checker {
-    fn accepts(&self, text: &Text, signature: &Signature) -> bool {
-        match self {
-            Self::Unsigned => true,
-            Self::Ed25519(key) => {
-                UnparsedPublicKey::new(&ED25519, key).verify(text.bytes(), &signature.0).is_ok()
-            }
-            Self::StandIn(key) => {
-                hmac::verify(key, text.bytes(), &signature.0[..32]).is_ok()
-                    && signature.0[32..] == [0; 32]
-            }
-        }
     }
 }
 
@@ -202,18 +136,6 @@ impl Keys {
         Self { known: Some(Arc::new(Known::new(signatures))), ..self }
     }
 
-    fn accepts(&self, checker: &Checker, text: &Text, signature: &Signature) -> bool {
-        let (Some(known), Checker::Ed25519(key)) = (&self.known, checker) else {
-            return checker.accepts(text, signature);
-        };
-        let name = Known::name(key, text, signature);
-        let is_right = known.contains(&name) || checker.accepts(text, signature);
-        if is_right {
-            known.insert(name);
-        }
-        is_right
-    }
-
     /// Signs words of this node's replica. They need no check: all that they are made of has had
     /// its own.
     pub fn sign(&self, signer: &Signer, by: NodeId, body: Message) -> Verified<Signed<Message>> {
@@ -225,64 +147,103 @@ impl Keys {
     /// # Errors
     /// [`Refused`].
     pub fn open(&self, message: Signed<Message>) -> Result<Verified<Signed<Message>>, Refused> {
-        self.check(&message.body, message.by, &message.signature)?;
-        match &message.body {
-            Message::Propose(_, Some(batch)) | Message::Fetched(Fetched::Batch(batch)) => {
-                self.check_batch(batch)?;
-            }
-            Message::ViewChange(change) => self.check_change(change)?,
-            Message::NewView(new_view) => self.check_new_view(new_view)?,
-            Message::Stable(stable) => self.check_stable(stable)?,
-            _ => {}
-        }
-        Ok(Verified(message))
+        self.examine(message)?.open()
     }
 
-    /// Checks a request.
+    /// Checks all of a member's words but their signatures.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn open_request(&self, signed: SignedRequest) -> Result<Verified<SignedRequest>, Refused> {
-        if !mutant::is(Mutant::RequestsUnsigned) {
-            self.check_request(&signed)?;
+    pub fn examine(&self, message: Signed<Message>) -> Result<Unproven<Signed<Message>>, Refused> {
+        let mut claims = self.no_claims();
+        self.claim(&message.body, message.by, &message.signature, &mut claims)?;
+        match &message.body {
+            Message::Propose(_, Some(batch)) | Message::Fetched(Fetched::Batch(batch)) => {
+                self.claim_batch(batch, &mut claims)?;
+            }
+            Message::ViewChange(change) => self.claim_change(change, &mut claims)?,
+            Message::NewView(new_view) => self.claim_new_view(new_view, &mut claims)?,
+            Message::Stable(stable) => self.claim_stable(stable, &mut claims)?,
+            _ => {}
         }
-        Ok(Verified(signed))
+        Ok(Unproven { words: message, claims: Arc::new(claims) })
+    }
+
+    /// Checks all of a request but its signature.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn examine_request(
+        &self,
+        signed: SignedRequest,
+    ) -> Result<Unproven<SignedRequest>, Refused> {
+        let mut claims = self.no_claims();
+        if !mutant::is(Mutant::RequestsUnsigned) {
+            self.claim_request(&signed, &mut claims)?;
+        }
+        Ok(Unproven { words: signed, claims: Arc::new(claims) })
     }
 
     /// Checks an answer, for a client.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn open_reply(&self, reply: Signed<Reply>) -> Result<Verified<Signed<Reply>>, Refused> {
-        self.check(&reply.body, reply.by, &reply.signature)?;
-        Ok(Verified(reply))
-    }
-
-    fn check(&self, words: &impl Words, by: NodeId, signature: &Signature) -> Result<(), Refused> {
-        let checker = self.members.get(&by).ok_or(Refused::Stranger)?;
-        let is_right = self.accepts(checker, &words.text(self.scope, by), signature);
-        if is_right || mutant::is(Mutant::VoteUnverified) {
-            Ok(())
-        } else {
-            Err(Refused::Signature)
+    pub fn open_reply(&self, reply: SignedReply) -> Result<Verified<SignedReply>, Refused> {
+        let mut claims = self.no_claims();
+        let checker = self.members.get(&reply.by).ok_or(Refused::Stranger)?;
+        if reply.way.len() > WAY_MAX {
+            return Err(Refused::Signature);
         }
+        let text = reply.text(self.scope);
+        claims.add(checker, &text, &reply.signature, Refused::Signature)?;
+        claims.verdict().map(|()| Verified(reply))
     }
 
-    fn check_request(&self, signed: &SignedRequest) -> Result<(), Refused> {
+    fn no_claims(&self) -> Claims {
+        Claims::new(self.known.clone())
+    }
+
+    fn claim(
+        &self,
+        words: &impl Words,
+        by: NodeId,
+        signature: &Signature,
+        claims: &mut Claims,
+    ) -> Result<(), Refused> {
+        self.claim_as(words, by, signature, Refused::Signature, claims)
+    }
+
+    fn claim_as(
+        &self,
+        words: &impl Words,
+        by: NodeId,
+        signature: &Signature,
+        wrong: Refused,
+        claims: &mut Claims,
+    ) -> Result<(), Refused> {
+        let checker = self.members.get(&by).ok_or(Refused::Stranger)?;
+        if mutant::is(Mutant::VoteUnverified) {
+            return Ok(());
+        }
+        claims.add(checker, &words.text(self.scope, by), signature, wrong)
+    }
+
+    fn claim_request(&self, signed: &SignedRequest, claims: &mut Claims) -> Result<(), Refused> {
         let checker = self.clients.get(&signed.request.client).ok_or(Refused::Stranger)?;
         let text = request_text(self.scope, &signed.request);
-        if self.accepts(checker, &text, &signed.signature) { Ok(()) } else { Err(Refused::Request) }
+        claims.add(checker, &text, &signed.signature, Refused::Request)
     }
 
-    fn check_batch(&self, batch: &Batch) -> Result<(), Refused> {
+    fn claim_batch(&self, batch: &Batch, claims: &mut Claims) -> Result<(), Refused> {
         if mutant::is(Mutant::RequestsUnsigned) {
             return Ok(());
         }
-        let is_signed = |signed| self.check_request(signed).is_ok();
-        if batch.requests().iter().all(is_signed) { Ok(()) } else { Err(Refused::Request) }
+        let mut requests = batch.requests().iter();
+        let claimed = requests.try_for_each(|signed| self.claim_request(signed, claims));
+        claimed.map_err(|_| Refused::Request)
     }
 
-    fn check_new_view(&self, new_view: &NewView) -> Result<(), Refused> {
+    fn claim_new_view(&self, new_view: &NewView, claims: &mut Claims) -> Result<(), Refused> {
         let mut members: Vec<NodeId> = new_view.changes.iter().map(|change| change.by).collect();
         members.sort_unstable();
         members.dedup();
@@ -293,26 +254,26 @@ impl Keys {
             if body.view != new_view.view {
                 return Err(Refused::Certificate);
             }
-            self.check(&**body, *by, signature)?;
-            self.check_change(body)?;
+            self.claim(&**body, *by, signature, claims)?;
+            self.claim_change(body, claims)?;
         }
         Ok(())
     }
 
-    fn check_change(&self, change: &ViewChange) -> Result<(), Refused> {
-        self.check_stable(&change.stable)?;
+    fn claim_change(&self, change: &ViewChange, claims: &mut Claims) -> Result<(), Refused> {
+        self.claim_stable(&change.stable, claims)?;
         let mut last = change.stable.checkpoint.sequence;
         for prepared in &change.prepared {
             if prepared.sequence <= last || prepared.view >= change.view {
                 return Err(Refused::Certificate);
             }
             last = prepared.sequence;
-            self.check_prepared(prepared)?;
+            self.claim_prepared(prepared, claims)?;
         }
         Ok(())
     }
 
-    fn check_prepared(&self, prepared: &Prepared) -> Result<(), Refused> {
+    fn claim_prepared(&self, prepared: &Prepared, claims: &mut Claims) -> Result<(), Refused> {
         let Prepared { view, sequence, digest, signatures } = prepared;
         let primary = self.group.primary(*view);
         let has_proposal = signatures.contains_key(&primary);
@@ -322,12 +283,13 @@ impl Keys {
         for (by, signature) in signatures {
             let phase = if *by == primary { Phase::Propose } else { Phase::Prepare };
             let vote = Vote { phase, view: *view, sequence: *sequence, digest: *digest };
-            self.check(&vote, *by, signature).map_err(|_| Refused::Certificate)?;
+            let wrong = Refused::Certificate;
+            self.claim_as(&vote, *by, signature, wrong, claims).map_err(|_| wrong)?;
         }
         Ok(())
     }
 
-    fn check_stable(&self, stable: &Stable) -> Result<(), Refused> {
+    fn claim_stable(&self, stable: &Stable, claims: &mut Claims) -> Result<(), Refused> {
         let Stable { checkpoint, signatures } = stable;
         if checkpoint.sequence.0 == 0 && signatures.is_empty() {
             return Ok(());
@@ -336,7 +298,8 @@ impl Keys {
             return Err(Refused::Certificate);
         }
         for (by, signature) in signatures {
-            self.check(checkpoint, *by, signature).map_err(|_| Refused::Certificate)?;
+            let wrong = Refused::Certificate;
+            self.claim_as(checkpoint, *by, signature, wrong, claims).map_err(|_| wrong)?;
         }
         Ok(())
     }
@@ -359,23 +322,5 @@ impl Keys {
     /// The primary of a view.
     pub fn primary(&self, view: View) -> NodeId {
         self.group.primary(view)
-    }
-}
-
-impl fmt::Debug for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "~{:02x}{:02x}", self.0[0], self.0[1])
-    }
-}
-
-impl fmt::Debug for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signer(..)")
-    }
-}
-
-impl fmt::Debug for Checker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Checker(..)")
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::group::Digest;
-use super::keys::Signature;
+use super::signature::Signature;
 use super::text::Text;
 
 /// Signatures under their words, so many at most; the older half gives way.

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use convoke::NodeId;
 
 use super::group::{ClientId, Digest, Sequence, View};
-use super::keys::{Signature, Signed};
+use super::keys::Signed;
+use super::signature::Signature;
 use super::text::Text;
 
 /// An operation that a client wants executed once.

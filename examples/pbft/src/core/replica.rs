@@ -18,13 +18,14 @@ use node_kit::durable::Held;
 use self::changing::Clock;
 use self::fetching::Transfer;
 use super::group::{ClientId, Digest, Group, Sequence, View};
-use super::keys::{Signature, Signed, Verified};
+use super::keys::{Signed, Verified};
 use super::message::{
     Batch, Checkpoint, Message, NewView, Outcome, Phase, Record, Reply, Signatures, SignedRequest,
     Stable, ViewChange, Vote,
 };
 use super::plan::Plan;
 use super::requests::Requests;
+use super::signature::Signature;
 use super::slot::Slot;
 use super::state::{Executed, Machine, Snapshot, State, state_digest};
 use crate::mutant::{self, Mutant};

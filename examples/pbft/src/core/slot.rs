@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use convoke::NodeId;
 
 use super::group::{Digest, View};
-use super::keys::Signature;
 use super::message::{Prepared, Signatures};
+use super::signature::Signature;
 use crate::mutant::{self, Mutant};
 
 /// Votes of one phase of one view: the first of each member counts.

@@ -218,6 +218,13 @@ impl Words for Reply {
     }
 }
 
+/// The bytes under the signature of a replica's replies, whose digests come to this root.
+pub(super) fn signed_root(scope: Scope, by: NodeId, root: Digest) -> Text {
+    let mut text = Text::of(scope, "replies", by.get(), View(0), Sequence(0));
+    text.put_digest(root);
+    text
+}
+
 /// The bytes under the signature of a request's client.
 pub(super) fn request_text(scope: Scope, request: &Request) -> Text {
     let mut text = Text::of(scope, "request", request.client.0, View(0), Sequence(0));

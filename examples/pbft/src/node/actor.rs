@@ -319,10 +319,11 @@ impl Actor {
         }
         let options = Arc::clone(&self.options);
         tokio::spawn(async move {
-            for (reply, waiting) in replies {
-                let Options { core, keys, signer, .. } = &*options;
-                let signed = signer.sign_reply(keys.scope(), core.node, reply);
-                let answer = Answer { reply: wire::encode(&signed) };
+            let Options { core, keys, signer, .. } = &*options;
+            let (replies, waiting): (Vec<Reply>, Vec<_>) = replies.into_iter().unzip();
+            let signed = signer.sign_replies(keys.scope(), core.node, replies);
+            for (signed, waiting) in signed.iter().zip(waiting) {
+                let answer = Answer { reply: wire::encode(signed) };
                 for task in waiting {
                     let _ = task.answer(&answer); // an error: who asked has given up
                 }

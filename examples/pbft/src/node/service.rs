@@ -10,8 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::actor::Input;
 use super::counts::{Counts, Dropped};
+use super::gate::Gate;
 use super::waiters::Waiter;
-use crate::core::{ClientId, Keys, Message, Refused, Signed, SignedRequest, Verified};
+use crate::core::{ClientId, Keys, Message, Signed, SignedRequest, Verified};
 use crate::kv::OPERATION_BYTES_MAX;
 use crate::proto::{
     Answer, Asked, Awaited, InspectRequest, Inspection, Pbft, Words, asked, pbft, words,
@@ -23,6 +24,7 @@ use crate::wire;
 pub(super) struct Front {
     pub(super) members: Configuration,
     pub(super) keys: Arc<Keys>,
+    pub(super) gate: Gate,
     pub(super) inputs: mpsc::Sender<Input>,
     /// Inputs that may wait, of each member.
     pub(super) shares: BTreeMap<NodeId, Arc<Semaphore>>,
@@ -101,33 +103,31 @@ impl Front {
     async fn open(&self, bytes: Bytes) -> Result<Verified<Signed<Message>>, Status> {
         let size = bytes.len();
         let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
-        self.check(size, move |keys| keys.open(words)).await
+        let opened = match size <= EXAMINED_HERE_BYTES {
+            true => match self.keys.examine(words) {
+                Ok(words) => self.gate.pass(words).await,
+                Err(refused) => Err(refused),
+            },
+            false => {
+                let keys = Arc::clone(&self.keys);
+                let opened = tokio::task::spawn_blocking(move || keys.open(words)).await;
+                opened.map_err(|_| stopping())?
+            }
+        };
+        opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
     async fn open_request(&self, bytes: Bytes) -> Result<Verified<SignedRequest>, Status> {
-        let size = bytes.len();
         let signed: SignedRequest =
             wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
         if signed.request.operation.len() > OPERATION_BYTES_MAX {
             return Err(self.refuse(Dropped::TooLarge));
         }
-        self.check(size, move |keys| keys.open_request(signed)).await
-    }
-
-    /// Checks signatures: here if there can be but a few, else on a thread that may take its time.
-    async fn check<T: Send + 'static>(
-        &self,
-        size: usize,
-        check: impl FnOnce(&Keys) -> Result<T, Refused> + Send + 'static,
-    ) -> Result<T, Status> {
-        let checked = if size <= CHECKED_HERE_BYTES {
-            check(&self.keys)
-        } else {
-            let keys = Arc::clone(&self.keys);
-            let checked = tokio::task::spawn_blocking(move || check(&keys)).await;
-            checked.map_err(|_| stopping())?
+        let opened = match self.keys.examine_request(signed) {
+            Ok(request) => self.gate.pass(request).await,
+            Err(refused) => Err(refused),
         };
-        checked.map_err(|refused| self.refuse(Dropped::Refused(refused)))
+        opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
     fn send(&self, input: Input) -> Result<(), Status> {
@@ -157,8 +157,9 @@ impl Front {
     }
 }
 
-/// Bytes of words that have at most some ten signatures.
-const CHECKED_HERE_BYTES: usize = 2 << 10;
+/// Bytes of words that are looked through at once; larger ones, with their signatures, on a thread
+/// that may take its time.
+const EXAMINED_HERE_BYTES: usize = 16 << 10;
 
 fn name(request: &Verified<SignedRequest>) -> (ClientId, u64) {
     let request = &request.get().request;

@@ -2,8 +2,9 @@
 
 use super::{Malformed, Reader, Wire, put_kind};
 use crate::core::{
-    Batch, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply,
-    Request, Sequence, Signatures, Signed, SignedRequest, Stable, Status, View, ViewChange, Vote,
+    Batch, Beside, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared,
+    Reply, Request, Sequence, Signatures, Signed, SignedReply, SignedRequest, Stable, Status, View,
+    ViewChange, Vote,
 };
 
 /// A struct as its fields, in this order.
@@ -64,6 +65,10 @@ fields! {
     NewView { view: View, changes: Vec<Signed<std::sync::Arc<ViewChange>>> }
     Status { view: View, is_changing: bool, stable: Sequence, done: Sequence }
     Reply { client: crate::core::ClientId, number: u64, view: View, outcome: Outcome }
+    Beside { is_left: bool, digest: Digest }
+    SignedReply {
+        by: convoke::NodeId, reply: Reply, way: Vec<Beside>, signature: crate::core::Signature
+    }
 }
 
 kinds! {

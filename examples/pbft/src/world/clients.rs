@@ -7,7 +7,7 @@ use bytes::Bytes;
 use convoke::NodeId;
 
 use super::{Event, Violation, World};
-use crate::core::{ClientId, Outcome, Reply, Request, Signed, SignedRequest, Signer, View};
+use crate::core::{ClientId, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, View};
 
 /// Requests of a client that its session tells from each other.
 pub(super) const WINDOW: usize = 8;
@@ -87,13 +87,13 @@ impl World {
         }
     }
 
-    pub(super) fn take_reply(&mut self, reply: Signed<Reply>) -> Result<(), Violation> {
+    pub(super) fn take_reply(&mut self, reply: SignedReply) -> Result<(), Violation> {
         let reply = match self.keys.open_reply(reply) {
             Ok(reply) => reply.into_inner(),
             Err(refused) => return self.refuse(refused),
         };
         let needed = self.keys.group().witnesses();
-        let Signed { by, body: Reply { client: id, number, view, outcome }, .. } = reply;
+        let SignedReply { by, reply: Reply { client: id, number, view, outcome }, .. } = reply;
         let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
         let Some(open) = client.open.get_mut(&number) else { return Ok(()) };
         open.outcomes.insert(by, outcome.clone());

@@ -94,10 +94,10 @@ impl World {
         if self.is_liar(node) && self.random.per_mille(self.menu.habits.forged_per_mille) {
             self.forge_replies(node, reply.clone());
         }
-        let reply = self.signers[&node].sign_reply(self.scope, node, reply);
+        let signed = self.signers[&node].sign_replies(self.scope, node, [reply]);
         let pause = self.menu.network.delay(&mut self.random);
         if !self.random.per_mille(self.menu.network.lost_per_mille) {
-            self.schedule.after(pause, Event::Reply { reply });
+            signed.into_iter().for_each(|reply| self.schedule.after(pause, Event::Reply { reply }));
         }
     }
 
@@ -105,8 +105,9 @@ impl World {
     fn forge_replies(&mut self, node: NodeId, mut reply: Reply) {
         reply.outcome = Outcome::Done("a lie of all".into());
         for member in self.keys.group().members().to_vec() {
-            let reply = self.signers[&node].sign_reply(self.scope, member, reply.clone());
-            self.schedule.after(Duration::ZERO, Event::Reply { reply });
+            for reply in self.signers[&node].sign_replies(self.scope, member, [reply.clone()]) {
+                self.schedule.after(Duration::ZERO, Event::Reply { reply });
+            }
         }
     }
 

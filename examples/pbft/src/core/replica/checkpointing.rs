@@ -4,8 +4,8 @@ use convoke::NodeId;
 
 use super::Replica;
 use crate::core::group::Digest;
-use crate::core::keys::Signature;
 use crate::core::message::{Checkpoint, Record, Signatures, Stable};
+use crate::core::signature::Signature;
 use crate::core::state::{Machine, state_digest};
 
 impl<M: Machine> Replica<M> {

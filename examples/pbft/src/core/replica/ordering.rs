@@ -6,8 +6,9 @@ use convoke::NodeId;
 
 use super::{Effect, Replica, Settings, message};
 use crate::core::group::{Digest, Sequence};
-use crate::core::keys::{Signature, Signed};
+use crate::core::keys::Signed;
 use crate::core::message::{Batch, Message, Phase, Prepared, Record, Vote};
+use crate::core::signature::Signature;
 use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
