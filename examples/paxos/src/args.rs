@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::program::store::Action;
+use node_kit::program::torture::Course;
 
 /// A replicated key-value store by Multi-Paxos.
 #[derive(Debug, Parser)]
@@ -164,18 +165,11 @@ impl Default for DemoArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TortureArgs {
-    /// Seconds of faults.
-    #[arg(long, default_value_t = 60)]
-    pub(crate) seconds: u64,
+    #[command(flatten)]
+    pub(crate) course: Course,
     /// Nodes. With five, two may be hurt at a time.
     #[arg(long, default_value_t = 3)]
     pub(crate) nodes: usize,
-    /// Clients.
-    #[arg(long, default_value_t = 8)]
-    pub(crate) clients: u64,
-    /// Draws what goes wrong, and when. Default: another each time.
-    #[arg(long)]
-    pub(crate) seed: Option<u64>,
 }
 
 /// Form of a ledger.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::program::store::Action;
+use node_kit::program::torture::Course;
 use pbft::node::Lie;
 use pbft::settings::Auth;
 
@@ -44,6 +45,9 @@ pub(crate) enum Command {
         /// Its folder.
         folder: PathBuf,
     },
+    /// Processes on this machine under load, killed, stopped and cut off from each other at random;
+    /// then all is read back, and the answers are judged.
+    Torture(TortureArgs),
     /// Measures processes on this machine under load.
     Bench(BenchArgs),
     /// Runs clusters under faults that seeds draw, and checks them after every event.
@@ -157,6 +161,15 @@ impl Default for DemoArgs {
     fn default() -> Self {
         Self { clients: 8, seconds: 2.0, timeout: 1_000, keep: false }
     }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TortureArgs {
+    #[command(flatten)]
+    pub(crate) course: Course,
+    /// Replicas. With seven, two may be hurt at a time.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) replicas: usize,
 }
 
 /// Form of a ledger.

@@ -4,10 +4,12 @@ mod bench;
 mod client;
 mod demo;
 mod dump;
+mod floor;
 mod inspect;
 mod local;
 mod node;
 mod sim;
+mod torture;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,6 +46,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Client(args) => client::run(args).await,
         Command::Status(args) => inspect::run(&args).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
+        Command::Torture(args) => torture::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
         // Done above.
         Command::CheckConfig { .. } | Command::Keygen { .. } | Command::Sim(_) => {

@@ -9,11 +9,13 @@ use convoke_sim::random::Random;
 use node_kit::cluster::LedgerForm;
 use node_kit::load::{self, Outcome, Pace, Plan, Report, live};
 use node_kit::program::ledger;
+use node_kit::program::local::Form;
 use pbft::client::{Client, ClientError, Options};
 use pbft::proto::{Inspection, PbftClient};
 use pbft::settings::{Auth, Settings};
 use serde::Serialize;
 
+use super::floor::Signatures;
 use super::inspect::inspect;
 use super::local::Local;
 use crate::args::{BenchArgs, Ledger, Way};
@@ -39,8 +41,18 @@ struct Row {
     sync_us: f64,
     /// A write of 512 bytes and a sync, without a ledger, before the run: the median.
     raw_sync_us: u64,
+    /// Of one processor, before the run.
+    signatures: Signatures,
+    /// What signatures alone take of the replicas' time, where requests are signed.
+    signature_floor_us_per_operation: Option<f64>,
     /// The last view: more than 0 where one has failed.
     views: u64,
+}
+
+/// Figures of the machine, measured before the run.
+struct Machine {
+    raw_sync_us: u64,
+    signatures: Signatures,
 }
 
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
@@ -51,7 +63,10 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
         None => folder.tempdir(),
     };
     let folder = folder.context("the folder of the ledgers")?;
-    let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
+    let machine = Machine {
+        raw_sync_us: u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?,
+        signatures: Signatures::measure()?,
+    };
     let form = match args.ledger {
         Ledger::Disk => LedgerForm::Disk,
         Ledger::Ram => LedgerForm::Ram,
@@ -63,10 +78,11 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
         in_flight: args.in_flight,
         ..Settings::default()
     };
-    let who = (args.replicas, args.clients);
-    let mut local = Local::new(folder.path(), who, args.transport.scheme(), settings).await?;
+    let scheme = args.transport.scheme();
+    let form = Form { scheme, ..Form::plain(args.replicas, settings) };
+    let mut local = Local::new(folder.path(), args.clients, form).await?;
     local.processes.start_all().await?;
-    let row = measure(args, &local, raw_sync_us).await?;
+    let row = measure(args, &local, &machine).await?;
     local.stop().await?;
     print(&row);
     if let Some(path) = &args.json {
@@ -76,7 +92,7 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Row> {
+async fn measure(args: &BenchArgs, local: &Local, machine: &Machine) -> Result<Row> {
     let options = Options {
         attempt: Duration::from_secs(5),
         deadline: Duration::from_secs(30),
@@ -102,6 +118,8 @@ async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Ro
     let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
     let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
     let settings = local.processes.cluster().protocol();
+    let requests_per_batch = ratio(used.nodes.batched, used.nodes.batches);
+    let floor = machine.signatures.floor_us(args.replicas, requests_per_batch);
     Ok(Row {
         replicas: args.replicas,
         transport: args.transport.scheme(),
@@ -113,9 +131,11 @@ async fn measure(args: &BenchArgs, local: &Local, raw_sync_us: u64) -> Result<Ro
         in_flight: args.in_flight,
         server_cpu_us_per_operation: each(used.nodes.cpu_us),
         client_cpu_us_per_operation: each(used.own_cpu_us),
-        requests_per_batch: ratio(used.nodes.batched, used.nodes.batches),
+        requests_per_batch,
         sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
-        raw_sync_us,
+        raw_sync_us: machine.raw_sync_us,
+        signatures: machine.signatures,
+        signature_floor_us_per_operation: (settings.auth == Auth::Signed).then_some(floor),
         views: used.nodes.view,
         load,
     })
@@ -199,6 +219,14 @@ fn print(row: &Row) {
         "{:.1} requests a batch; a sync takes {:.0} us (raw, 512 B: {} us); views {}",
         row.requests_per_batch, row.sync_us, row.raw_sync_us, row.views
     );
+    let Signatures { sign_us, check_us, check_of_64_us } = row.signatures;
+    print!(
+        "a signature takes {sign_us:.0} us, its check {check_us:.0} us, among 64 {check_of_64_us:.0} us"
+    );
+    match row.signature_floor_us_per_operation {
+        Some(floor) => println!("; an operation cannot take less than {floor:.0} us for them"),
+        None => println!(),
+    }
     if row.auth == Auth::None {
         println!("nothing was signed: this measures all else, and protects nothing");
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use convoke::NodeId;
 use node_kit::program::load::Load;
+use node_kit::program::local::Form;
 use pbft::client::{Client, Options};
 use pbft::proto::{Inspection, PbftClient};
 use pbft::settings::Settings;
@@ -51,7 +52,8 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
         checkpoint_every: CHECKPOINT_EVERY,
         ..Settings::default()
     };
-    let mut local = Local::new(folder, (REPLICAS, args.clients + 1), "tcp", settings).await?;
+    let form = Form::plain(REPLICAS, settings);
+    let mut local = Local::new(folder, args.clients + 1, form).await?;
     local.processes.start_all().await?;
     println!("{REPLICAS} processes, {} clients", args.clients);
     let options = Options { deadline: Duration::from_secs(60), ..Options::default() };

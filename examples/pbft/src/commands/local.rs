@@ -22,13 +22,9 @@ pub(crate) struct Local {
 
 impl Local {
     /// Makes all keys, and writes those of the nodes and the cluster file. No node runs yet.
-    pub(crate) async fn new(
-        folder: &Path,
-        (nodes, clients): (usize, u64),
-        scheme: &'static str,
-        mut settings: Settings,
-    ) -> Result<Self> {
-        for id in 1..=nodes as u64 {
+    pub(crate) async fn new(folder: &Path, clients: u64, mut form: Form<Settings>) -> Result<Self> {
+        let settings = &mut form.settings;
+        for id in 1..=form.nodes as u64 {
             let key = SecretKey::generate()?;
             key.write(&folder.join(format!("node-{id}")).join(KEY_FILE))?;
             settings.member.push(KeyOf { id, key: key.public() });
@@ -39,7 +35,6 @@ impl Local {
             settings.client.push(KeyOf { id, key: key.public() });
             signers.push((id, key.signer()));
         }
-        let form = Form { scheme, ..Form::plain(nodes, settings) };
         let processes = Processes::new(folder, form).await?;
         let endpoint = processes.client()?.keep_connected().start().await?;
         Ok(Self { processes, endpoint, signers })
