@@ -32,6 +32,7 @@ use crate::wire::{
 
 use super::failure::Failure;
 use super::flat::{Flat, Reading};
+use super::flow::{AHEAD_BYTES, AHEAD_ITEMS};
 use super::inbox::Inbox;
 use super::limits::Limits;
 use super::mutant::{self, Mutant};
@@ -45,10 +46,6 @@ pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch};
 pub(crate) use liveness::LinkView;
 use upload::Upload;
 use words::Words;
-
-/// Replies that a reader may be handed with another, and their bytes.
-const AHEAD_REPLIES: usize = 32;
-const AHEAD_BYTES: usize = 4 << 10;
 
 /// One call of this node.
 #[derive(Debug)]
@@ -457,7 +454,7 @@ impl Call {
     /// Small replies that come next, in `ahead`: they are granted anew as if they had been read.
     pub(crate) fn poll_ahead(&mut self, ahead: &mut VecDeque<Delivered>) {
         let (before, mut room) = (ahead.len(), AHEAD_BYTES);
-        while ahead.len() < AHEAD_REPLIES
+        while ahead.len() < AHEAD_ITEMS
             && self.events.front().is_some_and(|next| next.is_plain_reply(room))
             && let Some(CallEvent::Reply(next)) = self.events.pop_front()
         {

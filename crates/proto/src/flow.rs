@@ -16,6 +16,11 @@ pub use assembly::{Accepted, PieceFault, Whole};
 pub(crate) use assembly::{Assembly, cost_of};
 pub(crate) use channel::Channel;
 
+/// Items that a reader may be handed with another, and their bytes: they are granted anew as if it
+/// had read them.
+pub(crate) const AHEAD_ITEMS: usize = 32;
+pub(crate) const AHEAD_BYTES: usize = 4 << 10;
+
 /// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as
 /// well.
 pub fn cost(len: usize) -> u64 {

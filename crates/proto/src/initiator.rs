@@ -485,8 +485,8 @@ impl Initiator {
         Some(event)
     }
 
-    /// Next event of one call, and small replies behind it in `ahead`, with the end of a flat one of
-    /// which nothing else is left to be told: that is let go.
+    /// Next event of one call, and small replies behind it in `ahead`, with the end of a flat one
+    /// of which nothing else is left to be told: that is let go.
     pub(crate) fn poll_last(
         &mut self,
         call: CallId,

@@ -29,7 +29,7 @@ impl Driver {
     /// itself.
     ///
     /// # Errors
-    /// Why the carrier does not bring it, if `from` does not have it either.
+    /// The reason the carrier does not bring it, if `from` does not have it either.
     pub(super) async fn bring(
         self: &Arc<Self>,
         from: NodeId,

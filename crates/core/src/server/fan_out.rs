@@ -39,8 +39,8 @@ impl<Resp: Payload> Task<Resp> {
     ///     task.fan_out(shards.iter().map(|shard| (shard, LOOK.request(word.into())))).await
     /// }
     /// ```
-    /// A large message that several branches have in common goes to the carrier of the endpoint, such
-    /// as an overlay, as that of a call does.
+    /// A large message that several branches have in common goes to the carrier of the endpoint,
+    /// such as an overlay, as that of a call does.
     ///
     /// With the guard of a lock in the argument take two statements, so that it is not held while
     /// this waits: `let all = task.fan_out(known.lock().iter().map(..)); all.await`.

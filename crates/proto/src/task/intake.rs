@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::flow::{Assembly, Piece, PieceFault, cost};
+use crate::flow::{AHEAD_BYTES, AHEAD_ITEMS, Assembly, Piece, PieceFault, cost};
 use crate::mutant::{self, Mutant};
 use crate::wire::{Item, ItemKind, ReplyKind};
 
@@ -60,11 +60,6 @@ const ITEM_BYTES: usize = 64;
 
 /// Items of one task that may wait without being paid for.
 const FREE_ITEMS: usize = 256;
-
-/// Items that a handler may be handed with another, and their bytes: they are granted anew as if it
-/// had read them.
-const AHEAD_ITEMS: usize = 32;
-const AHEAD_BYTES: usize = 4 << 10;
 
 /// The items of one request.
 #[derive(Debug)]

@@ -181,7 +181,7 @@ fn a_stream_flows_as_far_as_it_is_read() {
     assert!(fill(&mut mesh, &task, stream) >= 8, "topped up once half of the window is used");
 }
 
-/// What is handed out with an item is granted anew at once; a large one is handed out alone, and a
+/// Items handed out with another are granted anew at once; a large one is handed out alone, and a
 /// failure stays behind what came before it.
 #[test]
 fn small_items_of_a_reply_are_handed_out_together_and_in_order() {
