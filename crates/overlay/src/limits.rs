@@ -85,8 +85,8 @@ pub struct Limits {
     /// Time that an operation may wait for a site that has a link and does not acknowledge. Default
     /// 30 s.
     pub lag_max: Duration,
-    /// Time after which a site that has a link and acknowledges nothing is given up, once what it is
-    /// owed takes the room of others. Default 5 s, as [`Limits::owed_for`].
+    /// Time after which a site that has a link and acknowledges nothing is given up, once what it
+    /// is owed takes the room of others. Default 5 s, as [`Limits::owed_for`].
     pub stall_max: Duration,
     /// After the link to a source is lost, when what is missing of its stream is asked of others.
     /// Default 300 ms.

@@ -1,4 +1,4 @@
-//! What a site counts, as metrics of the `metrics` facade: sampled, because the data plane has no
+//! Counts of a site as metrics of the `metrics` facade: sampled, because the data plane has no
 //! recorder.
 
 use std::sync::Weak;
@@ -158,7 +158,7 @@ const COUNTED: [(&str, &str, Read); 9] = [
 
 type ReadLoad = fn(&Load) -> usize;
 
-/// What is held: name, meaning, and the field to read.
+/// Amounts that are held: name, meaning, and the field to read.
 const HELD: [(&str, &str, ReadLoad); 4] = [
     ("convoke_overlay_unacked_bytes", "own payloads that not all have", |load| load.unacked_bytes),
     ("convoke_overlay_forward_bytes", "bytes that wait to be forwarded", |load| {

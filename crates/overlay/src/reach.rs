@@ -164,7 +164,8 @@ impl Reach {
         self.links[site.index()].view.suspects
     }
 
-    /// Sites that say of themselves that they are not to relay: they are about to leave, or catch up.
+    /// Sites that say of themselves that they are not to relay: they are about to leave, or catch
+    /// up.
     pub(crate) fn leaving(&self) -> SiteSet {
         let all = SiteSet::first(self.links.len());
         all.iter().filter(|site| self.suspects_of(*site).contains(*site)).collect()

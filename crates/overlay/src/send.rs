@@ -53,7 +53,7 @@ pub(crate) struct Sender {
     heard: Vec<Heard>,
     /// Below this a site is owed nothing.
     owed_from: Vec<u64>,
-    /// What each site does not get.
+    /// Sequence numbers that each site does not get.
     not_for: Vec<Others>,
 }
 
@@ -127,7 +127,7 @@ impl Sender {
         op.map_or(SiteSet::EMPTY, Op::to)
     }
 
-    /// What a site is not to wait for, and whether there is more of it.
+    /// Sequence numbers that a site is not to wait for, and true if there are more of them.
     pub(crate) fn make_floor(&mut self, site: Site) -> (Floor, bool) {
         let (life, floor) = (self.life, self.floor(site));
         let not_for = &mut self.not_for[site.index()];
@@ -138,7 +138,7 @@ impl Sender {
         (Floor { life, seq, others }, untold.is_some())
     }
 
-    /// What a site was told it may not have heard.
+    /// A site may not have heard all that it was told.
     pub(crate) fn tell_again(&mut self, site: Site) {
         self.not_for[site.index()].tell_again();
     }

@@ -126,16 +126,9 @@ impl Trust {
         if !accused.contains(relay) && accused.len() >= (relays_max / 2).max(1) {
             return None;
         }
-        if !self.suspects.contains_key(&relay) {
-            let strikes = self.strikes.entry(relay).or_default();
-            *strikes += if is_changed { STRIKES } else { STRIKES / STRIKES_MISSED };
-            if *strikes < STRIKES {
-                return None;
-            }
-        }
-        let is_new = self.on_timeout(now, relay, seq);
+        let strikes = if is_changed { STRIKES } else { STRIKES / STRIKES_MISSED };
+        let is_new = self.strike(now, relay, seq, strikes);
         if is_new.is_some() {
-            self.strikes.remove(&relay);
             self.accused.entry(by).or_default().insert(relay);
             let suspect = self.suspects.get_mut(&relay).filter(|_| !is_changed);
             suspect.into_iter().for_each(|suspect| suspect.missed_by = Some(by));
@@ -143,11 +136,18 @@ impl Trust {
         is_new
     }
 
-    /// A frame by it took far too long, though it came. As [`Trust::on_timeout`]; one is not enough.
+    /// A frame by it took far too long, though it came. As [`Trust::on_timeout`]; one is not
+    /// enough.
     pub(crate) fn on_slow(&mut self, now: Timestamp, relay: Site, seq: u64) -> Option<bool> {
+        self.strike(now, relay, seq, STRIKES / STRIKES_MISSED)
+    }
+
+    /// Counts strikes against a relay. With enough of them, or if it is a suspect already, as
+    /// [`Trust::on_timeout`].
+    fn strike(&mut self, now: Timestamp, relay: Site, seq: u64, more: u32) -> Option<bool> {
         if !self.suspects.contains_key(&relay) {
             let strikes = self.strikes.entry(relay).or_default();
-            *strikes += STRIKES / STRIKES_MISSED;
+            *strikes += more;
             if *strikes < STRIKES {
                 return None;
             }

@@ -99,7 +99,7 @@ pub enum Frame {
     Data(Data),
     /// Acknowledgement: what has come of the receiver's stream.
     Ack(Ack),
-    /// What of the sender's own stream the receiver is not to wait for.
+    /// Parts of the sender's own stream that the receiver is not to wait for.
     Floor(Floor),
     /// The sender wants to know how much it may have queued at the receiver, which forgets what it
     /// had granted.

@@ -192,6 +192,19 @@ fn keep_calling(
     })
 }
 
+/// Overlays of these sites, connected, of which the last relays for all others.
+async fn relayed_by_the_last(endpoints: &[Endpoint], sites: &[u64]) -> Result<Vec<Overlay>> {
+    let mut overlays = Vec::new();
+    for site in sites {
+        let overlay = overlay_of(&endpoints[usize::try_from(*site)?], *site, sites);
+        overlays.push(overlay.plan(by_the_last(sites.len())).start().await?);
+    }
+    for overlay in &overlays {
+        within(SOON, overlay.connected()).await;
+    }
+    Ok(overlays)
+}
+
 /// Sites take another list one after the other, each with an orderly end of the overlay that it
 /// had, while all call all with messages that travel beside their requests.
 #[tokio::test(start_paused = true)]
@@ -200,14 +213,7 @@ async fn a_rolling_change_of_the_list_loses_no_call() -> Result {
     network.default_latency(Duration::from_millis(20));
     let endpoints = endpoints(&network, 4).await?;
     let (old, new) = ([0, 1, 2], [0, 1, 2, 3]);
-    let mut overlays = Vec::new();
-    for site in old {
-        let overlay = overlay_of(&endpoints[usize::try_from(site)?], site, &old);
-        overlays.push(overlay.plan(by_the_last(3)).start().await?);
-    }
-    for overlay in &overlays {
-        within(SOON, overlay.connected()).await;
-    }
+    let mut overlays = relayed_by_the_last(&endpoints, &old).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let callers = endpoints[..3].iter().map(|endpoint| keep_calling(endpoint, &old, &stop));
     let callers: Vec<_> = callers.collect();
@@ -243,14 +249,7 @@ async fn a_relay_that_leaves_in_order_hands_over_and_nothing_is_sent_again() -> 
     network.default_latency(Duration::from_millis(20));
     let endpoints = endpoints(&network, 4).await?;
     let sites = [0, 1, 2, 3];
-    let mut overlays = Vec::new();
-    for site in sites {
-        let overlay = overlay_of(&endpoints[usize::try_from(site)?], site, &sites);
-        overlays.push(overlay.plan(by_the_last(4)).start().await?);
-    }
-    for overlay in &overlays {
-        within(SOON, overlay.connected()).await;
-    }
+    let overlays = relayed_by_the_last(&endpoints, &sites).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let callers = endpoints.iter().map(|endpoint| keep_calling(endpoint, &sites, &stop));
     let callers: Vec<_> = callers.collect();

@@ -101,8 +101,8 @@ impl State {
         load.unacked_chunks == 0 && load.forward_bytes == 0
     }
 
-    /// Those of `to` that the body of a request of so many bytes would be brought to now; none where
-    /// requests carry it themselves.
+    /// Those of `to` that the body of a request of so many bytes would be brought to now; `None`
+    /// where requests carry it themselves.
     pub(crate) fn receivers(&self, to: SiteSet, bytes: usize) -> Option<SiteSet> {
         let to = to.intersection(self.node.up()).difference(self.node.leaving());
         let takes = !self.is_leaving && !self.is_closed && self.node.is_ready(bytes);

@@ -61,8 +61,8 @@ impl Sender {
         self.give_up_below(old.unwrap_or(self.next_seq()), events)
     }
 
-    /// Sites that the oldest operation waits for, that were sent what they miss and by no relay, and
-    /// when each will have acknowledged nothing for so long.
+    /// Sites that the oldest operation waits for, that were sent what they miss and by no relay,
+    /// and when each will have acknowledged nothing for so long.
     fn stalls(&self, after: Duration) -> impl Iterator<Item = (Site, Timestamp)> {
         let oldest = self.ops.iter().next();
         oldest.into_iter().flat_map(move |(first, op)| {
@@ -81,7 +81,7 @@ impl Sender {
         self.stalls(after).filter(|(_, at)| *at <= now).map(|(site, _)| site).collect()
     }
 
-    /// When there will be another one.
+    /// The time at which there will be another one.
     pub(crate) fn stalls_at(&self, after: Duration) -> Option<Timestamp> {
         self.stalls(after).map(|(_, at)| at).min()
     }

@@ -1,4 +1,4 @@
-//! What of the own stream is for others: each site is told which sequence numbers it is not to wait
+//! Parts of the own stream that are for others: each site is told which sequence numbers it is not to wait
 //! for, until it has acknowledged them.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ pub(super) struct Others {
     ranges: VecDeque<(u64, u64)>,
     /// Number of those that it was told since its link is up.
     told: usize,
-    /// When it was told all of them again last.
+    /// The last time it was told all of them again.
     again_at: Option<Timestamp>,
 }
 
@@ -45,7 +45,7 @@ impl Others {
         self.ranges.get(self.told).map(|(from, _)| *from)
     }
 
-    /// What it was told may be lost.
+    /// It may have lost all that it was told.
     pub(super) fn tell_again(&mut self) {
         self.told = 0;
     }

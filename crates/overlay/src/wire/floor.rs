@@ -3,7 +3,7 @@
 use super::codec::{Reader, WireError, write_life, write_number};
 use super::{Life, WINDOW};
 
-/// What the receiver is not to wait for in the stream of the sender.
+/// Parts of the sender's stream that the receiver is not to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Floor {
     /// The sender's life.

@@ -27,6 +27,13 @@ fn seconds(wan: &Wan, from: Timestamp, count: u32, without: SiteSet) -> Vec<Dura
     (0..count).map(|at| part(at).worst()).collect()
 }
 
+/// Prints how a run went: before it, by second, and after it.
+fn tell(what: &str, wan: &Wan, (before, by_second, after): (&Part, &[Duration], &Part)) {
+    let (worst, medians) = (before.worst(), (before.median(), after.median()));
+    println!("{what}: worst {worst:?} before, by second {by_second:?}; medians {medians:?}");
+    println!("    suspects {:?}, refused {}", wan.suspicions, wan.refused);
+}
+
 #[test]
 fn a_relay_that_is_slow_for_ever_is_left() {
     let (mut wan, relay, before) = begin();
@@ -36,13 +43,7 @@ fn a_relay_that_is_slow_for_ever_is_left() {
     let own = SiteSet::EMPTY.with(relay);
     let by_second = seconds(&wan, began_at, 12, own);
     let after = Part::of(&wan, began_at + 7 * SECOND, began_at + 12 * SECOND, own);
-    println!(
-        "{relay:?} slow: worst {:?} before, by second {by_second:?}; median {:?} and {:?}; suspects {:?}",
-        before.worst(),
-        before.median(),
-        after.median(),
-        wan.suspicions,
-    );
+    tell(&format!("{relay:?} slow"), &wan, (&before, &by_second, &after));
     // What it broadcasts itself is late, too, so that it may suspect others.
     let mut by_others = wan.suspicions.iter().filter(|(_, by, _)| *by != relay);
     assert!(by_others.all(|(.., suspect)| *suspect == relay), "{:?}", wan.suspicions);
@@ -63,14 +64,7 @@ fn a_relay_that_never_reads_holds_up_nobody() {
     let own = SiteSet::EMPTY.with(relay);
     let by_second = seconds(&wan, began_at, 20, own);
     let after = Part::of(&wan, began_at + 2 * SECOND, began_at + 20 * SECOND, own);
-    println!(
-        "{relay:?} never reads: worst {:?} before, by second {by_second:?}; median {:?} and {:?}; suspects {:?}; refused {:?}",
-        before.worst(),
-        before.median(),
-        after.median(),
-        wan.suspicions,
-        wan.refused,
-    );
+    tell(&format!("{relay:?} never reads"), &wan, (&before, &by_second, &after));
     let suspects = wan.nodes.iter().filter(|node| node.me() != relay).map(|node| node.suspects());
     let suspects = suspects.fold(SiteSet::EMPTY, SiteSet::union);
     assert!(suspects.without(relay).is_empty(), "{suspects:?}");
@@ -95,14 +89,10 @@ fn a_relay_that_restarts_under_load_costs_three_round_trips_each_time() {
     wan.run_until(wan.now + 8 * SECOND);
     let own = SiteSet::EMPTY.with(relay);
     let by_second = seconds(&wan, began_at, 10, own);
-    println!(
-        "{relay:?} restarts: worst {:?} before, by second {by_second:?}; suspects {:?}",
-        before.worst(),
-        wan.suspicions
-    );
+    let after = Part::of(&wan, began_at, began_at + 10 * SECOND, own);
+    tell(&format!("{relay:?} restarts"), &wan, (&before, &by_second, &after));
     assert_all_came(&wan, own);
     assert_eq!(wan.suspicions, vec![]);
-    let after = Part::of(&wan, began_at, began_at + 10 * SECOND, own);
     assert!(after.worst() <= 3 * ROUND_TRIP, "{:?}", after.worst());
     // It catches up, and relays nothing until it has.
     let again =
@@ -129,16 +119,13 @@ fn two_dead_relays_of_five_cost_what_one_does() {
         let dead = SiteSet::EMPTY.with(relay).with(second);
         let by_second = seconds(&wan, began_at, 8, dead);
         let silence = if notice.is_some() { Duration::ZERO } else { SECOND };
-        println!(
-            "{relay:?} and {second:?} die {apart} ms apart, {notice:?}: worst {:?} before, by second {by_second:?}; suspects {:?}",
-            before.worst(),
-            wan.suspicions
-        );
+        let after = Part::of(&wan, began_at + 4 * SECOND, began_at + 8 * SECOND, dead);
+        let what = format!("{relay:?} and {second:?} die {apart} ms apart, {notice:?}");
+        tell(&what, &wan, (&before, &by_second, &after));
         assert_all_came(&wan, dead);
         assert!(wan.suspicions.iter().all(|(.., it)| dead.contains(*it)), "{:?}", wan.suspicions);
         let hit = Part::of(&wan, QUIET_UNTIL, began_at + 8 * SECOND, dead);
         assert!(hit.worst() <= silence + 3 * ROUND_TRIP, "{:?}", hit.worst());
-        let after = Part::of(&wan, began_at + 4 * SECOND, began_at + 8 * SECOND, dead);
         assert!(after.worst() <= before.worst() * 3 / 2, "{:?}", after.worst());
     }
 }

@@ -1,9 +1,9 @@
 //! Uplinks, downlinks and latencies between real hosts, measured and written as the file that
 //! `overlay plan` reads.
 //!
-//! Every host runs the program with the same list. The first of the list tells the others, one after
-//! the other, to send to all others at once, then has all others send to each: what comes is the
-//! uplink, and the downlink.
+//! Every host runs the program with the same list. The first of the list tells the others, one
+//! after the other, to send to all others at once, then has all others send to each: what comes is
+//! the uplink, and the downlink.
 
 mod host;
 mod wire;
@@ -32,10 +32,10 @@ pub(crate) struct Measure {
     /// everywhere. The first one measures and writes the file.
     #[arg(long = "site", value_name = "NAME=HOST:PORT", required = true)]
     sites: Vec<Place>,
-    /// Where to listen, if not at the address in the list.
+    /// Address to listen at, if not the one in the list.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// How long each host sends.
+    /// Time that each host sends.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
     /// Connections between each two hosts.
@@ -64,7 +64,7 @@ impl FromStr for Place {
     }
 }
 
-/// What was found out.
+/// Figures that were found.
 #[derive(Debug)]
 struct Found {
     /// kbit/s, by site.
@@ -74,7 +74,7 @@ struct Found {
     round_trip: Vec<Vec<u64>>,
 }
 
-/// How long to wait for the other hosts' programs to be started.
+/// Time in which the programs of the other hosts have to be started.
 const START: Duration = Duration::from_secs(300);
 
 impl Measure {
@@ -181,7 +181,8 @@ fn toml(places: &[Place], found: &Found) -> String {
         let (uplink, downlink) = (mbit(found.uplink[index]), mbit(found.downlink[index]));
         let _ = write!(
             text,
-            "\n[[sites]]\nname = {:?}\nuplink_mbit = {uplink}\ndownlink_mbit = {downlink}\ndemand_mbit = 0\n",
+            "\n[[sites]]\nname = {:?}\nuplink_mbit = {uplink}\ndownlink_mbit = {downlink}\n\
+             demand_mbit = 0\n",
             place.name
         );
     }

@@ -1,5 +1,5 @@
-//! One host while it is measured: it takes bulk, sends back echoes, and sends bulk itself when it is
-//! told to, to the hosts of its own list and to nobody else.
+//! One host while it is measured: it takes bulk, sends back echoes, and sends bulk itself when it
+//! is told to, to the hosts of its own list and to nobody else.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
@@ -19,7 +19,7 @@ const DURATION_MAX: Duration = Duration::from_secs(600);
 const FLOWS_MAX: u32 = 256;
 /// Echoes of which the fastest counts.
 const ECHOES: usize = 20;
-/// How long a connection may take to be made, or be silent.
+/// Time that a connection may take to be made, or be silent.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Serves whoever connects, until one of the hosts says that it is over.

@@ -1,10 +1,11 @@
-//! What hosts that measure say to each other, over TCP: a byte that says what it is, then numbers.
+//! Words of hosts that measure each other, over TCP: a byte that says what it is, then numbers.
 //!
 //! ```text
 //! ECHO  = 'E', then 8 bytes, sent back, as often as wanted
 //! BULK  = 'B' | duration ms u32, then bytes to the end; answer: how many came in the last three
 //!         quarters of the duration, u64
-//! SEND  = 'S' | duration ms u32 | flows u32 | count u32 | indices of sites u32 each; answer: kbit/s, u64
+//! SEND  = 'S' | duration ms u32 | flows u32 | count u32 | indices of sites u32 each;
+//!         answer: kbit/s, u64
 //! RTT   = 'R' | index of a site u32; answer: microseconds, u64
 //! STOP  = 'Q'
 //! ```
