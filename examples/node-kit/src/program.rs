@@ -6,7 +6,7 @@
 //! | [`load`] | clients of a demonstration, recorded, and all that they wrote read back |
 //! | [`local`] | nodes as processes of this machine: started, killed, paused |
 //! | [`store`] | clients of key-value stores, and the command `client` |
-//! | [`torture`] | the command of that name: nodes under load, killed, stopped and cut off at random |
+//! | [`torture`] | the command of that name: nodes under load that are hurt at random |
 
 pub mod ledger;
 pub mod load;

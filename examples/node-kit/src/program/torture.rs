@@ -72,7 +72,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
     /// all back, and judges. The history stays in the folder.
     ///
     /// # Errors
-    /// When the service does not go on within a minute, or a node ends by itself.
+    /// The service does not go on within a minute, or a node ends by itself.
     pub async fn run<C: Store>(
         mut self,
         course: &Course,

@@ -151,7 +151,7 @@ impl Front {
 }
 
 /// # Errors
-/// When a change names no node, or no addresses.
+/// A change names no node, or no addresses.
 fn check_change(change: &Change) -> Result<(), Status> {
     let (node, addresses) = match &change.what {
         Some(change::What::Join(join)) => (join.node, &join.addresses[..]),

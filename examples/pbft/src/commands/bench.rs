@@ -43,7 +43,7 @@ struct Row {
     raw_sync_us: u64,
     /// Of one processor, before the run.
     signatures: Signatures,
-    /// What signatures alone take of the replicas' time, where requests are signed.
+    /// Time that signatures alone take of the replicas' time, where requests are signed.
     signature_floor_us_per_operation: Option<f64>,
     /// The last view: more than 0 where one has failed.
     views: u64,
@@ -221,7 +221,8 @@ fn print(row: &Row) {
     );
     let Signatures { sign_us, check_us, check_of_64_us } = row.signatures;
     print!(
-        "a signature takes {sign_us:.0} us, its check {check_us:.0} us, among 64 {check_of_64_us:.0} us"
+        "a signature takes {sign_us:.0} us, its check {check_us:.0} us, among 64 \
+         {check_of_64_us:.0} us"
     );
     match row.signature_floor_us_per_operation {
         Some(floor) => println!("; an operation cannot take less than {floor:.0} us for them"),

@@ -156,8 +156,9 @@ impl Keys {
     /// [`Refused`].
     pub fn examine(&self, message: Signed<Message>) -> Result<Unproven<Signed<Message>>, Refused> {
         let mut claims = self.no_claims();
-        self.claim(&message.body, message.by, &message.signature, &mut claims)?;
-        match &message.body {
+        let Signed { by, body, signature } = &message;
+        self.claim(body, *by, signature, Refused::Signature, &mut claims)?;
+        match body {
             Message::Propose(_, Some(batch)) | Message::Fetched(Fetched::Batch(batch)) => {
                 self.claim_batch(batch, &mut claims)?;
             }
@@ -210,16 +211,6 @@ impl Keys {
         words: &impl Words,
         by: NodeId,
         signature: &Signature,
-        claims: &mut Claims,
-    ) -> Result<(), Refused> {
-        self.claim_as(words, by, signature, Refused::Signature, claims)
-    }
-
-    fn claim_as(
-        &self,
-        words: &impl Words,
-        by: NodeId,
-        signature: &Signature,
         wrong: Refused,
         claims: &mut Claims,
     ) -> Result<(), Refused> {
@@ -256,7 +247,7 @@ impl Keys {
             if body.view != new_view.view {
                 return Err(Refused::Certificate);
             }
-            self.claim(&**body, *by, signature, claims)?;
+            self.claim(&**body, *by, signature, Refused::Signature, claims)?;
             self.claim_change(body, claims)?;
         }
         Ok(())
@@ -285,8 +276,8 @@ impl Keys {
         for (by, signature) in signatures {
             let phase = if *by == primary { Phase::Propose } else { Phase::Prepare };
             let vote = Vote { phase, view: *view, sequence: *sequence, digest: *digest };
-            let wrong = Refused::Certificate;
-            self.claim_as(&vote, *by, signature, wrong, claims).map_err(|_| wrong)?;
+            let claimed = self.claim(&vote, *by, signature, Refused::Certificate, claims);
+            claimed.map_err(|_| Refused::Certificate)?; // also where a stranger has signed
         }
         Ok(())
     }
@@ -300,8 +291,8 @@ impl Keys {
             return Err(Refused::Certificate);
         }
         for (by, signature) in signatures {
-            let wrong = Refused::Certificate;
-            self.claim_as(checkpoint, *by, signature, wrong, claims).map_err(|_| wrong)?;
+            let claimed = self.claim(checkpoint, *by, signature, Refused::Certificate, claims);
+            claimed.map_err(|_| Refused::Certificate)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Keys that sign and keys that check, and the claims that signatures make.
 //!
-//! [`Claims`] are checked together where they can be: n signatures at once take about half the time
-//! of n, and those of one key less. ZIP 215 says which Ed25519 signatures are right such that a
+//! [`Claims`] are checked together where they can be: one among 64 takes about 0.6 of the time that
+//! one takes by itself, and less where keys are the same. ZIP 215 says which Ed25519 signatures are right such that a
 //! check of many and a check of each always agree: replicas never differ about what a liar signed.
 
 use std::fmt;

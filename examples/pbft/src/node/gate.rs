@@ -30,11 +30,15 @@ impl Gate {
         Self { waiting }
     }
 
-    /// Lets words in whose signatures are right.
+    /// Lets words in that were examined, and whose signatures are right.
     ///
     /// # Errors
     /// [`Refused`].
-    pub(super) async fn pass<T>(&self, words: Unproven<T>) -> Result<Verified<T>, Refused> {
+    pub(super) async fn pass<T>(
+        &self,
+        examined: Result<Unproven<T>, Refused>,
+    ) -> Result<Verified<T>, Refused> {
+        let words = examined?;
         if !words.claims().is_empty() {
             let (tell, told) = oneshot::channel();
             let waiting = Waiting { claims: Arc::clone(words.claims()), tell };
@@ -104,7 +108,7 @@ mod tests {
                 99 => signer(client - 1).sign_request(SCOPE, request),
                 _ => signer(client).sign_request(SCOPE, request),
             };
-            let (gate, words) = (gate.clone(), keys.examine_request(signed).unwrap());
+            let (gate, words) = (gate.clone(), keys.examine_request(signed));
             tokio::spawn(async move { gate.pass(words).await.is_ok() })
         };
         let passing: Vec<_> = (0..200).map(pass).collect();
@@ -115,7 +119,7 @@ mod tests {
         let again = signer(1).sign_request(SCOPE, request.clone());
         assert!(keys.examine_request(again).unwrap().claims().is_empty(), "it is known");
         let forged = SignedRequest { request, signature: Signature([1; 64]) };
-        let forged = keys.examine_request(forged).unwrap();
+        let forged = keys.examine_request(forged);
         assert_eq!(gate.pass(forged).await.unwrap_err(), Refused::Request);
     }
 }

@@ -104,10 +104,7 @@ impl Front {
         let size = bytes.len();
         let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
         let opened = match size <= EXAMINED_HERE_BYTES {
-            true => match self.keys.examine(words) {
-                Ok(words) => self.gate.pass(words).await,
-                Err(refused) => Err(refused),
-            },
+            true => self.gate.pass(self.keys.examine(words)).await,
             false => {
                 let keys = Arc::clone(&self.keys);
                 let opened = tokio::task::spawn_blocking(move || keys.open(words)).await;
@@ -123,10 +120,7 @@ impl Front {
         if signed.request.operation.len() > OPERATION_BYTES_MAX {
             return Err(self.refuse(Dropped::TooLarge));
         }
-        let opened = match self.keys.examine_request(signed) {
-            Ok(request) => self.gate.pass(request).await,
-            Err(refused) => Err(refused),
-        };
+        let opened = self.gate.pass(self.keys.examine_request(signed)).await;
         opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
