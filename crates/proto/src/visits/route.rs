@@ -401,7 +401,7 @@ impl Visits {
 
     /// The request of a branch that had to wait was handed to this connection.
     pub(crate) fn handle_sent(&mut self, header: &Header, key: Key, to: NodeId, link: LinkId) {
-        if let Some(place) = self.parent_of(header, key) {
+        if let Some(place) = self.parent_of(header, key, to) {
             self.note_left(header.call, &place, &header.task, to, link);
         }
     }
@@ -435,7 +435,7 @@ impl Visits {
         request: Request,
         links: &mut Links,
     ) {
-        if let Some(place) = self.parent_of(header, request.key) {
+        if let Some(place) = self.parent_of(header, request.key, to) {
             let child = (header.task.clone(), request.key);
             self.report_unsent(now, header.call, &place, child, to, request.inherited, links);
         }
@@ -462,11 +462,14 @@ impl Visits {
         self.send_upward(now, call, parent, upward, links);
     }
 
-    /// The task here that opened a branch.
-    fn parent_of(&self, header: &Header, key: Key) -> Option<Place> {
+    /// The task here that opened a branch to a node. A task and its next hop, of which a peer that
+    /// was sent the one can make the other, have branches of the same names and keys.
+    fn parent_of(&self, header: &Header, key: Key, to: NodeId) -> Option<Place> {
         let Header { call, task } = header;
         let (ring, record) = self.records_of(*call).find(|(_, record)| {
-            record.branches().any(|(child, of_child, _)| (&child, of_child) == (task, key))
+            record
+                .branches()
+                .any(|(child, of_child, at)| (&child, of_child, at.node) == (task, key, to))
         })?;
         Some((ring, record.name()))
     }

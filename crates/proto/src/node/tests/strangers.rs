@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::{Mesh, id, millis};
+use super::mesh::{Mesh, branch, id, millis};
 use crate::call::{CallEvent, CallOptions};
 use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
 use crate::key::Key;
@@ -241,6 +241,34 @@ fn a_request_with_another_key_is_another_task() {
     }
     let senders: Vec<u64> = mesh.starts.iter().map(|(_, start)| start.from.get()).collect();
     assert_eq!(senders, [3, 3, 1], "the last is a copy");
+}
+
+/// Found by the simulation (liars, seed 8610000583131): a peer that was sent a task sends it on as
+/// the task and as its next hop, and the branches of both have the same name and key. One that had
+/// to wait for its connection was taken for the other.
+#[test]
+fn branches_of_a_task_and_of_its_next_hop_are_told_apart() {
+    let mut mesh = Mesh::new(4, &Limits::default());
+    mesh.connect(1, 2);
+    let call = from_outside(&mesh, 7);
+    for (hop, to) in [(0, 3), (1, 4)] {
+        let mut request = frame(call, "/0", request(KEY, ReplyRoute::Sender, 0));
+        request.header.task.hop = hop;
+        send(&mut mesh, 1, 2, request).unwrap();
+        let (_, start) = mesh.starts.last().unwrap();
+        let (task, now) = (start.task.clone(), mesh.now);
+        mesh.with(2, |node| {
+            node.configure(id(to), vec![format!("test://{to}").parse().unwrap()]);
+            node.delegate(now, &task, branch(to)).unwrap();
+            node.handle_yield(now, &task);
+        });
+    }
+    mesh.connect(2, 4);
+    assert_eq!(mesh.on_wire(), ["2-4 REQUEST"]);
+    mesh.nodes[&2].audit_shares().unwrap();
+    let link = mesh.link_between(2, 4);
+    mesh.disconnect(2, link);
+    assert_eq!(mesh.on_wire(), ["2-4 REQUEST", "2-1 LINK_DOWN"]);
 }
 
 /// T7: the same life said by two nodes is two origins.
