@@ -78,9 +78,14 @@ fn clippy(workspace: &Workspace) -> anyhow::Result<Plan> {
     one(clippy.args(all_portable(workspace)?).args(["--", "-D", "warnings"]))
 }
 
+/// Tutorials are not built here: clippy looks at them, and the test `examples_run` runs them all.
 fn test(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let test = Step::cargo(["test", "--workspace", "--no-fail-fast"]);
-    one(test.args(all_portable(workspace)?))
+    let features = all_portable(workspace)?;
+    let test = |targets: &[&str]| {
+        let step = Step::cargo(["test", "--workspace", "--no-fail-fast"]);
+        step.args(targets.iter().copied()).args(features.clone())
+    };
+    Ok(Plan::Run(vec![test(&["--lib", "--bins", "--tests"]), test(&["--doc"])]))
 }
 
 fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {

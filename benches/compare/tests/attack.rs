@@ -17,6 +17,8 @@ fn rows_of(class: Class, (count, connections): (u64, u64)) -> Vec<AttackRow> {
     // The time is not what ends it.
     command.args(["attack", "--seconds", "100", "--frames", &count.to_string()]);
     command.args(["--connections", &connections.to_string(), "--json", path]);
+    // What is remembered goes the sooner.
+    command.args(["--deadline-s", "10"]);
     command.args(["--class", &class.name()]);
     let output = command.output().expect("the program starts");
     let table = String::from_utf8(output.stdout).unwrap();
