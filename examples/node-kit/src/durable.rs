@@ -56,7 +56,7 @@ impl Durable {
 
 /// A value that may leave once the records appended before it are durable.
 #[must_use = "what is held has to be released, or dropped on purpose"]
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Held<T>(T);
 
 impl<T> Held<T> {

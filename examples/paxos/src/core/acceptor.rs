@@ -7,7 +7,7 @@ use super::message::Accepted;
 use crate::mutant::{self, Mutant};
 
 /// Promises and accepted values above what is known to be chosen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Acceptor {
     promised: Ballot,
     accepted: BTreeMap<Slot, (Ballot, Value)>,

@@ -73,7 +73,7 @@ pub type Life = u64;
 pub type Lives = BTreeMap<NodeId, Life>;
 
 /// Contents of a slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// Nothing: fills a gap.
     Noop,

@@ -12,7 +12,7 @@ use super::replica::Token;
 use crate::mutant::{self, Mutant};
 
 /// A node's part in leading.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) enum Role {
     /// It follows, or waits for somebody to lead.
     Following,
@@ -25,7 +25,7 @@ pub(super) enum Role {
 }
 
 /// A slot that is proposed.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Pending {
     pub(super) value: Value,
     votes: BTreeSet<NodeId>,
@@ -35,7 +35,7 @@ pub(super) struct Pending {
 }
 
 /// A read that waits for its round.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Read {
     pub(super) token: Token,
     /// A majority has to answer this round or a later one.
@@ -45,7 +45,7 @@ pub(super) struct Read {
 }
 
 /// Another member as its leader knows it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 pub(super) struct Follower {
     /// The number of its ledger.
     pub(super) life: Life,
@@ -58,7 +58,7 @@ pub(super) struct Follower {
 }
 
 /// A ballot that leads.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Leading {
     /// This node, and the number of its ledger.
     me: (NodeId, Life),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::ballot::{Slot, Value};
 
 /// Chosen values behind a snapshot.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Log {
     trimmed: Slot,
     values: VecDeque<Value>,

@@ -20,7 +20,7 @@ use super::ballot::{Life, Lives, Slot, Value};
 use crate::mutant::{self, Mutant};
 
 /// A node's part in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// It votes, with the ledger of this number.
     Voter(Life),
@@ -31,7 +31,7 @@ pub enum Part {
 }
 
 /// A member of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// Its part.
     pub part: Part,
@@ -47,7 +47,7 @@ impl Member {
 }
 
 /// All members at a time: a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Members {
     /// Number of the configuration: 1 for the first, one more with each change.
     pub epoch: u64,
@@ -103,7 +103,7 @@ pub(super) fn majority(voters: usize) -> usize {
 }
 
 /// The members that the log has decided on: those of the next slot, and those that come.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
     /// Slots that may be proposed beyond what is chosen, at most; a change takes effect so many
     /// slots behind its own. Decided when the cluster is formed, so that all nodes have the same.

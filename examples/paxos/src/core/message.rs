@@ -5,7 +5,7 @@ use super::ballot::{Ballot, Life, Slot, Value};
 use super::membership::Membership;
 
 /// A question to another node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
     /// Would you have me lead? Changes nothing; asked before a ballot, so that a node that nobody
     /// else misses its leader with disturbs nobody.
@@ -46,7 +46,7 @@ pub enum Ask {
 }
 
 /// An answer to an [`Ask`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// To [`Ask::Canvass`].
     Canvassed {
@@ -125,7 +125,7 @@ pub enum Answer {
 }
 
 /// A slot in which something was accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Accepted {
     /// The slot.
     pub slot: Slot,
@@ -136,7 +136,7 @@ pub struct Accepted {
 }
 
 /// An entry of a ledger. Replayed in order, they bring back what a node must not forget.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// The number of this ledger; its first record.
     Life(Life),

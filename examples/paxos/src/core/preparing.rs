@@ -11,7 +11,7 @@ use crate::mutant::{self, Mutant};
 
 /// Promises of a ballot so far. A node that leads goes on to collect them: it opens slots of a
 /// configuration when a majority of its voters has promised.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Preparing {
     pub(super) ballot: Ballot,
     /// The lives of those who have promised, and told all they had accepted.

@@ -24,7 +24,7 @@ use super::message::{Answer, Ask, Record};
 pub type Token = u64;
 
 /// Settings of a [`Replica`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Settings {
     /// This node.
     pub node: NodeId,
@@ -67,7 +67,7 @@ impl Settings {
 }
 
 /// Something to be done. Effects are done in the order in which they come.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub enum Effect {
     /// Append to the ledger.
     Append(Record),
@@ -124,7 +124,7 @@ pub enum Effect {
 }
 
 /// Nodes that a question is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recipients {
     /// All members but this node, of now and of the change under way: [`Replica::others`]. There
     /// are some.
@@ -134,7 +134,7 @@ pub enum Recipients {
 }
 
 /// Standing of a node in its cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// It knows of no leader.
     #[default]
@@ -170,7 +170,7 @@ pub struct NotLeading {
 }
 
 /// One node of a replicated log.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Replica {
     settings: Settings,
     life: Life,

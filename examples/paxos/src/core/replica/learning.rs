@@ -13,7 +13,7 @@ use super::super::message::{Ask, Record};
 use super::{Effect, Replica};
 
 /// Values that others know and this node does not.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Behind {
     /// Up to here they are chosen.
     target: Slot,
