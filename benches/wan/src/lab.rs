@@ -1,6 +1,8 @@
 //! Builds the network, runs the forms in turn, and removes the network whatever happens.
 
 #[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
 mod kill;
 #[cfg(target_os = "linux")]
 mod network;
