@@ -1,6 +1,6 @@
 //! The core of the WAN: takes packets from the tun device of each site, and gives them to the
-//! device of their receiver when they have passed the way and the downlink. Some are lost, where the
-//! lab wants that.
+//! device of their receiver when they have passed the way and the downlink. Some are lost, where
+//! the lab wants that.
 //!
 //! Uplinks are no business of the router: tbf on the device holds packets back where the kernel can
 //! tell the sender, as a real link does. One thread does all, since it should run at real-time

@@ -1,4 +1,5 @@
-//! A path between two ends, made for one run: nothing that a connection learnt is left for the next.
+//! A path between two ends, made for one run: nothing that a connection learnt is left for the
+//! next.
 
 use std::time::Duration;
 
