@@ -82,14 +82,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures broadcasts over a WAN made on this machine, on Linux as root: direct and by
-    /// overlay.
+    /// Measures over a WAN made on this machine, on Linux as root: broadcasts, direct and by
+    /// overlay; or with `loss` calls over each transport while packets are lost.
     ///
     /// Sites are network namespaces; see `docs/wan-lab.md`. Exits with 77 when something is
     /// missing.
     #[command(disable_help_flag = true)]
     Wan {
-        /// Arguments of the lab, such as --sites 5 --skew 1; it says more with --help.
+        /// Arguments of the lab, such as --sites 5 --skew 1, or loss --rtt-ms 40; it says more with
+        /// --help.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

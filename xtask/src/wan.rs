@@ -17,10 +17,18 @@ pub(crate) fn run(workspace: &Workspace, arguments: Vec<String>) -> anyhow::Resu
         missing.iter().for_each(|what| eprintln!("- {what}"));
         return Ok(ExitCode::from(CANNOT_RUN));
     }
-    let lab = ["run", "--release", "-p", "wan-lab", "--", "lab"];
-    let lab = Step::cargo(lab).args(arguments);
+    let lab = Step::cargo(["run", "--release", "-p", "wan-lab", "--"]).args(measurement(arguments));
     println!("$ {lab}");
     lab.take_over(workspace.root())
+}
+
+/// Arguments of the program: `loss` stands for calls over a path that loses packets, and everything
+/// else for the options of broadcasts.
+fn measurement(mut arguments: Vec<String>) -> Vec<String> {
+    if arguments.first().is_none_or(|first| first != "loss") {
+        arguments.insert(0, "lab".to_owned());
+    }
+    arguments
 }
 
 /// Properties of a machine that matter.
@@ -63,6 +71,14 @@ fn missing(machine: &Machine) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn broadcasts_are_measured_unless_it_is_losses() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(measurement(words("loss --rtt-ms 40")), words("loss --rtt-ms 40"));
+        assert_eq!(measurement(words("--sites 5")), words("lab --sites 5"));
+        assert_eq!(measurement(Vec::new()), ["lab"]);
+    }
 
     #[test]
     fn everything_that_is_missing_is_named() {

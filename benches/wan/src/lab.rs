@@ -1,7 +1,10 @@
 //! Builds the network, runs the forms in turn, and removes the network whatever happens.
 
 #[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
 mod kill;
+pub(crate) mod loss;
 #[cfg(target_os = "linux")]
 mod network;
 #[cfg(target_os = "linux")]
@@ -91,10 +94,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     return runs::run(options, &scenario);
     #[cfg(not(target_os = "linux"))]
     {
-        let sites = scenario.sites();
-        eprintln!("a WAN of {sites} sites needs Linux: its network namespaces and tun devices");
-        Ok(ExitCode::from(EXIT_IMPOSSIBLE))
+        Ok(impossible(scenario.sites()))
     }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn impossible(sites: usize) -> ExitCode {
+    eprintln!("a WAN of {sites} sites needs Linux: its network namespaces and tun devices");
+    ExitCode::from(EXIT_IMPOSSIBLE)
 }
 
 #[cfg(test)]

@@ -9,11 +9,16 @@
 //! All processes have one clock, so one-way latencies are true. The lab tells the sites over their
 //! standard input what to do and reads what they have measured; whatever it has made it removes.
 //!
+//! `cargo xtask wan loss` has two sites, the ends of a path that loses packets, and measures calls
+//! from one to the other over each transport.
+//!
 //! It works on Linux as root, with `ip` and `tc` of iproute2. On other systems it says so and exits
 //! with 77.
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod end;
 mod lab;
 mod protocol;
 #[cfg(target_os = "linux")]
@@ -22,6 +27,7 @@ mod rows;
 #[cfg(target_os = "linux")]
 mod site;
 mod table;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -38,6 +44,12 @@ struct Cli {
 enum Command {
     /// Builds the network, measures, prints the results, and removes the network.
     Lab(lab::Options),
+    /// Builds a path that loses packets, measures calls over it, and removes it.
+    Loss(lab::loss::Options),
+    /// Answers calls in one namespace, or makes them. Started by the lab.
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    End,
     /// Delays packets between tun devices. Started by the lab.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -51,6 +63,9 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Lab(options) => lab::run(&options),
+        Command::Loss(options) => lab::loss::run(&options),
+        #[cfg(target_os = "linux")]
+        Command::End => end::run().map(|()| ExitCode::SUCCESS),
         #[cfg(target_os = "linux")]
         Command::Router(options) => router::run(&options).map(|()| ExitCode::SUCCESS),
         #[cfg(target_os = "linux")]

@@ -1,8 +1,12 @@
 //! Lines of JSON between the lab and the sites, one for each order and each answer.
 
+mod ends;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use self::ends::{Called, Calls, Pems, Start};
 
 /// How a broadcast travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

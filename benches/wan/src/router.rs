@@ -1,9 +1,12 @@
 //! The core of the WAN: takes packets from the tun device of each site, and gives them to the
-//! device of their receiver when they have passed the way and the downlink.
+//! device of their receiver when they have passed the way and the downlink. Some are lost, where
+//! the lab wants that.
 //!
 //! Uplinks are no business of the router: tbf on the device holds packets back where the kernel can
 //! tell the sender, as a real link does. One thread does all, since it should run at real-time
 //! priority and take little time from the sites.
+
+mod losses;
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -17,6 +20,7 @@ use convoke_sim::hose::{Hose, Limits, Sharing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+use self::losses::Losses;
 use crate::lab::ADDRESS_NET;
 
 #[derive(Debug, Args)]
@@ -33,6 +37,12 @@ pub(crate) struct Options {
     /// Bytes that may wait for a downlink; more is dropped.
     #[arg(long)]
     queue_bytes: u64,
+    /// Probability with which a packet is lost, from 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    loss: f64,
+    /// The losses that are drawn.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
 }
 
 /// Most packets read from a device before the others get their turn.
@@ -44,6 +54,7 @@ const PACKET_BYTES_MAX: usize = 2_048;
 struct Router {
     devices: Vec<SyncDevice>,
     latencies: Vec<Duration>,
+    losses: Losses,
     hose: Hose<usize, Vec<u8>>,
     start: Instant,
     /// Buffers to be used again.
@@ -72,8 +83,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let (count, counters) = (router.late.count.max(1), router.hose.counters());
     println!(
-        "{} packets, {} dropped at downlinks, {} not for a site; late by {:?} in the mean, {:?} at most",
+        "{} packets and {} lost ones, {} dropped at downlinks, {} not for a site; late by {:?} in the mean, {:?} at most",
         counters.sent,
+        router.losses.count(),
         counters.dropped_downlink,
         router.unroutable,
         router.late.sum / u32::try_from(count).unwrap_or(u32::MAX),
@@ -97,6 +109,7 @@ impl Router {
         Ok(Self {
             devices,
             latencies: latencies.collect(),
+            losses: Losses::new(options.loss, options.seed, sites * sites),
             hose,
             start: Instant::now(),
             spare: VecDeque::new(),
@@ -161,7 +174,12 @@ impl Router {
                 self.unroutable += 1;
                 continue;
             };
-            let latency = self.latencies[from * self.devices.len() + to];
+            let pair = from * self.devices.len() + to;
+            if self.losses.take(pair) {
+                self.spare.push_back(packet);
+                continue;
+            }
+            let latency = self.latencies[pair];
             self.hose.send(self.now(), from, to, len as u64, latency, packet);
         }
     }

@@ -94,7 +94,7 @@ pub(crate) fn medians(rows: &[Row]) -> Vec<Median> {
 }
 
 /// The middle one; of two, the mean. 0 of none.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -4,9 +4,9 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use convoke_overlay::HoseModel;
 
 use super::ADDRESS_NET;
-use crate::table::Scenario;
 
 /// The namespaces of a lab. Dropped, they are removed; the devices in them go with the router.
 #[derive(Debug)]
@@ -62,11 +62,11 @@ impl Network {
 
     /// Moves the device of each site into its namespace, and gives it address, uplink and
     /// congestion control.
-    pub(super) fn connect(&self, scenario: &Scenario, congestion: &str) -> anyhow::Result<()> {
-        for site in 0..scenario.sites() {
+    pub(super) fn connect(&self, model: &HoseModel, congestion: &str) -> anyhow::Result<()> {
+        for site in 0..model.sites() {
             let (namespace, device) = (self.names.namespace(site), self.names.device(site));
             let address = format!("{}/24", Names::address(site));
-            let rate = format!("{}kbit", scenario.model.uplink[site]);
+            let rate = format!("{}kbit", model.uplink[site]);
             let (burst, limit) = (BURST_BYTES.to_string(), QUEUE_BYTES.to_string());
             run("ip", &["link", "set", &device, "netns", &namespace])?;
             let inside = |arguments: &[&str]| run("ip", &[&["-n", &namespace], arguments].concat());

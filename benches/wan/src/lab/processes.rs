@@ -5,13 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use convoke_overlay::HoseModel;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::network::{Names, QUEUE_BYTES};
 use crate::protocol::{Answer, Order};
-use crate::table::Scenario;
 
 /// A process that speaks in lines.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PRIORITY: &str = "10";
 
 impl Process {
-    fn start(name: String, program: &str, arguments: &[String]) -> anyhow::Result<Self> {
+    /// Starts a program by this name for people.
+    pub(super) fn start(name: String, program: &str, arguments: &[String]) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -44,20 +45,22 @@ impl Process {
         Ok(Self { name, child, input, output: BufReader::new(output).lines() })
     }
 
-    async fn write(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Gives it a line.
+    pub(super) async fn write(&mut self, line: &str) -> anyhow::Result<()> {
         let input = self.input.as_mut().context("it still has an input")?;
         let wrote = input.write_all(format!("{line}\n").as_bytes()).await;
         wrote.with_context(|| format!("{} does not listen any more", self.name))
     }
 
-    async fn read(&mut self, patience: Duration) -> anyhow::Result<String> {
-        let line = timeout(patience, self.output.next_line()).await;
+    /// A line of its output, after something that takes this long.
+    pub(super) async fn read(&mut self, takes: Duration) -> anyhow::Result<String> {
+        let line = timeout(PATIENCE + takes, self.output.next_line()).await;
         let line = line.with_context(|| format!("{} says nothing", self.name))?;
         line?.with_context(|| format!("{} has ended", self.name))
     }
 
     /// Ends its input, which ends it. What it says last.
-    async fn end(&mut self) -> anyhow::Result<String> {
+    pub(super) async fn end(&mut self) -> anyhow::Result<String> {
         self.input = None;
         let mut last = String::new();
         while let Some(line) = timeout(PATIENCE, self.output.next_line()).await?? {
@@ -68,22 +71,37 @@ impl Process {
     }
 }
 
+/// The packets that a router loses. Default: none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Loss {
+    /// Of each packet, from 0 to 1.
+    pub(super) probability: f64,
+    /// Decides which.
+    pub(super) seed: u64,
+}
+
 /// The router.
 #[derive(Debug)]
 pub(super) struct Router(Process);
 
 impl Router {
     /// Starts it, at real-time priority where that is allowed, and waits for its devices.
-    pub(super) async fn start(names: &Names, scenario: &Scenario) -> anyhow::Result<Self> {
-        let devices: Vec<_> = (0..scenario.sites()).map(|site| names.device(site)).collect();
-        let latency: Vec<_> = scenario.model.latency_us.iter().map(u32::to_string).collect();
+    pub(super) async fn start(
+        names: &Names,
+        model: &HoseModel,
+        loss: Loss,
+    ) -> anyhow::Result<Self> {
+        let devices: Vec<_> = (0..model.sites()).map(|site| names.device(site)).collect();
+        let latency: Vec<_> = model.latency_us.iter().map(u32::to_string).collect();
         let own = own_program()?;
         let router = [
             "router".to_owned(),
             format!("--devices={}", devices.join(",")),
             format!("--latency-us={}", latency.join(",")),
-            format!("--downlink={}", scenario.model.downlink[0]),
+            format!("--downlink={}", model.downlink[0]),
             format!("--queue-bytes={QUEUE_BYTES}"),
+            format!("--loss={}", loss.probability),
+            format!("--seed={}", loss.seed),
         ];
         let mut arguments = Vec::new();
         let program = if may_be_real_time().await {
@@ -95,7 +113,7 @@ impl Router {
         };
         arguments.extend(router);
         let mut process = Process::start("the router".to_owned(), &program, &arguments)?;
-        let ready = process.read(PATIENCE).await?;
+        let ready = process.read(Duration::ZERO).await?;
         anyhow::ensure!(ready == "ready", "the router says {ready:?}");
         Ok(Self(process))
     }
@@ -142,7 +160,7 @@ impl Site {
 
     /// Its answer to an order that takes this long.
     pub(super) async fn answer(&mut self, takes: Duration) -> anyhow::Result<Answer> {
-        let line = self.0.read(PATIENCE + takes).await?;
+        let line = self.0.read(takes).await?;
         match serde_json::from_str(&line)? {
             Answer::Failed(text) => bail!("{}: {text}", self.0.name),
             answer => Ok(answer),
@@ -159,7 +177,8 @@ impl Site {
     }
 }
 
-fn own_program() -> anyhow::Result<String> {
+/// The file of this program.
+pub(super) fn own_program() -> anyhow::Result<String> {
     let own = std::env::current_exe().context("finding this program")?;
     own.into_os_string().into_string().ok().context("this program's path is not text")
 }

@@ -4,50 +4,22 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::Options;
+use super::interrupt::until_interrupted;
 use super::network::{Names, Network};
-use super::processes::{Router, Site};
+use super::processes::{Loss, Router, Site};
 use crate::protocol::{Answer, Form, Measured, Model, Order, Window};
 use crate::rows::{Row, Sum, table};
 use crate::site::now_ns;
 use crate::table::{SITES, Scenario};
-
-/// The exit code after an interrupt, as shells have it.
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// How long the network gets to become empty between runs.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
 
 /// Measures, until it is done or interrupted.
 pub(super) fn run(options: &Options, scenario: &Scenario) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // Whichever branch ends, what the other had made is dropped with it, and so removed.
-        tokio::select! {
-            biased;
-            () = interrupted() => {
-                eprintln!("interrupted: removing the network");
-                Ok(ExitCode::from(EXIT_INTERRUPTED))
-            }
-            done = Lab::measure(options, scenario) => done.map(|()| ExitCode::SUCCESS),
-        }
-    })
-}
-
-async fn interrupted() {
-    let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-    let [mut interrupt, mut terminate, mut hangup] = match signals.map(signal) {
-        [Ok(interrupt), Ok(terminate), Ok(hangup)] => [interrupt, terminate, hangup],
-        // Without handlers a signal ends the process, as it would have without this.
-        _ => return std::future::pending().await,
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
+    until_interrupted(Lab::measure(options, scenario))
 }
 
 pub(super) struct Lab<'a> {
@@ -99,8 +71,8 @@ impl<'a> Lab<'a> {
     async fn build(options: &'a Options, scenario: &'a Scenario) -> anyhow::Result<Self> {
         let names = Names::of_this_process();
         let network = Network::new(&names, scenario.sites())?;
-        let mut router = Router::start(&names, scenario).await?;
-        network.connect(scenario, &options.congestion)?;
+        let mut router = Router::start(&names, &scenario.model, Loss::default()).await?;
+        network.connect(&scenario.model, &options.congestion)?;
         router.go().await?;
         let (mut sites, mut addresses) = (Vec::new(), Vec::new());
         for index in 0..scenario.sites() {
