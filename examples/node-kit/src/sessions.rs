@@ -287,6 +287,18 @@ impl Sessions {
         self.sessions.contains_key(&session)
     }
 
+    /// True when a session is known, and will be at this later log position, used or not, if no
+    /// other is opened until then.
+    pub fn outlasts(&self, session: SessionId, position: u64) -> bool {
+        let is_kept = |known: &Session| position.saturating_sub(known.used_at) <= self.limits.idle;
+        self.sessions.get(&session).is_some_and(is_kept)
+    }
+
+    /// True when so many can be opened, and none has to make room.
+    pub fn has_room_for(&self, count: usize) -> bool {
+        self.sessions.len().saturating_add(count) <= self.limits.sessions.get()
+    }
+
     /// The count of sessions.
     pub fn len(&self) -> usize {
         self.sessions.len()

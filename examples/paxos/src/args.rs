@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
+use paxos::client::Shape;
 
 /// A replicated key-value store by Multi-Paxos.
 #[derive(Debug, Parser)]
@@ -155,11 +156,14 @@ pub(crate) struct DemoArgs {
     /// among them the leader.
     #[arg(long)]
     pub(crate) members: bool,
+    /// The way in which puts are answered.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: Shape,
 }
 
 impl Default for DemoArgs {
     fn default() -> Self {
-        Self { clients: 8, seconds: 2.0, keep: false, members: false }
+        Self { clients: 8, seconds: 2.0, keep: false, members: false, shape: Shape::Gather }
     }
 }
 
@@ -170,6 +174,9 @@ pub(crate) struct TortureArgs {
     /// Nodes. With five, two may be hurt at a time.
     #[arg(long, default_value_t = 3)]
     pub(crate) nodes: usize,
+    /// The way in which puts are answered.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: Shape,
 }
 
 /// Form of a ledger.
@@ -218,6 +225,9 @@ pub(crate) struct BenchArgs {
     /// Transports. Several are measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
     pub(crate) transport: Vec<Transport>,
+    /// Ways in which puts are answered. Several are measured one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "gather")]
+    pub(crate) shape: Vec<Shape>,
     /// Milliseconds that what a node says to another takes, about; not over QUIC. Clients are near
     /// all nodes.
     #[arg(long, default_value_t = 0)]
@@ -268,4 +278,7 @@ pub(crate) struct SimArgs {
     /// The first of them.
     #[arg(long, default_value_t = 0)]
     pub(crate) start_seed: u64,
+    /// The way in which puts are answered. Default: each seed draws it.
+    #[arg(long, value_enum, conflicts_with = "core")]
+    pub(crate) shape: Option<Shape>,
 }

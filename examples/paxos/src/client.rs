@@ -5,11 +5,14 @@
 //!              ▲                          │ refused, lost, too late
 //!              └── pause with jitter ◀────┘ until the deadline: Unavailable, or OutcomeUnknown
 //! ```
+//! In the [direct shape](votes) a put is answered by the votes of its acceptors.
+//!
 //! All attempts of a request have one number in a session of the store, so it runs once however
 //! many of them arrive. A session is opened with the first write, and again when the store has let
 //! go of it.
 
 mod store;
+pub mod votes;
 
 use std::time::Duration;
 
@@ -18,6 +21,9 @@ use convoke::quorum::Configuration;
 use convoke::{CallError, Code, Endpoint, NodeId};
 use convoke_sim::random::Random;
 use tokio::time::{Instant, sleep, sleep_until};
+
+use self::votes::Counted;
+pub use self::votes::Shape;
 
 use crate::proto::{
     Cas, Change, Command, Entry, Get, InspectRequest, Inspection, Join, LeaderHint, Pair,
@@ -42,6 +48,8 @@ pub struct Options {
     /// Reads are answered by this node, from what it has applied: they may be old, and go back in
     /// time when the node is another. Default: none, and reads see all that was written before.
     pub stale: Option<NodeId>,
+    /// The way in which puts are answered. Default: gather.
+    pub shape: Shape,
     /// Decides how pauses vary, who is asked first, and the number of its sessions: another for
     /// each client.
     pub seed: u64,
@@ -57,6 +65,7 @@ impl Options {
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(500),
             stale: None,
+            shape: Shape::Gather,
             seed,
         }
     }
@@ -86,12 +95,14 @@ pub enum ClientError {
 pub struct Client {
     client: PaxosClient,
     nodes: Vec<NodeId>,
+    members: Configuration,
     options: Options,
     random: Random,
     session: Option<SessionName>,
     number: u64,
     /// Index of the node that is asked next.
     at: usize,
+    decided_by_votes: u64,
 }
 
 impl Client {
@@ -101,7 +112,17 @@ impl Client {
         let mut random = Random::of(options.seed, 3);
         let at = random.index(nodes.len());
         let client = PaxosClient::new(endpoint);
-        Self { client, nodes, options, random, session: None, number: 0, at }
+        Self {
+            client,
+            nodes,
+            members: members.clone(),
+            options,
+            random,
+            session: None,
+            number: 0,
+            at,
+            decided_by_votes: 0,
+        }
     }
 
     /// Writes a value, whatever there was.
@@ -240,6 +261,11 @@ impl Client {
         self.client.inspect(InspectRequest {}).to(node).deadline(self.options.attempt).await
     }
 
+    /// Puts that votes have answered so far.
+    pub fn decided_by_votes(&self) -> u64 {
+        self.decided_by_votes
+    }
+
     /// Runs a command in a session; in a new one where the store has let go of the last before it
     /// has heard of the command.
     async fn command(&mut self, action: command::Action) -> Result<reply::Result, ClientError> {
@@ -281,19 +307,23 @@ impl Client {
         let deadline = Instant::now() + self.options.deadline;
         let is_read = matches!(action, request::Action::Get(_) | request::Action::Scan(_));
         let stale = self.options.stale.filter(|_| is_read);
+        let wants_votes = self.options.shape == Shape::Direct && is_put(&action);
         let request = Request {
             action: Some(action),
             is_forwarded: false,
             cluster: self.options.cluster,
             is_stale: stale.is_some(),
+            counts_votes: false,
         };
         let mut attempts = Attempts::new(&self.options, harmless);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let budget = self.options.attempt.min(left);
             let node = stale.unwrap_or(self.nodes[self.at]);
-            let call = self.client.execute(request.clone()).to(node);
-            let pause = match call.deadline(budget).await {
+            // One that may have run is asked about: only the machine knows what it replied.
+            let counts_votes = wants_votes && !attempts.may_have_run;
+            let request = Request { counts_votes, ..request.clone() };
+            let pause = match self.attempt(request, node, budget).await {
                 Ok(Reply { result: Some(result), leader }) => {
                     self.move_to(leader);
                     return attempts.judge(result);
@@ -317,6 +347,22 @@ impl Client {
             }
             sleep(pause).await;
         }
+    }
+
+    async fn attempt(
+        &mut self,
+        request: Request,
+        node: NodeId,
+        within: Duration,
+    ) -> Result<Reply, CallError> {
+        let counts_votes = request.counts_votes;
+        let call = self.client.execute(request).to(node);
+        if !counts_votes {
+            return call.deadline(within).await;
+        }
+        let Counted { reply, by_votes } = votes::count(call, &self.members, within).await?;
+        self.decided_by_votes += u64::from(by_votes);
+        Ok(reply)
     }
 
     /// Asks the node that leads from now on, if it was another that was asked: each request would
@@ -413,6 +459,13 @@ impl Attempts {
             ClientError::Unavailable(self.last)
         }
     }
+}
+
+fn is_put(action: &request::Action) -> bool {
+    let request::Action::Write(Entry { what: Some(entry::What::Command(command)) }) = action else {
+        return false;
+    };
+    matches!(command.action, Some(command::Action::Put(_)))
 }
 
 fn hint(error: &CallError) -> Option<NodeId> {

@@ -51,7 +51,7 @@ mod preparing;
 mod replica;
 
 pub use self::ballot::{Ballot, Life, Lives, Slot, Value};
-pub use self::membership::{Member, Members, Membership, Part};
+pub use self::membership::{Member, Members, Membership, Part, majority};
 pub use self::message::{Accepted, Answer, Ask, Record};
 pub use self::replica::{
     Effect, NotLeading, NotProposed, Recipients, Replica, Settings, Standing, Token,

@@ -14,11 +14,13 @@
 //! is frozen of it: to freeze a store of any size takes one step, and a page is copied when it is
 //! first written to afterwards.
 
+mod foresight;
 mod machine;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use self::foresight::Foresight;
 pub use self::machine::Machine;
 pub use self::snapshot::{Frozen, Malformed, Restored, Restoring};
 

@@ -18,6 +18,8 @@
 //! | phase 1 for all open slots, gaps as no-ops, the value of the latest ballot | `core/preparing.rs`, `core/leader.rs` |
 //! | votes per slot and ballot, from distinct acceptors | `core/leader.rs` |
 //! | linearizable reads by read index, above all that was proposed | [`core::Replica::read`] |
+//! | direct shape: a client counts votes of one slot and ballot | [`client::votes`], `node/polls.rs` |
+//! | votes never answer what has a result that is not certain | [`kv::Foresight`] |
 //! | elections that get over partial connectivity | [`core::Ask::Canvass`] |
 //! | catch-up, snapshots of others, resumed by part | `core/replica/learning.rs`, `node/snapshots.rs` |
 //! | batches, a bounded pipeline, group commit | `node/requests.rs`, `node/actor.rs` |

@@ -29,6 +29,10 @@ pub enum Mutant {
     ReadsBelowProposed,
     /// A read does not ask if its leader still leads.
     ReadUnconfirmed,
+    /// A client counts votes for a slot, whatever their ballot.
+    CountsPerSlot,
+    /// Votes answer commands whose result nobody knows beforehand.
+    ResultFromVotes,
     /// Canvassed nodes support everybody.
     SupportsEverybody,
     /// A leader that nobody hears goes on.
@@ -73,6 +77,10 @@ impl Mutant {
         Self::VotesOfAllBallots,
         Self::ReadUnconfirmed,
     ];
+
+    /// Those that make the direct shape unsafe, each found by a test of its rule.
+    pub const OF_DIRECT: [Self; 3] =
+        [Self::ReadsBelowProposed, Self::CountsPerSlot, Self::ResultFromVotes];
 }
 
 node_kit::mutant_switch!(Mutant);

@@ -12,6 +12,7 @@
 
 mod actor;
 mod meters;
+mod polls;
 mod recovery;
 mod requests;
 mod service;

@@ -49,6 +49,8 @@ pub struct Report {
     pub snapshots: u64,
     /// Slots in the end.
     pub slots: u64,
+    /// Puts that votes have answered.
+    pub by_votes: u64,
     /// Changes of the members that were in force.
     pub changes: u64,
     /// Time from the end of the faults until a write was answered.
@@ -168,7 +170,7 @@ impl World {
         let healed = Instant::now();
         self.wait_for_a_write().await?;
         self.report.recovered_after = healed.elapsed();
-        load.end().await;
+        self.report.by_votes = load.end().await;
         self.read_back().await?;
         let slots = self.compare().await?;
         self.judge(slots)
@@ -187,6 +189,7 @@ impl World {
 
     async fn client(&self, id: u64) -> Client {
         let mut options = client::Options::new(CLUSTER, self.seed ^ id << 32);
+        options.shape = self.plan.shape;
         options.deadline = Duration::from_secs(3);
         options.attempt = Duration::from_millis(400);
         let endpoint = Endpoint::builder()

@@ -31,7 +31,7 @@ impl From<core::Ballot> for proto::Ballot {
 }
 
 /// A ballot; none is the one before all.
-fn ballot(ballot: Option<proto::Ballot>) -> core::Ballot {
+pub(crate) fn ballot(ballot: Option<proto::Ballot>) -> core::Ballot {
     ballot.map_or(core::Ballot::NONE, |ballot| core::Ballot {
         round: ballot.round,
         node: ballot.node,

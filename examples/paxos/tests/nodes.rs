@@ -1,6 +1,7 @@
 //! Whole nodes and clients under seeded faults: histories are linearizable, and all goes on once
 //! the faults have ended.
 
+use paxos::client::Shape;
 use paxos::simulation::{Plan, Report, Violation, run, run_plan};
 
 fn many(seeds: std::ops::Range<u64>) -> Report {
@@ -13,6 +14,7 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
         sum.stops += report.stops;
         sum.snapshots += report.snapshots;
         sum.changes += report.changes;
+        sum.by_votes += report.by_votes;
     }
     sum
 }
@@ -22,7 +24,7 @@ fn histories_are_linearizable_under_faults() {
     let sum = many(0..8);
     println!("{sum:?}");
     assert!(sum.answered > 500 && sum.crashes > 10 && sum.snapshots > 0, "{sum:?}");
-    assert!(sum.changes > 5, "{sum:?}");
+    assert!(sum.changes > 5 && sum.by_votes > 20, "{sum:?}");
 }
 
 #[test]
@@ -35,8 +37,11 @@ fn a_seed_is_one_run() {
 #[test]
 fn without_faults_all_is_answered() -> Result<(), Violation> {
     for nodes in [1, 3, 5] {
-        let report = run_plan(7, &Plan::calm(nodes), false)?;
-        assert_eq!((report.answered, report.crashes), (report.calls, 0), "{report:?}");
+        for shape in [Shape::Gather, Shape::Direct] {
+            let report = run_plan(7, &Plan::calm(nodes, shape), false)?;
+            assert_eq!((report.answered, report.crashes), (report.calls, 0), "{report:?}");
+            assert_eq!(report.by_votes > 10, shape == Shape::Direct, "{report:?}");
+        }
     }
     Ok(())
 }

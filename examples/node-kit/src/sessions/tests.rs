@@ -92,6 +92,19 @@ fn a_session_goes_when_it_is_idle_or_the_oldest_of_too_many() {
 }
 
 #[test]
+fn it_is_known_beforehand_if_a_session_goes() {
+    let mut sessions = Sessions::new(limits(2, 10, 4, 100));
+    let session = sessions.open(5, 7);
+    assert!(sessions.outlasts(session, 15) && !sessions.outlasts(session, 16));
+    assert!(sessions.has_room_for(1) && !sessions.has_room_for(2));
+    assert!(sessions.keep_alive(session, 8) && sessions.outlasts(session, 18));
+    sessions.advance(18);
+    assert!(sessions.contains(session));
+    sessions.advance(19);
+    assert!(!sessions.contains(session) && !sessions.outlasts(session, 19));
+}
+
+#[test]
 fn a_session_of_elsewhere_is_unknown() {
     let mut sessions = Sessions::new(Limits::default());
     let session = sessions.open(1, 7);

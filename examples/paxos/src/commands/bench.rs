@@ -12,12 +12,12 @@ use node_kit::cluster::LedgerForm;
 use node_kit::load::{Pace, Plan, Report, live};
 use node_kit::program::ledger;
 use node_kit::program::local::Form;
-use paxos::client::Client;
+use paxos::client::{Client, Shape};
 use paxos::proto::Inspection;
 use paxos::settings::Settings;
 use serde::Serialize;
 
-use super::client::of_endpoint;
+use super::client::{endpoint_for, of_endpoint};
 use super::{Cluster, Local};
 use crate::args::{BenchArgs, Ledger, Transport};
 
@@ -25,6 +25,7 @@ use crate::args::{BenchArgs, Ledger, Transport};
 #[derive(Debug, Serialize)]
 struct Row {
     transport: String,
+    shape: Shape,
     nodes: usize,
     ledger: LedgerForm,
     payload_bytes: usize,
@@ -39,23 +40,27 @@ struct Row {
     server_cpu_us_per_operation: f64,
     client_cpu_us_per_operation: f64,
     requests_per_batch: f64,
+    /// Requests that votes may answer.
+    by_votes_percent: f64,
     /// Of all ledgers.
     sync_us: f64,
     /// A write of 512 bytes and a sync, without a ledger, before the run: the median.
     raw_sync_us: u64,
 }
 
-/// Measures each transport with each count of clients, on a cluster of its own.
+/// Measures each transport and shape with each count of clients, on a cluster of its own.
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
         bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
     }
     let mut rows = Vec::new();
     for transport in &args.transport {
-        for clients in &args.clients {
-            let row = measure_anew(args, *transport, *clients).await?;
-            print(&row);
-            rows.push(row);
+        for shape in &args.shape {
+            for clients in &args.clients {
+                let row = measure_anew(args, *transport, *shape, *clients).await?;
+                print(&row);
+                rows.push(row);
+            }
         }
     }
     if let Some(path) = &args.json {
@@ -74,7 +79,12 @@ fn write(path: &Path, text: String) -> Result<()> {
 }
 
 /// Measures a cluster that is started for it, in a folder of its own.
-async fn measure_anew(args: &BenchArgs, transport: Transport, clients: u64) -> Result<Row> {
+async fn measure_anew(
+    args: &BenchArgs,
+    transport: Transport,
+    shape: Shape,
+    clients: u64,
+) -> Result<Row> {
     let mut folder = tempfile::Builder::new();
     folder.prefix("paxos-bench-");
     let folder = match &args.folder {
@@ -85,7 +95,7 @@ async fn measure_anew(args: &BenchArgs, transport: Transport, clients: u64) -> R
     let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
     let mut local = Local::new(folder.path(), form(args, transport)).await?;
     local.start_all().await?;
-    let row = measure(args, clients, &local, raw_sync_us).await?;
+    let row = measure(args, (shape, clients), &local, raw_sync_us).await?;
     local.stop().await?;
     Ok(row)
 }
@@ -105,15 +115,20 @@ fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
     Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
 }
 
-async fn measure(args: &BenchArgs, clients: u64, local: &Local, raw_sync_us: u64) -> Result<Row> {
+async fn measure(
+    args: &BenchArgs,
+    (shape, clients): (Shape, u64),
+    local: &Local,
+    raw_sync_us: u64,
+) -> Result<Row> {
     let within = Duration::from_secs(30);
-    let endpoint = local.client()?.start().await?;
+    let endpoint = endpoint_for(shape, local.client()?).await?;
     let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
     let time = Duration::from_secs(args.seconds);
     let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
-    let callers = load::Caller::all(args, clients, local.cluster(), &endpoint)?;
+    let callers = load::Caller::all(args, (shape, clients), local.cluster(), &endpoint)?;
     let used = async {
         tokio::time::sleep(WARM_UP).await;
         let before = Used::now(&client, local).await?;
@@ -121,12 +136,12 @@ async fn measure(args: &BenchArgs, clients: u64, local: &Local, raw_sync_us: u64
         anyhow::Ok(Used::now(&client, local).await?.since(&before))
     };
     let (load, used) = tokio::join!(node_kit::load::run(&plan, callers, live()), used);
-    Ok(Row::of(args, local.cluster(), raw_sync_us, load, &used?))
+    Ok(Row::of((args, shape), local.cluster(), raw_sync_us, load, &used?))
 }
 
 impl Row {
     fn of(
-        args: &BenchArgs,
+        (args, shape): (&BenchArgs, Shape),
         cluster: &Cluster,
         raw_sync_us: u64,
         load: Report,
@@ -136,6 +151,7 @@ impl Row {
         let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
         Self {
             transport: cluster.nodes()[0].listen[0].scheme().to_owned(),
+            shape,
             nodes: args.nodes,
             ledger: cluster.protocol().ledger,
             payload_bytes: args.payload,
@@ -146,6 +162,7 @@ impl Row {
             server_cpu_us_per_operation: each(used.nodes.cpu_us),
             client_cpu_us_per_operation: each(used.own_cpu_us),
             requests_per_batch: ratio(used.nodes.requests, used.nodes.batches),
+            by_votes_percent: 100.0 * ratio(used.nodes.polled, used.nodes.requests),
             sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
             raw_sync_us,
             load,
@@ -170,6 +187,7 @@ impl Used {
             nodes.cpu_us += state.cpu_us;
             nodes.requests += state.requests;
             nodes.batches += state.batches;
+            nodes.polled += state.polled;
             nodes.sync_us += state.sync_us;
             nodes.syncs += state.syncs;
         }
@@ -182,6 +200,7 @@ impl Used {
             cpu_us: self.nodes.cpu_us - before.nodes.cpu_us,
             requests: self.nodes.requests - before.nodes.requests,
             batches: self.nodes.batches - before.nodes.batches,
+            polled: self.nodes.polled - before.nodes.polled,
             sync_us: self.nodes.sync_us - before.nodes.sync_us,
             syncs: self.nodes.syncs - before.nodes.syncs,
             ..Inspection::default()
@@ -192,8 +211,9 @@ impl Used {
 
 fn print(row: &Row) {
     println!(
-        "{}, {} nodes, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
+        "{}, {}, {} nodes, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
         row.transport,
+        row.shape,
         row.nodes,
         row.delay_ms,
         row.ledger,
@@ -208,7 +228,7 @@ fn print(row: &Row) {
         row.server_cpu_us_per_operation, row.client_cpu_us_per_operation
     );
     println!(
-        "{:.1} requests a batch; a sync takes {:.0} us (raw, 512 B: {} us)",
-        row.requests_per_batch, row.sync_us, row.raw_sync_us
+        "{:.1} requests a batch, {:.0} % for votes to answer; a sync takes {:.0} us (raw, 512 B: {} us)",
+        row.requests_per_batch, row.by_votes_percent, row.sync_us, row.raw_sync_us
     );
 }

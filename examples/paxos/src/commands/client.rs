@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use convoke::{Endpoint, NodeId};
+use convoke::{Endpoint, EndpointBuilder, NodeId};
 use node_kit::cluster::Keys;
-use paxos::client::{Client, Options};
+use paxos::client::{Client, Options, Shape};
 use paxos::settings;
 
 use super::Cluster;
@@ -33,6 +33,15 @@ impl Proof {
 /// An endpoint for clients of a cluster.
 pub(crate) async fn endpoint(cluster: &Cluster, proof: Option<&Proof>) -> Result<Endpoint> {
     let builder = cluster.client(proof.map(|proof| (proof.name, &proof.keys)))?;
+    Ok(builder.start().await?)
+}
+
+/// An endpoint for clients whose puts are answered so.
+pub(crate) async fn endpoint_for(shape: Shape, builder: EndpointBuilder) -> Result<Endpoint> {
+    let builder = match shape {
+        Shape::Gather => builder,
+        Shape::Direct => builder.keep_connected(), // voters have to reach it
+    };
     Ok(builder.start().await?)
 }
 
@@ -64,12 +73,16 @@ fn options(cluster: &Cluster, deadline: Duration) -> Options {
 /// Clients of a cluster, each with an endpoint of its own.
 pub(crate) async fn several(
     cluster: &Cluster,
+    shape: Shape,
     count: u64,
     deadline: Duration,
 ) -> Result<Vec<Client>> {
+    let members = settings::members(cluster)?;
     let mut clients = Vec::new();
     for _ in 0..count {
-        clients.push(connect(cluster, None, deadline).await?);
+        let endpoint = endpoint_for(shape, cluster.client(None)?).await?;
+        let options = Options { shape, ..options(cluster, deadline) };
+        clients.push(Client::new(&endpoint, &members, options));
     }
     Ok(clients)
 }

@@ -43,7 +43,8 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     }
     let leader = leader(&local).await?;
     println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
-    let load = Load::start(several(local.cluster(), args.clients, REQUEST_WITHIN).await?);
+    let load =
+        Load::start(several(local.cluster(), args.shape, args.clients, REQUEST_WITHIN).await?);
     sleep(pause).await;
     let gap = match args.members {
         true => change_members(&mut local, &load, leader, pause).await?,

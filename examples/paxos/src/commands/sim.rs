@@ -15,19 +15,30 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
             println!("{:?}", world::run_menu(seed, menu, true)?);
         }
         (false, Some(seed)) => {
-            let plan = simulation::Plan::draw(seed);
+            let plan = plan(args, seed);
             println!("{plan:?}");
             println!("{:?}", simulation::run_plan(seed, &plan, true)?);
         }
         (true, None) => many(args, |seed| Ok(world::run(seed)?.acknowledged))?,
-        (false, None) => many(args, |seed| Ok(simulation::run(seed)?.answered as u64))?,
+        (false, None) => many(args, |seed| {
+            Ok(simulation::run_plan(seed, &plan(args, seed), false)?.answered as u64)
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn plan(args: &SimArgs, seed: u64) -> simulation::Plan {
+    let drawn = simulation::Plan::draw(seed);
+    simulation::Plan { shape: args.shape.unwrap_or(drawn.shape), ..drawn }
+}
+
 fn many(args: &SimArgs, run: impl Fn(u64) -> Result<u64>) -> Result<()> {
-    let SimArgs { seeds, start_seed, core, .. } = *args;
-    let flag = if core { " --core" } else { "" };
+    let SimArgs { seeds, start_seed, core, shape, .. } = *args;
+    let flag = match shape {
+        _ if core => " --core".to_owned(),
+        Some(shape) => format!(" --shape {shape}"),
+        None => String::new(),
+    };
     let mut answered = 0;
     for seed in start_seed..start_seed.saturating_add(seeds) {
         let replay = || format!("seed {seed}; replay: paxos sim{flag} --seed {seed}");

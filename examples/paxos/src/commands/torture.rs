@@ -16,13 +16,13 @@ use crate::args::TortureArgs;
 /// Mebibytes of the log between snapshots, so that there are some.
 const SNAPSHOT_MIB: u64 = 1;
 
-pub(crate) async fn run(TortureArgs { course, nodes }: &TortureArgs) -> Result<ExitCode> {
+pub(crate) async fn run(TortureArgs { course, nodes, shape }: &TortureArgs) -> Result<ExitCode> {
     in_folder("paxos-torture-", async |folder| {
         let settings = Settings { snapshot_mib: SNAPSHOT_MIB, ..Settings::default() };
         let form = Form { links: Some(Duration::ZERO), ..Form::plain(*nodes, settings) };
         let mut local = Local::new(folder, form).await?;
         local.start_all().await?;
-        let clients = several(local.cluster(), course.clients, REQUEST_WITHIN).await?;
+        let clients = several(local.cluster(), *shape, course.clients, REQUEST_WITHIN).await?;
         let reader = async |local: &Local| connect(local.cluster(), None, READ_WITHIN).await;
         let minority = (*nodes as u64).saturating_sub(1) / 2;
         Torture::of(local).run(course, minority, (clients, folder), reader).await

@@ -97,8 +97,8 @@ impl Members {
     }
 }
 
-/// Nodes of which any two sets share one.
-pub(super) fn majority(voters: usize) -> usize {
+/// The least count of these voters of which any two sets share one.
+pub fn majority(voters: usize) -> usize {
     if mutant::is(Mutant::HalfIsEnough) { (voters / 2).max(1) } else { voters / 2 + 1 }
 }
 

@@ -2,6 +2,7 @@
 
 mod inspection;
 mod members;
+mod polling;
 mod saving;
 
 use std::collections::BTreeMap;
@@ -17,12 +18,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::meters::Meters;
+use super::polls::{Poll, Polled, Polls};
 use super::recovery::{State, append};
 use super::requests::{Reading, Requests, Waiter};
 use super::service::Known;
 use super::{NodeError, Options};
 use crate::core::{Answer, Ask, Effect, Recipients, Replica, Slot, Standing, Token, Value};
-use crate::kv::Machine;
+use crate::kv::{Foresight, Machine};
 use crate::proto::{self, Change, Entry, Inspection, PaxosClient, Question};
 
 /// Something that came.
@@ -43,6 +45,7 @@ pub(super) enum Input {
     Read(Reading, Waiter),
     /// A read of what is applied here.
     ReadStale(Reading, Waiter),
+    Poll(Polled, Poll),
     Inspect(oneshot::Sender<Inspection>),
     Written(Result<Slot, LedgerError>),
     Fetched(Option<Box<Machine>>),
@@ -76,6 +79,8 @@ pub(super) struct Actor {
     stand: watch::Sender<Standing>,
     begun: Instant,
     requests: Requests,
+    foresight: Foresight,
+    polls: Polls,
     /// The question that the core is given now.
     asked: Option<(Token, Deferred<proto::Answer>)>,
     /// Answers that wait for the ledger, in the order of their places.
@@ -91,6 +96,7 @@ pub(super) struct Actor {
     next_hand_over: Instant,
     batches: u64,
     batched: u64,
+    polled: u64,
 }
 
 impl Actor {
@@ -119,6 +125,8 @@ impl Actor {
             stand,
             begun: Instant::now(),
             requests: Requests::default(),
+            foresight: Foresight::default(),
+            polls: Polls::default(),
             asked: None,
             held: WaitQueue::default(),
             syncing: None,
@@ -131,6 +139,7 @@ impl Actor {
             next_hand_over: Instant::now(),
             batches: 0,
             batched: 0,
+            polled: 0,
         }
     }
 
@@ -185,6 +194,7 @@ impl Actor {
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
             Input::ReadStale(reading, waiter) => waiter.answer(&reading.reply(&self.machine)),
             Input::Change(change, waiter) => self.change(&change, waiter),
+            Input::Poll(polled, poll) => self.poll(polled, poll),
             Input::Inspect(tell) => {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }
@@ -221,12 +231,14 @@ impl Actor {
             let Some(batch) = batch else { return };
             let value = Value::Commands(batch.bytes.clone());
             let now = self.now();
-            let Ok((_, slot)) = self.replica.propose(now, value) else { return };
+            let Ok((ballot, slot)) = self.replica.propose(now, value) else { return };
+            let is_certain = self.foresight.foresee(&self.machine, slot, &batch.entries);
             self.batches += 1;
             self.batched += batch.len() as u64;
             self.meters.batch_requests.record(batch.len() as f64);
             self.requests.proposed(slot, batch);
             self.perform();
+            self.ask_votes(ballot, slot, &is_certain);
         }
     }
 
@@ -299,6 +311,8 @@ impl Actor {
     }
 
     fn leave(&mut self, leaving: Leaving) {
+        let (Leaving::Answer(_, answer) | Leaving::Own(answer)) = &leaving;
+        self.polls.said(answer);
         match leaving {
             Leaving::Answer(Some(task), answer) => {
                 let _ = task.answer(&(&answer).into()); // an error: who asked has given up
@@ -342,7 +356,9 @@ impl Actor {
         self.meters.slots_applied.set(slot.0 as f64);
         self.meters.requests_waiting.set(self.requests.len() as f64);
         for (waiter, reply) in self.requests.applied(slot, value).into_iter().zip(&replies) {
-            waiter.answer(reply);
+            if let Some(waiter) = waiter {
+                waiter.answer(reply);
+            }
         }
     }
 

@@ -18,7 +18,9 @@ pub(super) struct Waiter {
     pub(super) task: Deferred<Reply>,
     /// This node, if another has handed the request on: the client may as well ask here.
     pub(super) hint: Option<NodeId>,
-    pub(super) _room: OwnedSemaphorePermit,
+    /// It counts votes.
+    pub(super) counts_votes: bool,
+    pub(super) room: OwnedSemaphorePermit,
 }
 
 impl Waiter {
@@ -60,7 +62,18 @@ impl Reading {
 #[derive(Debug)]
 struct Proposed {
     value: Value,
-    waiters: Vec<Waiter>,
+    /// One for each entry of a batch; none where votes answer.
+    waiters: Vec<Option<Waiter>>,
+}
+
+impl Proposed {
+    fn fail(self, status: &Status) {
+        self.waiters.into_iter().flatten().for_each(|waiter| waiter.fail(status.clone()));
+    }
+
+    fn len(&self) -> usize {
+        self.waiters.iter().flatten().count()
+    }
 }
 
 /// All that waits.
@@ -108,31 +121,50 @@ impl Requests {
             batch.entries.push(entry);
             waiters.push(waiter);
         }
-        (!waiters.is_empty()).then(|| NextBatch { bytes: batch.encode_to_vec().into(), waiters })
+        let bytes = batch.encode_to_vec().into();
+        (!waiters.is_empty()).then_some(NextBatch { bytes, entries: batch.entries, waiters })
     }
 
     /// A batch is proposed in a slot.
-    pub(super) fn proposed(&mut self, slot: Slot, NextBatch { bytes, waiters }: NextBatch) {
+    pub(super) fn proposed(&mut self, slot: Slot, NextBatch { bytes, waiters, .. }: NextBatch) {
+        let waiters = waiters.into_iter().map(Some).collect();
         self.proposed.insert(slot, Proposed { value: Value::Commands(bytes), waiters });
+    }
+
+    /// Gives out those who count votes and wait for entries of this batch that `is_certain`, if
+    /// `is_polled` is true of them. They do not wait here any more.
+    pub(super) fn take_polled(
+        &mut self,
+        slot: Slot,
+        is_certain: &[bool],
+        mut is_polled: impl FnMut(&Waiter) -> bool,
+    ) -> Vec<Waiter> {
+        let Some(proposed) = self.proposed.get_mut(&slot) else { return Vec::new() };
+        let certain = proposed.waiters.iter_mut().zip(is_certain).filter(|(_, is)| **is);
+        let take = |(waiter, _): (&mut Option<Waiter>, _)| {
+            waiter.take_if(|waiter| waiter.counts_votes && is_polled(waiter))
+        };
+        let polled: Vec<_> = certain.filter_map(take).collect();
+        self.count -= polled.len();
+        polled
     }
 
     /// Other members are proposed in a slot.
     pub(super) fn changes(&mut self, slot: Slot, members: Members, waiter: Waiter) {
         self.count += 1;
-        let proposed = Proposed { value: Value::Change(members), waiters: vec![waiter] };
+        let proposed = Proposed { value: Value::Change(members), waiters: vec![Some(waiter)] };
         self.proposed.insert(slot, proposed);
     }
 
-    /// Those who wait for the value of a slot, if the value is what was proposed there. If it is
-    /// another, theirs never runs, and they are told.
-    pub(super) fn applied(&mut self, slot: Slot, value: &Value) -> Vec<Waiter> {
+    /// Those who wait for the value of a slot, if the value is what was proposed there: one for each
+    /// entry of a batch, where one waits. If it is another, theirs never runs, and they are told.
+    pub(super) fn applied(&mut self, slot: Slot, value: &Value) -> Vec<Option<Waiter>> {
         let Some(proposed) = self.proposed.remove(&slot) else { return Vec::new() };
-        self.count -= proposed.waiters.len();
+        self.count -= proposed.len();
         if proposed.value == *value {
             return proposed.waiters;
         }
-        let status = not_leading(None);
-        proposed.waiters.into_iter().for_each(|waiter| waiter.fail(status.clone()));
+        proposed.fail(&not_leading(None));
         Vec::new()
     }
 
@@ -162,8 +194,8 @@ impl Requests {
     /// The node does not lead any more. Of what was proposed nobody knows what becomes of it.
     pub(super) fn give_up(&mut self, leader: Option<NodeId>) {
         for (_, proposed) in std::mem::take(&mut self.proposed) {
-            self.count -= proposed.waiters.len();
-            proposed.waiters.into_iter().for_each(|waiter| waiter.fail(unknown()));
+            self.count -= proposed.len();
+            proposed.fail(&unknown());
         }
         self.refuse_waiting(leader);
     }
@@ -181,8 +213,8 @@ impl Requests {
     pub(super) fn skip(&mut self, upto: Slot) {
         let later = self.proposed.split_off(&upto.next());
         for (_, proposed) in std::mem::replace(&mut self.proposed, later) {
-            self.count -= proposed.waiters.len();
-            proposed.waiters.into_iter().for_each(|waiter| waiter.fail(unknown()));
+            self.count -= proposed.len();
+            proposed.fail(&unknown());
         }
     }
 }
@@ -191,6 +223,7 @@ impl Requests {
 #[derive(Debug)]
 pub(super) struct NextBatch {
     pub(super) bytes: Bytes,
+    pub(super) entries: Vec<Entry>,
     waiters: Vec<Waiter>,
 }
 

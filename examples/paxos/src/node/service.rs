@@ -10,13 +10,14 @@ use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Input;
+use super::polls::Poll;
 use super::requests::{Reading, Waiter, not_leading, overloaded};
 use super::snapshots;
 use crate::core::{Ask, Standing};
 use crate::kv;
 use crate::proto::{
-    Answer, Change, FetchRequest, FetchedPart, InspectRequest, Inspection, Paxos, Question, Reply,
-    Request, change, paxos, request,
+    self, Answer, Change, FetchRequest, FetchedPart, InspectRequest, Inspection, Paxos, Question,
+    Reply, Request, change, paxos, request,
 };
 
 /// Members but this node, as far as it knows: those who may have parts of its snapshot.
@@ -62,6 +63,14 @@ impl Paxos for Front {
             Standing::Following(leader) => Err(not_leading(Some(leader))),
             Standing::Leaderless | Standing::Outside => Err(not_leading(None)),
         }
+    }
+
+    async fn vote(&self, poll: proto::Poll, task: Task<Reply>) -> Result<Finish, Status> {
+        self.check_cluster(poll.cluster)?;
+        self.check_member(task.context().parent())?;
+        let (task, finish) = task.defer();
+        self.send(Input::Poll(poll.into(), Poll { task, _room: None }))?;
+        Ok(finish)
     }
 
     async fn fetch(&self, request: FetchRequest, context: Context) -> Result<FetchedPart, Status> {
@@ -120,7 +129,8 @@ impl Front {
         let room = room.map_err(|_| overloaded())?;
         let (task, finish) = task.defer();
         let hint = request.is_forwarded.then_some(self.node);
-        let waiter = Waiter { task, hint, _room: room };
+        let counts_votes = request.counts_votes;
+        let waiter = Waiter { task, hint, counts_votes, room };
         let read = if request.is_stale { Input::ReadStale } else { Input::Read };
         self.send(match action {
             request::Action::Write(entry) => Input::Write(entry, waiter),

@@ -15,7 +15,7 @@ use crate::client::{Client, ClientError};
 
 /// Clients at work.
 pub(super) struct Load {
-    clients: JoinSet<()>,
+    clients: JoinSet<u64>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -45,12 +45,14 @@ impl Load {
         Self { clients, is_over }
     }
 
-    /// Lets each end its call.
-    pub(super) async fn end(mut self) {
+    /// Lets each end its call. Gives the count of puts that votes have answered.
+    pub(super) async fn end(mut self) -> u64 {
         self.is_over.store(true, Ordering::Relaxed);
+        let mut by_votes = 0;
         while let Some(ended) = self.clients.join_next().await {
-            ended.expect("clients do not panic");
+            by_votes += ended.expect("clients do not panic");
         }
+        by_votes
     }
 }
 
@@ -86,7 +88,7 @@ struct Operator {
 }
 
 impl Operator {
-    async fn run(mut self, pause: Duration, is_over: Arc<AtomicBool>) {
+    async fn run(mut self, pause: Duration, is_over: Arc<AtomicBool>) -> u64 {
         while !is_over.load(Ordering::Relaxed) {
             sleep(self.random.up_to(pause)).await;
             let node = NodeId::new(self.random.within(1..self.nodes + 1));
@@ -97,6 +99,7 @@ impl Operator {
                 _ => self.client.leave(node).await,
             };
         }
+        self.client.decided_by_votes()
     }
 }
 
@@ -109,7 +112,7 @@ struct Caller {
 }
 
 impl Caller {
-    async fn run(mut self, keys: u64, pause: Duration, is_over: Arc<AtomicBool>) {
+    async fn run(mut self, keys: u64, pause: Duration, is_over: Arc<AtomicBool>) -> u64 {
         while !is_over.load(Ordering::Relaxed) {
             sleep(self.random.up_to(pause)).await;
             let key = key(self.random.within(0..keys));
@@ -122,6 +125,7 @@ impl Caller {
                 _ => self.delete(key).await,
             }
         }
+        self.client.decided_by_votes()
     }
 
     /// A value that nobody else writes.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use convoke_sim::random::Random;
 
+use crate::client::Shape;
+
 /// Conditions of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -43,6 +45,8 @@ pub struct Plan {
     pub stop: u32,
     /// Time with faults.
     pub faulty_for: Duration,
+    /// The way in which puts are answered.
+    pub shape: Shape,
 }
 
 impl Plan {
@@ -71,13 +75,14 @@ impl Plan {
             mend: 20,
             stop: 5,
             faulty_for: ms(8_000),
+            shape: [Shape::Gather, Shape::Direct][random.index(2)],
         }
     }
 
-    /// A run without faults.
-    pub fn calm(nodes: u64) -> Self {
+    /// A run without faults, with puts answered so.
+    pub fn calm(nodes: u64, shape: Shape) -> Self {
         let drawn = Self::draw(0);
         let faulty_for = Duration::ZERO;
-        Self { nodes, spares: 0, change: None, failing_syncs: 0, faulty_for, ..drawn }
+        Self { nodes, spares: 0, change: None, failing_syncs: 0, faulty_for, shape, ..drawn }
     }
 }

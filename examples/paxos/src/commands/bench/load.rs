@@ -7,7 +7,7 @@ use bytes::Bytes;
 use convoke::Endpoint;
 use convoke_sim::random::Random;
 use node_kit::load::{self, Outcome};
-use paxos::client::{Client, ClientError, Options};
+use paxos::client::{Client, ClientError, Options, Shape};
 use paxos::settings;
 
 use super::super::Cluster;
@@ -28,7 +28,7 @@ impl Caller {
     /// So many, all by one endpoint.
     pub(super) fn all(
         args: &BenchArgs,
-        clients: u64,
+        (shape, clients): (Shape, u64),
         cluster: &Cluster,
         endpoint: &Endpoint,
     ) -> Result<Vec<Self>> {
@@ -38,6 +38,7 @@ impl Caller {
             let seed = u64::from(std::process::id()) << 32 | number;
             let mut options = Options::new(cluster.id(), seed);
             options.attempt = Duration::from_secs(5);
+            options.shape = shape;
             Self {
                 client: Client::new(endpoint, &members, options),
                 random: Random::new(seed),

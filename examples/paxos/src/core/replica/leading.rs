@@ -1,5 +1,6 @@
 //! A replica that leads: phase 2, rounds, reads.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use convoke::NodeId;
@@ -66,6 +67,21 @@ impl Replica {
         let slot = leading.propose(value);
         self.ask_accepts(now, Duration::ZERO);
         Ok((ballot, slot))
+    }
+
+    /// Voters of a slot that this node has proposed, if they are those of all open slots before
+    /// it: then a majority of votes that say so proves all up to there chosen, and a client may
+    /// count them. `None` while a change of the members comes into force in between. This node is
+    /// the first; of the others those come first who have answered the latest rounds.
+    pub fn electorate(&self, slot: Slot) -> Option<Vec<(NodeId, Life)>> {
+        let (Role::Leading(leading), Some(membership)) = (&self.role, &self.membership) else {
+            return None;
+        };
+        let members = membership.at(slot);
+        let beat = |node: NodeId| leading.followers.get(&node).map_or(0, |follower| follower.beat);
+        let mut voters: Vec<_> = members.voters().collect();
+        voters.sort_by_key(|(node, _)| (*node != self.settings.node, Reverse(beat(*node))));
+        (members.epoch == membership.now.epoch).then_some(voters)
     }
 
     /// Waits until all that was proposed before is applied, and this node is known to have led

@@ -30,6 +30,7 @@ impl Actor {
             waiting: self.requests.len() as u64,
             batches: self.batches,
             requests: self.batched,
+            polled: self.polled,
             records: stats.records,
             syncs: stats.batches,
             sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),

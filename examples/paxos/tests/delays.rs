@@ -1,0 +1,98 @@
+//! One-way delays of a put in both shapes, exactly, in virtual time.
+
+use std::error::Error;
+use std::time::Duration;
+
+use convoke::quorum::Configuration;
+use convoke::sim::transport::{Conditions, SimNetwork};
+use convoke::{CallError, Endpoint, NodeId};
+use node_kit::ledger::Ledger;
+use paxos::client::votes;
+use paxos::core::Standing;
+use paxos::node::{Node, Options};
+use paxos::proto::{
+    Command, Entry, Pair, PaxosClient, Reply, Request, SessionName, command, entry, reply, request,
+};
+use tokio::time::Instant;
+
+const CLUSTER: u64 = 7;
+const WAY: Duration = Duration::from_millis(20);
+const WITHIN: Duration = Duration::from_secs(5);
+
+fn write(entry: Entry, counts_votes: bool) -> Request {
+    let action = Some(request::Action::Write(entry));
+    Request { action, cluster: CLUSTER, counts_votes, ..Request::default() }
+}
+
+fn put(session: SessionName, number: u64) -> Entry {
+    let action = Some(command::Action::Put(Pair { key: "k".into(), value: "v".into() }));
+    Command { session: Some(session), number, action }.into()
+}
+
+fn address(node: NodeId) -> String {
+    format!("sim://node{}", node.get())
+}
+
+async fn nodes(network: &SimNetwork, members: &Configuration) -> Result<Vec<Node>, Box<dyn Error>> {
+    let mut nodes = Vec::new();
+    for node in members.nodes() {
+        let builder = Endpoint::builder().transport(network.transport()).seed(node.get());
+        let builder = builder.listen(address(node));
+        let options = Options::new(CLUSTER, node, members.clone(), node.get());
+        nodes.push(Node::start(options, (Ledger::in_memory(), None), builder).await?);
+    }
+    Ok(nodes)
+}
+
+/// The leader, once all follow it.
+async fn leader(nodes: &[Node]) -> NodeId {
+    for node in nodes {
+        let mut standing = node.standing();
+        let is_settled =
+            |of: &Standing| matches!(of, Standing::Leading(_) | Standing::Following(_));
+        standing.wait_for(is_settled).await.expect("it runs");
+    }
+    let leads = |node: &&Node| matches!(*node.standing().borrow(), Standing::Leading(_));
+    nodes.iter().find(leads).expect("the others follow one").endpoint().node()
+}
+
+#[tokio::test(start_paused = true)]
+async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result<(), Box<dyn Error>>
+{
+    let network = SimNetwork::new(7);
+    network.default_conditions(Conditions { latency: WAY, ..Conditions::default() });
+    let members = (1..=3).map(NodeId::new).map(|node| (node, address(node)));
+    let members = Configuration::new(members)?;
+    let nodes = nodes(&network, &members).await?;
+    let endpoint = Endpoint::builder().transport(network.transport()).seed(9);
+    let endpoint = endpoint.peers(&members).keep_connected().start().await?;
+    for peer in members.members() {
+        endpoint.warm_up(peer).await?;
+    }
+    let leader = leader(&nodes).await;
+    let follower = members.nodes().find(|node| *node != leader).expect("there are three");
+    let client = PaxosClient::new(&endpoint);
+
+    let open = write(Entry { what: Some(entry::What::Open(5)) }, false);
+    let opened: Reply = client.execute(open).to(leader).await?;
+    let Some(reply::Result::Opened(session)) = opened.result else { panic!("{opened:?}") };
+    let mut number = 0;
+    let mut gather = async |node| {
+        number += 1;
+        let begun = Instant::now();
+        client.execute(write(put(session, number), false)).to(node).deadline(WITHIN).await?;
+        Ok::<_, CallError>(begun.elapsed())
+    };
+    assert_eq!((gather(leader).await?, gather(follower).await?), (4 * WAY, 5 * WAY));
+    let mut direct = async |node| {
+        number += 1;
+        let begun = Instant::now();
+        let call = client.execute(write(put(session, number), true)).to(node);
+        let counted = votes::count(call, &members, WITHIN).await?;
+        assert!(counted.by_votes, "{counted:?}");
+        Ok::<_, CallError>(begun.elapsed())
+    };
+    assert_eq!((direct(leader).await?, direct(follower).await?), (3 * WAY, 4 * WAY));
+    members.nodes().for_each(|node| network.crash(node));
+    Ok(())
+}
