@@ -452,11 +452,20 @@ impl Task {
         }
     }
 
+    /// Number of the last of its branches that are held back.
+    pub(crate) fn held_child_count(&self) -> usize {
+        match &self.held {
+            Held::Children(held) => held.len(),
+            Held::Nothing | Held::Reply(_) => 0,
+        }
+    }
+
     /// Branches that have not left never will: they are not declared, or the initiator would look
     /// for them.
     fn forget_held_children(&mut self) {
-        if let Held::Children(held) = &self.held {
-            self.children.truncate(self.children.len() - held.len());
+        let held = self.held_child_count();
+        if held > 0 {
+            self.children.truncate(self.children.len() - held);
             self.held = Held::Nothing;
         }
     }

@@ -277,6 +277,15 @@ impl Record {
         })
     }
 
+    /// Those of its branches that it does not hold back.
+    pub(super) fn sent_branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
+        let held = match &self.state {
+            State::Running(task) => task.held_child_count(),
+            _ => 0,
+        };
+        self.branches().take(self.children().len() - held)
+    }
+
     /// The branch by which `task` was sent from here, and where that went, when `key` is the key of
     /// its branch.
     pub(super) fn rung_towards(&self, task: &TaskKey, key: Key) -> Option<(Rung, Child)> {

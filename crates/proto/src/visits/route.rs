@@ -462,16 +462,18 @@ impl Visits {
         self.send_upward(now, call, parent, upward, links);
     }
 
-    /// The task here that opened a branch to a node. A task and its next hop, of which a peer that
-    /// was sent the one can make the other, have branches of the same names and keys.
+    /// The task here whose request of a branch to a node had to wait, or was not taken. Peers that
+    /// were sent a task can make others of it with branches of the same names and keys: its next
+    /// hop, and the same task again, whose own branch may not have been sent at all.
     fn parent_of(&self, header: &Header, key: Key, to: NodeId) -> Option<Place> {
         let Header { call, task } = header;
-        let (ring, record) = self.records_of(*call).find(|(_, record)| {
-            record
-                .branches()
-                .any(|(child, of_child, at)| (&child, of_child, at.node) == (task, key, to))
-        })?;
-        Some((ring, record.name()))
+        let opened = self.records_of(*call).filter_map(|(ring, record)| {
+            let mut sent = record.sent_branches();
+            let (.., at) =
+                sent.find(|(child, of_child, at)| (child, of_child, at.node) == (task, &key, to))?;
+            Some((at.link.is_some(), (ring, record.name())))
+        });
+        opened.min_by_key(|(has_left, _)| *has_left).map(|(_, place)| place)
     }
 }
 

@@ -271,6 +271,36 @@ fn branches_of_a_task_and_of_its_next_hop_are_told_apart() {
     assert_eq!(mesh.on_wire(), ["2-4 REQUEST", "2-1 LINK_DOWN"]);
 }
 
+/// Found by the simulation (liars, seed 8610001283391): a peer that knows the key of a task makes
+/// the same one here, which has branches of the same names and keys. A branch of the one that had to
+/// wait for its connection was taken for a branch of the other that was still held back.
+#[test]
+fn branches_of_a_task_that_two_peers_sent_are_told_apart() {
+    let mut mesh = Mesh::new(5, &Limits::default());
+    mesh.connect(3, 2);
+    mesh.connect(4, 2);
+    let call = from_outside(&mesh, 7);
+    for (from, yields) in [(3, false), (4, true)] {
+        let request = frame(call, "/0/0", request(KEY, in_the_name_of(1), 0));
+        send(&mut mesh, from, 2, request).unwrap();
+        let (_, start) = mesh.starts.last().unwrap();
+        let (task, now) = (start.task.clone(), mesh.now);
+        mesh.with(2, |node| {
+            node.configure(id(5), vec!["test://5".parse().unwrap()]);
+            node.delegate(now, &task, branch(5)).unwrap();
+            if yields {
+                node.handle_yield(now, &task);
+            }
+        });
+    }
+    mesh.connect(2, 5);
+    assert_eq!(mesh.on_wire(), ["2-5 REQUEST"]);
+    let mut cancel = frame(call, "/0/0", cancel());
+    cancel.key = Some(KEY);
+    send(&mut mesh, 3, 2, cancel).unwrap();
+    mesh.nodes[&2].audit_shares().unwrap();
+}
+
 /// T7: the same life said by two nodes is two origins.
 #[test]
 fn a_life_that_another_node_says_is_its_own() {
