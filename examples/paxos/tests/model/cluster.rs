@@ -268,10 +268,8 @@ impl Cluster {
             Effect::Own(answer) => replica.handle_answer(NOW, id(node), release(answer)),
             Effect::Apply { slot, value } => self.truth.take_applied(slot, &value),
             Effect::FetchSnapshot { .. } => unreachable!("nothing is trimmed"),
-            Effect::Ready(_)
-            | Effect::Unready(_)
-            | Effect::Standing(_)
-            | Effect::Membership(_) => {}
+            Effect::Ready(_) | Effect::Unready(_) | Effect::Standing(_) | Effect::Membership(_) => {
+            }
         }
     }
 

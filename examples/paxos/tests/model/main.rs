@@ -51,18 +51,14 @@ impl Model for Agreement {
         vec![
             Property::always(AGREES, |_, cluster: &Cluster| cluster.truth.agrees),
             Property::always(KEEPS, |_, cluster: &Cluster| cluster.keeps),
-            Property::sometimes(BOTH, |_, cluster: &Cluster| {
-                cluster.truth.chosen_count() == 2
-            }),
-            Property::sometimes(RIVALS, |_, cluster: &Cluster| {
-                cluster.truth.has_rival_ballots()
-            }),
+            Property::sometimes(BOTH, |_, cluster: &Cluster| cluster.truth.chosen_count() == 2),
+            Property::sometimes(RIVALS, |_, cluster: &Cluster| cluster.truth.has_rival_ballots()),
         ]
     }
 }
 
 /// Checks all runs within `bounds`, and that there are some with each of `events`.
-fn check(bounds: Bounds, events: &[&str]) {
+fn check(bounds: Bounds, events: &[&'static str]) {
     let checker = Agreement { bounds, mutant: None }.checker().threads(2).spawn_bfs().join();
     println!("{bounds:?}: {} states", checker.unique_state_count());
     let broken = [AGREES, KEEPS].into_iter().find_map(|rule| checker.discovery(rule));
@@ -73,7 +69,7 @@ fn check(bounds: Bounds, events: &[&str]) {
 }
 
 /// Checks that some run within `bounds` breaks `rule`.
-fn is_found(mutant: Mutant, rule: &str, bounds: Bounds) {
+fn is_found(mutant: Mutant, rule: &'static str, bounds: Bounds) {
     let model = Agreement { bounds, mutant: Some(mutant) };
     let finish = HasDiscoveries::AnyFailures;
     let checker = model.checker().threads(2).finish_when(finish).spawn_bfs().join();
