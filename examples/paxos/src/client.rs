@@ -11,6 +11,7 @@
 //! many of them arrive. A session is opened with the first write, and again when the store has let
 //! go of it.
 
+mod attempts;
 mod store;
 pub mod votes;
 
@@ -18,17 +19,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke::quorum::Configuration;
-use convoke::{CallError, Code, Endpoint, NodeId};
+use convoke::{CallError, Endpoint, NodeId};
 use convoke_sim::random::Random;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use self::attempts::Attempts;
 use self::votes::Counted;
 pub use self::votes::Shape;
 
 use crate::proto::{
     Cas, Change, Command, Entry, Get, InspectRequest, Inspection, Join, LeaderHint, Pair,
-    PaxosClient, Refusal, Reply, Request, Scan, Scanned, SessionName, change, command, entry,
-    reply, request,
+    PaxosClient, Reply, Request, Scan, Scanned, SessionName, change, command, entry, reply,
+    request,
 };
 
 /// Settings of a client.
@@ -379,87 +381,6 @@ impl Client {
 
 /// Sessions that are opened for one request, at most.
 const SESSIONS_MAX: usize = 3;
-
-/// Hints in a row that are followed at once: two nodes may each take the other for the leader.
-const HINTS_MAX: u32 = 2;
-
-/// Attempts of one request so far.
-struct Attempts {
-    pause: Duration,
-    pause_max: Duration,
-    harmless: bool,
-    may_have_run: bool,
-    hints: u32,
-    last: String,
-}
-
-impl Attempts {
-    fn new(options: &Options, harmless: bool) -> Self {
-        Self {
-            pause: options.pause,
-            pause_max: options.pause_max,
-            harmless,
-            may_have_run: false,
-            hints: 0,
-            last: String::new(),
-        }
-    }
-
-    /// A result, unless it is a refusal that tells the caller something else.
-    fn judge(&self, result: reply::Result) -> Result<reply::Result, ClientError> {
-        let reply::Result::Refused(refusal) = result else { return Ok(result) };
-        match Refusal::try_from(refusal) {
-            Ok(Refusal::Full) => Err(ClientError::Full),
-            Ok(Refusal::Expired) if !self.may_have_run => Ok(result),
-            Ok(Refusal::Overtaken) => Ok(result), // it may be asked again
-            Ok(Refusal::Expired | Refusal::Forgotten) => {
-                Err(ClientError::OutcomeUnknown("its session is over".to_owned()))
-            }
-            _ => Err(ClientError::Refused("it is no request that the store knows".to_owned())),
-        }
-    }
-
-    /// Takes an attempt that failed.
-    ///
-    /// # Errors
-    /// When no other can do better.
-    fn failed(&mut self, error: &CallError) -> Result<(), ClientError> {
-        self.may_have_run |= !error.is_safe_to_repeat();
-        self.last = error.to_string();
-        let code = error.status().map(|status| status.code());
-        let is_final = matches!(
-            code,
-            Some(Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied)
-        );
-        let is_too_large = matches!(error, CallError::TooLarge { .. });
-        if is_final || is_too_large {
-            return Err(ClientError::Refused(self.last.clone()));
-        }
-        Ok(())
-    }
-
-    /// True when a hint may be followed without a pause.
-    fn follow(&mut self) -> bool {
-        self.hints += 1;
-        self.hints <= HINTS_MAX
-    }
-
-    /// The next pause: from half to all of what is due, and then twice as long.
-    fn pause(&mut self, random: &mut Random) -> Duration {
-        self.hints = 0;
-        let due = self.pause;
-        self.pause = (2 * due).min(self.pause_max);
-        due / 2 + random.up_to(due / 2)
-    }
-
-    fn over(self) -> ClientError {
-        if self.may_have_run && !self.harmless {
-            ClientError::OutcomeUnknown(self.last)
-        } else {
-            ClientError::Unavailable(self.last)
-        }
-    }
-}
 
 fn is_put(action: &request::Action) -> bool {
     let request::Action::Write(Entry { what: Some(entry::What::Command(command)) }) = action else {
