@@ -4,6 +4,7 @@ mod bulk;
 mod calls;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use convoke_core::transport::Transport;
@@ -24,8 +25,8 @@ const BULK: Method<u32, Vec<u8>> = Method::new("wan.Lab/Bulk");
 /// Largest reply in bulk: what fits a frame with the defaults.
 const BULK_BYTES_MAX: u32 = 4 << 20;
 
-/// How long the last calls may take at the end.
-const CLOSE_GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+/// Time for the last calls at the end.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
 
 /// Starts as the first line of its input says, and takes orders for calls until the input ends.
 pub(crate) fn run() -> anyhow::Result<()> {

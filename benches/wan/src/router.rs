@@ -83,7 +83,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     let (count, counters) = (router.late.count.max(1), router.hose.counters());
     println!(
-        "{} packets and {} lost ones, {} dropped at downlinks, {} not for a site; late by {:?} in the mean, {:?} at most",
+        "{} packets and {} lost ones, {} dropped at downlinks, {} not for a site; \
+         late by {:?} in the mean, {:?} at most",
         counters.sent,
         router.losses.count(),
         counters.dropped_downlink,

@@ -63,7 +63,8 @@ mod rules {
             slot += 1;
             let entries: Vec<Entry> =
                 (0..random.within(1..4)).map(|_| draw(random, &names)).collect();
-            let is_certain = foresight.foresee(&machine, Slot(slot), &entries);
+            let is_certain =
+                foresight.foresee(&machine, Slot(slot), entries.iter().map(|entry| (entry, true)));
             open.push_back((slot, entries, is_certain));
             while open.len() as u64 > random.within(0..4) {
                 let Some((slot, entries, is_certain)) = open.pop_front() else { break };

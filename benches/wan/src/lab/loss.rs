@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// Transports to compare: tcp, tls or quic; tcp:4 has four flows (comma-separated).
     #[arg(long, value_delimiter = ',', default_value = "tcp,tcp:4,tls,quic")]
     pub(crate) transport: Vec<Wire>,
-    /// How many of a hundred packets are lost, in each direction (comma-separated).
-    #[arg(long, value_delimiter = ',', default_values_t = [0.0, 0.1, 1.0, 3.0], value_parser = percent)]
+    /// Packets lost of a hundred, in each direction (comma-separated).
+    #[arg(long, value_delimiter = ',', default_value = "0,0.1,1,3", value_parser = percent)]
     pub(crate) loss: Vec<f64>,
     /// Round trip of the path, ms.
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(0..=1_000))]
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Calls a second, whoever waits.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rate: u32,
-    /// How many calls there can be at once; the next one waits, and its latency has begun.
+    /// Calls at once, at most; the next one waits, and its latency has begun.
     #[arg(long, default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) callers: u32,
     /// Size of each request and of each reply, bytes.
@@ -44,13 +44,13 @@ pub(crate) struct Options {
     /// other; 0 for no such caller.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=4 << 20))]
     pub(crate) bulk_bytes: u32,
-    /// How often to measure each; the table has medians.
+    /// Measurements of each; the table has medians.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
-    /// How long to count in each run.
+    /// Seconds that count, of each run.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
-    /// How long to call before that.
+    /// Seconds of calls before that.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) warm_up: u64,
     /// The losses of the first round; each further round has those of the next number.

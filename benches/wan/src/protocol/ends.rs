@@ -29,7 +29,7 @@ pub(crate) struct Calls {
     pub(crate) address: String,
     /// Calls a second, whoever waits.
     pub(crate) per_second: f64,
-    /// How many of them there can be at once.
+    /// Calls at once, at most.
     pub(crate) callers: usize,
     /// Size of each request and of each reply.
     pub(crate) bytes: usize,

@@ -51,7 +51,7 @@ impl Attempts {
     /// Takes an attempt that failed.
     ///
     /// # Errors
-    /// When no other can do better.
+    /// The failure, when no other attempt can do better.
     pub(super) fn failed(&mut self, error: &CallError) -> Result<(), ClientError> {
         self.may_have_run |= !error.is_safe_to_repeat();
         self.last = error.to_string();

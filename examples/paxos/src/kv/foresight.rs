@@ -31,18 +31,23 @@ struct Footprint {
 
 impl Foresight {
     /// Takes the next batch, proposed in this slot behind all that the machine has applied. Says of
-    /// each entry if its reply is certain to be that it is done, once the log is chosen up to this
-    /// slot as it was proposed.
-    pub fn foresee(&mut self, machine: &Machine, slot: Slot, entries: &[Entry]) -> Vec<bool> {
+    /// each entry that is asked about if its reply is certain to be that it is done, once the log is
+    /// chosen up to this slot as it was proposed; of others it says no.
+    pub fn foresee<'a>(
+        &mut self,
+        machine: &Machine,
+        slot: Slot,
+        entries: impl IntoIterator<Item = (&'a Entry, bool)>,
+    ) -> Vec<bool> {
         self.batches = self.batches.split_off(&machine.applied().next());
         self.batches.split_off(&slot); // left from when this node led before
         let mut batch = Footprint::default();
-        let mut judge = |entry: &Entry| {
-            let is_certain = self.is_certain(machine, slot, &batch, entry);
+        let mut judge = |(entry, is_asked)| {
+            let is_certain = is_asked && self.is_certain(machine, slot, &batch, entry);
             batch.add(entry);
             is_certain
         };
-        let certain = entries.iter().map(&mut judge).collect();
+        let certain = entries.into_iter().map(&mut judge).collect();
         self.batches.insert(slot, batch);
         certain
     }

@@ -232,7 +232,7 @@ impl Actor {
             let value = Value::Commands(batch.bytes.clone());
             let now = self.now();
             let Ok((ballot, slot)) = self.replica.propose(now, value) else { return };
-            let is_certain = self.foresight.foresee(&self.machine, slot, &batch.entries);
+            let is_certain = self.foresight.foresee(&self.machine, slot, batch.entries());
             self.batches += 1;
             self.batched += batch.len() as u64;
             self.meters.batch_requests.record(batch.len() as f64);

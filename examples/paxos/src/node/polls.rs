@@ -48,7 +48,7 @@ impl From<proto::Poll> for Polled {
 #[derive(Debug)]
 pub(super) struct Poll {
     pub(super) task: Deferred<Reply>,
-    /// What its request takes of the room for requests, where that came to this node.
+    /// Room that its request takes, where that came to this node.
     pub(super) _room: Option<OwnedSemaphorePermit>,
 }
 

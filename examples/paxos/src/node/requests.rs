@@ -223,13 +223,18 @@ impl Requests {
 #[derive(Debug)]
 pub(super) struct NextBatch {
     pub(super) bytes: Bytes,
-    pub(super) entries: Vec<Entry>,
+    entries: Vec<Entry>,
     waiters: Vec<Waiter>,
 }
 
 impl NextBatch {
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// Its entries, each with whether votes may answer who waits for it.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Entry, bool)> {
+        self.entries.iter().zip(self.waiters.iter().map(|waiter| waiter.counts_votes))
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) enum Order {
 pub(super) enum Action {
     /// A node misses its leader, and so do the others.
     Miss(usize),
-    /// What is on its way arrives.
+    /// A packet arrives.
     Deliver(Arc<Packet>),
     Propose(usize),
     Crash(usize),
