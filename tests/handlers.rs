@@ -249,3 +249,27 @@ async fn a_failure_comes_behind_what_was_sent_before_it() {
     assert!(failure.to_string().contains("the rest is gone"), "{failure}");
     assert!(call.next().await.is_none());
 }
+
+/// The branch goes on when the handler returns what ends its task, and not before.
+#[tokio::test]
+async fn a_tail_that_is_not_returned_hands_nothing_on() {
+    let service = Service::new().tree(COUNT, |number: u64, task: Task<u64>| async move {
+        let me = task.context().parent();
+        match number {
+            0 => task.answer(&7),
+            1 => Ok(task.tail(me, COUNT.request(0)).await?),
+            _ => {
+                drop(task.tail(me, COUNT.request(0)).await?);
+                Err(Status::new(convoke::Code::NotFound, "changed its mind"))
+            }
+        }
+    });
+    let endpoint = start(service).await;
+    let ask = async |number| endpoint.call(COUNT, number).to(endpoint.me()).await;
+    assert_eq!(ask(1).await.expect("the branch goes on"), 7);
+    let call = endpoint.call(COUNT, 2).to(endpoint.me()).open().expect("there is room");
+    let (replies, outcome) = call.collect().await.expect("it ends");
+    assert!(replies.is_empty(), "nobody was asked");
+    let causes: Vec<Cause> = outcome.failures.iter().map(|failure| failure.cause).collect();
+    assert_eq!(causes, [Cause::Application]);
+}

@@ -6,12 +6,14 @@
 //! Flushes of everything done within one [`FlushScope`] (a read batch, one poll of a handler) are
 //! one per connection.
 
+mod ahead;
 mod caller;
 mod carried;
 mod connections;
 mod dial;
 mod doors;
 mod drain;
+mod ending;
 mod flush;
 mod gate;
 mod handler;
@@ -70,6 +72,7 @@ use carried::CarriedCasts;
 use connections::Connections;
 use doors::Doors;
 use drain::Aftermath;
+pub(crate) use ending::{HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use gate::Gates;
@@ -91,7 +94,7 @@ use proof::Proofs;
 pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
 pub(crate) use stopper::Stopper;
-pub(crate) use task::{HandlerResult, TaskHandle};
+pub(crate) use task::{NewBranch, TaskHandle};
 
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;
@@ -177,6 +180,18 @@ impl Attached {
 }
 
 impl State {
+    /// Ready while the connection to a node has room for requests, or while there is none.
+    fn poll_room(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.node.outbox().full.contains(&node) {
+            return Poll::Ready(());
+        }
+        let link = self.node.links().current(node);
+        match link.and_then(|link| self.connections().get(link)) {
+            Some(way) => way.connection.poll_writable(Lane::Data, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
     fn connections(&self) -> &Connections {
         &self.node.outbox().connections
     }
@@ -324,11 +339,9 @@ impl Driver {
     }
 
     /// Ready while the connection to a node has room for requests, or while there is none.
+    #[cfg(feature = "tower")]
     pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        match self.connection_to(node) {
-            Some(connection) => connection.poll_writable(Lane::Data, cx),
-            None => Poll::Ready(()),
-        }
+        self.state.lock().poll_room(node, cx)
     }
 
     /// Open branches of this node's calls at another.

@@ -24,7 +24,7 @@ use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
 
 use crate::caller::Caller;
-use crate::driver::{self, Driver, HandlerResult, MethodEntry, TaskHandle};
+use crate::driver::{self, Driver, HandlerResult, LastWord, MethodEntry, TaskHandle};
 use crate::error::{StartError, Status};
 use crate::message::Payload;
 use crate::method::Method;
@@ -100,8 +100,8 @@ impl Service {
             let future = request.map(|request| handler(request, Context::new(handle)));
             async move {
                 match run(future).await {
-                    Ok(reply) => HandlerResult::Replied(reply.to_bytes()),
-                    Err(failure) => HandlerResult::Failed(failure),
+                    Ok(reply) => LastWord::Reply(reply.to_bytes()).ended(),
+                    Err(failure) => LastWord::from(failure).ended(),
                 }
             }
         })
@@ -122,8 +122,8 @@ impl Service {
             let future = request.map(|request| handler(request, Task::new(handle)));
             async move {
                 match run(future).await {
-                    Ok(finish) => finish.into_result(),
-                    Err(failure) => HandlerResult::Failed(failure),
+                    Ok(Finish(result)) => result,
+                    Err(failure) => LastWord::from(failure).ended(),
                 }
             }
         })
@@ -281,8 +281,7 @@ impl Context {
     /// [`Reply::metadata`]: crate::Reply::metadata
     /// [`Failure::metadata`]: crate::Failure::metadata
     pub fn reply_metadata(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), SendError> {
-        let (task, value) = (self.task(), value.as_ref());
-        self.driver().with_node(|node, now| node.reply_metadata(now, task, key, value))
+        self.handle.reply_metadata(key, value.as_ref())
     }
 
     /// The epoch of the configuration that the request was made for; 0 is none.

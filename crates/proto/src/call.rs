@@ -516,6 +516,10 @@ impl Call {
         }
     }
 
+    pub(crate) fn has_new_nodes(&self) -> bool {
+        !self.new_nodes.is_empty()
+    }
+
     /// Nodes that came in since this was last asked.
     pub(crate) fn take_new_nodes(&mut self) -> Vec<NodeId> {
         std::mem::take(&mut self.new_nodes)

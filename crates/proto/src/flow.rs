@@ -54,7 +54,7 @@ impl Piece {
         }
     }
 
-    fn cost(&self) -> u64 {
+    pub(crate) fn cost(&self) -> u64 {
         match self.kind {
             ReplyKind::End { .. } => 0,
             ReplyKind::Message | ReplyKind::Item { .. } => cost(self.payload.len()),

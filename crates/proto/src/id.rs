@@ -413,6 +413,14 @@ pub struct TaskKey {
     pub hop: u32,
 }
 
+impl TaskKey {
+    /// The task in which the branch goes on when this one hands it on. Hops are few: a node refuses
+    /// to start a task beyond a thousand.
+    pub(crate) fn next_hop(&self) -> Self {
+        Self { path: self.path.clone(), hop: self.hop + 1 }
+    }
+}
+
 impl fmt::Debug for TaskKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

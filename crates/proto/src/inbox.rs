@@ -140,10 +140,8 @@ impl Inbox {
         }
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
-        let assembly = self
-            .assemblies
-            .entry(name.clone())
-            .or_insert_with(|| Assembly::new(unscheduled, is_stream));
+        let assembly =
+            self.assemblies.entry(name).or_insert_with(|| Assembly::new(unscheduled, is_stream));
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let Reply { kind, part, ref extensions, ref payload, .. } = *reply;
         let (extensions, payload) = (extensions.clone(), payload.clone());
@@ -157,7 +155,7 @@ impl Inbox {
             self.beside += cost_of(&message.extensions);
         }
         if accepted.is_whole {
-            self.remove(&name);
+            self.remove(&(path.clone(), reply.index));
         }
         self.grant();
         Ok(accepted)

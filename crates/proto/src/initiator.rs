@@ -67,11 +67,33 @@ struct Armed {
 }
 
 impl Armed {
-    /// Hands over what the call wants to send, where nothing else of it has changed.
-    fn hand_over(&mut self, out: &mut VecDeque<Outbound>) {
+    /// Hands over what the call wants to send. True when there is more to be looked at: it has
+    /// ended, or something of it is at another node than before.
+    fn hand_over(&mut self, out: &mut VecDeque<Outbound>) -> bool {
         while let Some(outbound) = self.call.poll_outbound() {
             out.push_back(outbound);
         }
+        self.call.end().is_some() || self.call.has_new_nodes()
+    }
+
+    /// Has the reader of the call told, if there is enough for that, and its writer of items.
+    fn announce(&mut self, seq: u64, ready: &mut VecDeque<u64>, writable: &mut VecDeque<u64>) {
+        if self.call.is_worth_waking() {
+            ready.push_back(seq);
+        }
+        if self.call.take_items_news() {
+            writable.push_back(seq);
+        }
+    }
+
+    /// When a timer is to be set for the call, earlier than the one that is.
+    fn rearm(&mut self) -> Option<Timestamp> {
+        let at = self.call.poll_timeout()?;
+        if self.at.is_some_and(|armed_at| armed_at <= at) {
+            return None;
+        }
+        self.at = Some(at);
+        Some(at)
     }
 }
 
@@ -292,12 +314,12 @@ impl Initiator {
         frame: &mut Frame,
         links: &dyn LinkView,
     ) -> bool {
-        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
         if let Message::Reply(reply) = &mut frame.message {
-            if let Some(counts) = self.handle_flat_reply(now, by, &frame.header, reply) {
-                return counts;
-            }
-        } else if let Some(flat) = self.flat.get(seq) {
+            let reply = std::mem::replace(reply, Reply::blank());
+            return self.handle_reply(now, by, &frame.header, reply);
+        }
+        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
+        if let Some(flat) = self.flat.get(seq) {
             let call = CallId { origin: self.life, seq };
             let counts = match &frame.message {
                 Message::Status(status) => flat.admits_any(call, status, &self.secret),
@@ -316,15 +338,8 @@ impl Initiator {
                 return false;
             }
         }
-        if mutant::is(Mutant::GrowingForgetsInherited)
-            && self.flat.get(seq).is_some()
-            && let Message::Reply(reply) = &mut frame.message
-        {
-            reply.inherited.clear();
-        }
         let message = frame.take().message;
         self.with(seq, |call| match message {
-            Message::Reply(reply) => call.handle_reply(now, by, &task, reply),
             Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest),
             Message::Fail(fail) => call.handle_fail(now, by, &task, fail),
             Message::LinkDown(report) => call.handle_link_down_report(now, by, &task, &report),
@@ -334,9 +349,34 @@ impl Initiator {
         true
     }
 
+    /// A REPLY for one of the calls. False when it does not count.
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        header: &Header,
+        mut reply: Reply,
+    ) -> bool {
+        if let Some(counts) = self.handle_flat_reply(now, by, header, &mut reply) {
+            return counts;
+        }
+        let Header { call: CallId { seq, .. }, task } = header;
+        if let Some(Armed { call, .. }) = self.calls.get(seq)
+            && !call.admits(&by, task)
+            && !self.forgives(now, CallId { origin: self.life, seq: *seq }, task)
+        {
+            return false;
+        }
+        if mutant::is(Mutant::GrowingForgetsInherited) && self.flat.get(*seq).is_some() {
+            reply.inherited.clear();
+        }
+        self.with(*seq, |call| call.handle_reply(now, by, task, reply));
+        true
+    }
+
     /// A reply for a call that is flat: true or false when that takes it or it does not count.
     /// `None` when there is no such call, or it must grow before it hears of it.
-    pub(crate) fn handle_flat_reply(
+    fn handle_flat_reply(
         &mut self,
         now: Timestamp,
         by: Arrival,
@@ -453,7 +493,7 @@ impl Initiator {
     pub(crate) fn handle_items_credit(&mut self, by: &Arrival, call: CallId, limit: u64) -> bool {
         let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
         let counts = armed.call.handle_items_credit(by.link, limit);
-        self.announce(call.seq);
+        armed.announce(call.seq, &mut self.ready, &mut self.writable);
         self.drain(call.seq);
         counts
     }
@@ -587,29 +627,25 @@ impl Initiator {
 
     fn with(&mut self, seq: u64, act: impl FnOnce(&mut Call)) {
         self.grow(seq);
-        if let Some(armed) = self.calls.get_mut(&seq) {
-            act(&mut armed.call);
-            self.arm(seq);
-            self.announce(seq);
-            self.drain(seq);
-        }
-    }
-
-    /// Has the reader of a call told, if there is enough for that.
-    fn announce(&mut self, seq: u64) {
         let Some(armed) = self.calls.get_mut(&seq) else { return };
-        if armed.call.is_worth_waking() {
-            self.ready.push_back(seq);
+        act(&mut armed.call);
+        armed.announce(seq, &mut self.ready, &mut self.writable);
+        let timer = armed.rearm();
+        let has_changed = armed.hand_over(&mut self.out);
+        if let Some(at) = timer {
+            self.set_timer(at, seq);
         }
-        if armed.call.take_items_news() {
-            self.writable.push_back(seq);
+        if has_changed {
+            self.drain(seq);
         }
     }
 
     /// Collects what a call wants after any input, and drops it when it is done.
     fn drain(&mut self, seq: u64) {
         let Some(armed) = self.calls.get_mut(&seq) else { return };
-        armed.hand_over(&mut self.out);
+        if !armed.hand_over(&mut self.out) {
+            return;
+        }
         for node in armed.call.take_new_nodes() {
             if armed.nodes.insert(node) {
                 self.at_node.insert((node, seq));
@@ -658,12 +694,12 @@ impl Initiator {
     }
 
     fn arm(&mut self, seq: u64) {
-        let Some(armed) = self.calls.get_mut(&seq) else { return };
-        let Some(at) = armed.call.poll_timeout() else { return };
-        if armed.at.is_some_and(|armed_at| armed_at <= at) {
-            return;
+        if let Some(at) = self.calls.get_mut(&seq).and_then(Armed::rearm) {
+            self.set_timer(at, seq);
         }
-        armed.at = Some(at);
+    }
+
+    fn set_timer(&mut self, at: Timestamp, seq: u64) {
         self.timers.push(at, seq);
         if self.timers.is_crowded(self.calls.len()) {
             let armed = self.calls.iter().filter_map(|(seq, armed)| Some((armed.at?, *seq)));

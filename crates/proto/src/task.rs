@@ -16,6 +16,7 @@
 //! R7: entries of ancestors ride on the first output of any kind. Source: Roo's manifest
 //! elimination; that output is held only while the handler runs without waiting departs from it.
 
+mod branch;
 mod intake;
 mod outgoing;
 
@@ -24,16 +25,17 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::id::{LinkId, MethodId, NodeId, TaskKey};
+use crate::id::{LinkId, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
-    Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, ReplyPath, Sealed,
+    Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, Reply, ReplyPath, Sealed,
 };
 
 use super::key;
 use super::limits::Limits;
 use super::metadata;
+pub use branch::Branch;
 pub(crate) use intake::Intake;
 pub use intake::{ItemsFailure, NextItem};
 use outgoing::Outgoing;
@@ -283,17 +285,38 @@ impl Task {
         Ok(self.outgoing.open_stream())
     }
 
-    /// True when the stream has credit for another item, and nothing waits before it.
-    pub(crate) fn has_stream_credit(&self, index: u32) -> bool {
-        let holds = matches!(&self.held, Held::Reply(item) if item.index == index);
-        self.outgoing.has_credit(index, holds)
+    /// Bytes that further items of a stream may have now, behind what is held: none while others
+    /// wait.
+    pub(crate) fn stream_credit(&self, index: u32) -> u64 {
+        let held = match &self.held {
+            Held::Reply(item) if item.index == index => item.piece.cost(),
+            _ => 0,
+        };
+        self.outgoing.credit(index).saturating_sub(held)
     }
 
-    /// Sends the next item of a stream.
-    pub(crate) fn stream_item(&mut self, index: u32, payload: Bytes) -> Result<(), SendError> {
+    /// Sends the next item of a stream. What was held until now goes to `leave`, where there is
+    /// one, if it can leave at once and nothing waits before it.
+    pub(crate) fn stream_item(
+        &mut self,
+        index: u32,
+        payload: Bytes,
+        leave: Option<&mut dyn FnMut(Reply)>,
+    ) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.check_stream(index)?;
-        self.flush();
+        match (leave, std::mem::replace(&mut self.held, Held::Nothing)) {
+            (Some(leave), Held::Reply(item))
+                if self.out.is_empty() && self.outgoing.can_leave_whole(&item) =>
+            {
+                let inherited = std::mem::take(&mut self.inherited);
+                leave(Reply { inherited, ..self.outgoing.send_whole(item) });
+            }
+            (_, held) => {
+                self.held = held;
+                self.flush();
+            }
+        }
         let metadata = std::mem::take(&mut self.metadata);
         self.held = Held::Reply(self.outgoing.item(index, metadata, payload));
         Ok(())
@@ -315,32 +338,31 @@ impl Task {
         Ok(())
     }
 
+    /// Checks that a branch can be opened.
+    pub(crate) fn check_branch(&self) -> Result<(), SendError> {
+        self.check_running()?;
+        self.next_child().map(|_| ())
+    }
+
     /// Opens a branch at another node. Its index is consumed only when this succeeds.
-    pub(crate) fn delegate(
-        &mut self,
-        to: NodeId,
-        method: MethodId,
-        extensions: Vec<Extension>,
-        payload: Bytes,
-        deadline: Timestamp,
-    ) -> Result<TaskKey, SendError> {
-        self.check_message(&payload)?;
-        let index = self.next_child_index()?;
-        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
+    pub(crate) fn delegate(&mut self, mut branch: Branch) -> Result<TaskKey, SendError> {
+        self.check_message(&branch.payload)?;
+        let (index, path) = self.next_child()?;
+        branch.inherit(&self.extensions);
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }
-        self.children.push(Child { node: to, link: None });
+        self.children.push(Child { node: branch.to, link: None });
         let task = key(path, 0);
         let request = ChildRequest {
-            to,
+            to: branch.to,
             task: task.clone(),
             key: self.key.child(index),
-            method,
-            extensions,
+            method: branch.method,
+            deadline: branch.deadline_within(self.deadline),
+            extensions: branch.extensions,
             inherited: Vec::new(),
-            payload,
-            deadline: deadline.min(self.deadline),
+            payload: branch.payload,
             call_deadline: self.call_deadline,
         };
         let mut held = match std::mem::replace(&mut self.held, Held::Nothing) {
@@ -360,16 +382,20 @@ impl Task {
     /// initiator can be told of it.
     pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), SendError> {
         self.check_running()?;
-        let index = self.next_child_index()?;
-        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
+        let (index, path) = self.next_child()?;
         self.flush();
         self.children.push(Child { node: to, link: None });
         Ok((key(path, 0), self.key.child(index)))
     }
 
-    fn next_child_index(&self) -> Result<u32, SendError> {
+    /// Index and path of the next branch.
+    fn next_child(&self) -> Result<(u32, Path), SendError> {
         let index = u32::try_from(self.children.len()).expect("children_max is 32 bit");
-        if index >= self.children_max { Err(SendError::TooManyBranches) } else { Ok(index) }
+        if index >= self.children_max {
+            return Err(SendError::TooManyBranches);
+        }
+        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
+        Ok((index, path))
     }
 
     /// The handler waits for something: nothing is held any longer.
@@ -402,7 +428,7 @@ impl Task {
             }
             Held::Children(mut held) if (children, replies) == (1, 0) && held.len() == 1 => {
                 let mut request = held.pop_front().expect("it has one");
-                request.task = key(self.id.path.clone(), self.id.hop + 1);
+                request.task = self.id.next_hop();
                 request.key = self.key;
                 tailed = true;
                 self.push_request(request);
@@ -500,6 +526,10 @@ impl Task {
     /// True when a whole reply or a part of one waits to leave.
     pub(crate) fn holds_replies(&self) -> bool {
         matches!(self.held, Held::Reply(_)) || !self.outgoing.is_empty()
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        !self.out.is_empty()
     }
 
     pub(crate) fn poll_output(&mut self) -> Option<TaskOutput> {

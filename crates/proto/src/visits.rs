@@ -23,6 +23,7 @@ mod refusals;
 mod route;
 mod settle;
 mod spare;
+mod streams;
 mod stubs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,7 +44,6 @@ use crate::timers::Timers;
 use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
 use crate::{Arrival, Fault, Outbound, admission};
 
-pub use commands::Branch;
 use origins::{OriginIndex, Origins, RingName};
 pub(crate) use records::RingIndex;
 use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};

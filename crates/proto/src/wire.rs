@@ -177,8 +177,7 @@ impl Message {
     fn kind(&self) -> u8 {
         match self {
             Self::Request(_) => KIND_REQUEST,
-            Self::Reply(message) if !message.extensions.is_empty() => KIND_REPLY_EXTENDED,
-            Self::Reply(_) => KIND_REPLY,
+            Self::Reply(message) => message.wire_kind(),
             Self::Manifest(_) => 3,
             Self::Fail(_) => KIND_FAIL,
             Self::Cancel(_) => KIND_CANCEL,

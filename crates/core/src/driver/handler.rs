@@ -17,13 +17,14 @@ use crate::carrier::{self, GET, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
 use crate::transport::BoxFuture;
 
+use super::ending::{HandlerResult, LastWord};
 use super::flush::FlushScope;
 use super::gate::GateKey;
 use super::methods::{HandlerFuture, MethodEntry, room};
 use super::run_queue;
 use super::spare::Spare;
 use super::stopper::Stopper;
-use super::task::{HandlerResult, TaskHandle};
+use super::task::TaskHandle;
 use super::{Driver, State};
 
 /// A handler that has not ended at its first poll.
@@ -164,7 +165,7 @@ impl Driver {
         let started = || future.as_mut().start(handle.clone(), payload);
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {
             let failure = panicked(panic.as_ref());
-            return handle.finish(HandlerResult::Failed(failure));
+            return handle.finish(LastWord::from(failure).ended());
         }
         // Nothing waits on this waker: a pending handler is polled again by the task below.
         let cx = &mut Context::from_waker(Waker::noop());
@@ -191,12 +192,12 @@ async fn start_with_body(handle: Arc<TaskHandle>, reference: Bytes) -> HandlerRe
     let driver = handle.driver().clone();
     if reference.len() > REFERENCE_BYTES_MAX {
         let status = Status::new(Code::InvalidArgument, "the reference to the message is too long");
-        return HandlerResult::Failed(not_begun(status));
+        return LastWord::from(not_begun(status)).ended();
     }
     let Start { from, deadline, .. } = *handle.start();
     let payload = match driver.bring(from, reference, deadline.since(driver.now())).await {
         Ok(payload) => payload,
-        Err(status) => return HandlerResult::Failed(not_begun(status)),
+        Err(status) => return LastWord::from(not_begun(status)).ended(),
     };
     let method = driver.methods.get(handle.start().method).expect("its task was started by it");
     method.start(handle, payload).await
@@ -246,7 +247,7 @@ fn poll_handler(
             Poll::Pending
         }
         Ok(ready) => ready,
-        Err(panic) => Poll::Ready(HandlerResult::Failed(panicked(panic.as_ref()))),
+        Err(panic) => Poll::Ready(LastWord::from(panicked(panic.as_ref())).ended()),
     }
 }
 
@@ -266,7 +267,7 @@ impl Drop for Running {
         if let Some(future) = self.future.take() {
             drop(emptied(future));
             let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
-            self.handle.finish(HandlerResult::Failed(failure));
+            self.handle.finish(LastWord::from(failure).ended());
         }
     }
 }

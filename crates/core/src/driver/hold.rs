@@ -47,6 +47,11 @@ impl<F: Flag> Hold<F> {
         !self.is_polling.get()
     }
 
+    /// True when there was output since the last time that all was let go.
+    pub(super) fn has_output(&self) -> bool {
+        self.may_hold.get()
+    }
+
     /// After a poll. Whether something may be held back that must leave now.
     pub(super) fn take(&self) -> bool {
         self.may_hold.get() && self.may_hold.set(false)

@@ -14,7 +14,8 @@ use pin_project_lite::pin_project;
 use crate::caller::Authorize;
 use crate::error::StartError;
 
-use super::task::{HandlerResult, TaskHandle};
+use super::ending::HandlerResult;
+use super::task::TaskHandle;
 
 /// Room for the future of a handler. When one has ended, the next one of the same method takes its
 /// place.

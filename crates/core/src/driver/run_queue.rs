@@ -9,16 +9,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use convoke_proto::task::TaskFailure;
-use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 
-use crate::error::Status;
-
+use super::Driver;
+use super::ending::LastWord;
 use super::flush::FlushScope;
 use super::gate::GateKey;
-use super::{Driver, Node};
 
 /// A handler to be started.
 struct Job {
@@ -37,12 +33,11 @@ impl Job {
     }
 }
 
-/// The reply that ends a task. Its handler is gone, and its handle with it, whose room the next one
-/// takes.
-struct Answer {
+/// The end of a task. Its handler is gone, and its handle with it, whose room the next one takes.
+struct Ending {
     driver: Arc<Driver>,
     task: TaskRef,
-    payload: Bytes,
+    word: LastWord,
 }
 
 #[derive(Default)]
@@ -50,9 +45,9 @@ struct Queue {
     /// Those that have waited at a gate: before the others.
     passed: VecDeque<Job>,
     jobs: VecDeque<Job>,
-    /// Replies of handlers that have ended meanwhile, and their bytes.
-    answers: Vec<Answer>,
-    answer_bytes: usize,
+    /// Tasks of handlers that have ended meanwhile, and the bytes that they end with.
+    endings: Vec<Ending>,
+    ending_bytes: usize,
     /// That of the last batch of starts, for the next one.
     room: Vec<Start>,
     is_draining: bool,
@@ -66,10 +61,10 @@ thread_local! {
 /// that nobody is held up for long, so few that no chain of them keeps its thread for ever.
 pub(super) const IN_A_ROW_MAX: usize = 256;
 
-/// Bytes of replies that are sent together: from here on they are handed over before the next
-/// handler starts. Until then they are in nobody's share, so a batch of requests for large replies
-/// may not pile them up; small ones rarely come to as much in a batch.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are sent together: from here on they are handed over before the next handler starts.
+/// Until then they are in nobody's share, so a batch of requests for large replies may not pile
+/// them up; small ones rarely come to as much in a batch.
+const ENDING_BYTES_MAX: usize = 64 << 10;
 
 /// Starts handlers that were brought together, in their order: now, or after those that are being
 /// started on this thread.
@@ -117,11 +112,11 @@ fn drain() {
     for _ in 0..IN_A_ROW_MAX {
         match QUEUE.with_borrow_mut(Queue::next) {
             Some(job) => job.run(),
-            None if send_answers() => {}
+            None if end_tasks() => {}
             None => return,
         }
     }
-    send_answers();
+    end_tasks();
     let rest = QUEUE.with_borrow_mut(|queue| {
         let mut rest = std::mem::take(&mut queue.passed);
         rest.append(&mut queue.jobs);
@@ -145,47 +140,40 @@ impl Queue {
     }
 }
 
-/// Leaves the reply that ends a task to be sent with others, if handlers are being started on this
-/// thread; otherwise gives it back.
-pub(super) fn answer_later(
+/// Leaves a task to be ended with others, if handlers are being started on this thread; otherwise
+/// gives its last word back.
+pub(super) fn say_later(
     driver: &Arc<Driver>,
     task: &TaskRef,
-    payload: Bytes,
-) -> Result<(), Bytes> {
+    word: LastWord,
+) -> Result<(), LastWord> {
     let is_full = QUEUE.with_borrow_mut(|queue| {
         if !queue.is_draining {
-            return Err(payload);
+            return Err(word);
         }
         let (driver, task) = (driver.clone(), task.clone());
-        queue.answer_bytes += payload.len();
-        queue.answers.push(Answer { driver, task, payload });
-        Ok(queue.answer_bytes >= ANSWER_BYTES_MAX)
+        queue.ending_bytes += word.len();
+        queue.endings.push(Ending { driver, task, word });
+        Ok(queue.ending_bytes >= ENDING_BYTES_MAX)
     })?;
     if is_full {
-        send_answers();
+        end_tasks();
     }
     Ok(())
 }
 
-/// Sends the only reply of a task.
-pub(super) fn answer(node: &mut Node, now: Timestamp, task: &TaskRef, payload: Bytes) {
-    if let Err(refusal) = node.answer(now, task, payload) {
-        node.fail(now, task, TaskFailure::from(Status::from(refusal)));
-    }
-}
-
 /// True when there were any.
-fn send_answers() -> bool {
-    let mut answers = QUEUE.with_borrow_mut(|queue| {
-        queue.answer_bytes = 0;
-        std::mem::take(&mut queue.answers)
+fn end_tasks() -> bool {
+    let mut endings = QUEUE.with_borrow_mut(|queue| {
+        queue.ending_bytes = 0;
+        std::mem::take(&mut queue.endings)
     });
-    let has_some = !answers.is_empty();
-    for of_driver in answers.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
+    let has_some = !endings.is_empty();
+    for of_driver in endings.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
         let driver = of_driver[0].driver.clone();
         driver.with_state(|state, now, aftermath| {
-            for Answer { task, payload, .. } in of_driver {
-                answer(&mut state.node, now, task, std::mem::take(payload));
+            for Ending { task, word, .. } in of_driver {
+                std::mem::replace(word, LastWord::Nothing).say(&mut state.node, now, task);
                 // Parts of it that were spawned may have begun to wait since its handler ended.
                 if !state.stream_wakers.is_empty() {
                     let waiting = state.stream_wakers.remove(task);
@@ -194,10 +182,10 @@ fn send_answers() -> bool {
             }
         });
     }
-    answers.clear();
+    endings.clear();
     QUEUE.with_borrow_mut(|queue| {
-        if queue.answers.is_empty() {
-            queue.answers = answers; // Its room, for the next batch.
+        if queue.endings.is_empty() {
+            queue.endings = endings; // Its room, for the next batch.
         }
     });
     has_some

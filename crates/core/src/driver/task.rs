@@ -1,14 +1,17 @@
 //! One running task: the state that its handles share with the driver, and what they do by it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::task::{SendError, TaskFailure};
+use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
-use convoke_proto::visits::{Branch, Start, TaskRef};
+use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::Extension;
+use parking_lot::Mutex;
 
 use crate::caller::Caller;
 use crate::error::Status;
@@ -18,11 +21,13 @@ use crate::peer::Peer;
 use crate::telemetry::TaskProbe;
 use crate::trace_context::TraceContext;
 
+use super::ahead::Ahead;
+use super::ending::{HandlerResult, LastWord};
 use super::gate::GateKey;
 use super::hold::Hold;
 #[cfg(feature = "tower")]
 use super::passage::Passage;
-use super::run_queue::{answer, answer_later};
+use super::run_queue::say_later;
 use super::stopper::Stopper;
 use super::{Driver, Node};
 
@@ -32,6 +37,7 @@ pub(crate) struct TaskHandle {
     start: Start,
     /// While the handler is polled, what it sends may be held back until it waits or ends.
     hold: Hold,
+    ahead: Mutex<Ahead>,
     /// The driver keeps something by the name of the task.
     is_kept: AtomicBool,
     gate: Option<PassedGate>,
@@ -43,16 +49,18 @@ pub(crate) struct TaskHandle {
     pub(crate) passage: Passage,
 }
 
-/// End of a handler.
-pub(crate) enum HandlerResult {
-    /// It returned, after replying or delegating as it liked.
-    Finished,
-    /// It returned this reply.
-    Replied(Bytes),
-    /// It returned, and the task goes on without it.
-    Deferred(Arc<Stopper>),
-    /// It failed.
-    Failed(TaskFailure),
+/// A branch that a task is about to open.
+#[derive(Debug)]
+pub(crate) struct NewBranch {
+    branch: Branch,
+    /// Time that it gets, from when it is opened.
+    budget: Option<Duration>,
+}
+
+impl NewBranch {
+    fn take(&mut self, now: Timestamp) -> Branch {
+        Branch { deadline: self.budget.map(|budget| now + budget), ..self.branch.take() }
+    }
 }
 
 /// The gate of an ordered method that a task has passed.
@@ -81,6 +89,7 @@ impl TaskHandle {
             driver,
             start,
             hold: Hold::default(),
+            ahead: Mutex::default(),
             is_kept: AtomicBool::new(false),
             gate: gate.map(PassedGate::new),
             probe,
@@ -131,12 +140,36 @@ impl TaskHandle {
     /// that was spawned, is not held back: no end of a poll would let it go.
     pub(crate) fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
         self.driver.with_node(|node, now| {
+            self.hand_over(node, now);
             let result = act(node, now);
-            if self.hold.on_output() {
-                node.handle_yield(now, self.task());
-            }
+            self.let_go_beside_poll(node, now);
             result
         })
+    }
+
+    /// Gives the node the items that are ahead of it: before anything else that the task says. One
+    /// that was stopped has nobody to send them to.
+    fn hand_over(&self, node: &mut Node, now: Timestamp) {
+        let mut ahead = self.ahead.lock();
+        let sent = ahead.drain().map(|(index, items)| {
+            (index, node.stream_items(now, self.task(), index, items).unwrap_or(0))
+        });
+        if let Some((index, credit)) = sent {
+            ahead.note_credit(index, credit);
+        }
+    }
+
+    /// After an output: lets go what is held back, if no end of a poll would.
+    fn let_go_beside_poll(&self, node: &mut Node, now: Timestamp) {
+        if self.hold.on_output() {
+            self.release_held(node, now);
+        }
+    }
+
+    /// Lets go all that is held back.
+    fn release_held(&self, node: &mut Node, now: Timestamp) {
+        self.hand_over(node, now);
+        node.handle_yield(now, self.task());
     }
 
     /// A reply as it travels. In process it travels as it is.
@@ -152,36 +185,77 @@ impl TaskHandle {
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
-    pub(crate) fn delegate<Resp>(
+    /// A branch with a request to a peer, as it travels.
+    pub(crate) fn branch<Resp>(
         &self,
         request: &Request<Resp>,
         peer: Peer,
-    ) -> Result<(), SendError> {
+    ) -> Result<NewBranch, SendError> {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
             return Err(SendError::TooLarge { size, limit });
         }
-        let payload = self.driver.packing.pack_request(peer.node(), request.payload.clone());
-        let branch = |now: Timestamp| Branch {
+        let branch = Branch {
             to: peer.node(),
             method: request.method,
-            payload,
+            payload: self.driver.packing.pack_request(peer.node(), request.payload.clone()),
             extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
-            deadline: request.deadline.map(|budget| now + budget),
+            deadline: None,
         };
-        self.output(|node, now| node.delegate(now, self.task(), branch(now))).map(|_| ())
+        Ok(NewBranch { branch, budget: request.deadline })
     }
 
-    pub(crate) fn delegate_even_if_dead<Resp>(
+    /// Opens a branch once the connection to its node has room.
+    pub(crate) fn poll_delegate(
         &self,
-        request: &Request<Resp>,
-        peer: Peer,
-    ) -> Result<(), SendError> {
-        match self.delegate(request, peer) {
-            Err(SendError::NodeDead) => {
-                self.output(|node, now| node.delegate_to_dead(now, self.task(), peer.node()))
+        branch: &mut NewBranch,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.driver.with_state(|state, now, _| {
+            ready!(state.poll_room(branch.branch.to, cx));
+            self.hand_over(&mut state.node, now);
+            let opened = state.node.delegate(now, self.task(), branch.take(now));
+            self.let_go_beside_poll(&mut state.node, now);
+            Poll::Ready(opened.map(|_| ()))
+        })
+    }
+
+    /// Opens branches in their order, each once the connection to its node has room, all that can
+    /// be under one lock. One at a node that is known to be dead is a failure record.
+    pub(crate) fn poll_fan_out(
+        &self,
+        branches: &mut VecDeque<NewBranch>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.driver.with_state(|state, now, _| {
+            self.hand_over(&mut state.node, now);
+            while let Some(branch) = branches.front_mut() {
+                let to = branch.branch.to;
+                ready!(state.poll_room(to, cx));
+                let node = &mut state.node;
+                match node.delegate(now, self.task(), branch.take(now)) {
+                    Ok(_) => {}
+                    Err(SendError::NodeDead) => node.delegate_to_dead(now, self.task(), to)?,
+                    Err(refusal) => return Poll::Ready(Err(refusal)),
+                }
+                self.let_go_beside_poll(node, now);
+                branches.pop_front();
             }
-            result => result,
-        }
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// Gives the branch that the task ends with, once the connection to its node has room.
+    pub(crate) fn poll_tail(
+        &self,
+        branch: &mut NewBranch,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Branch, SendError>> {
+        let now = self.driver.now();
+        let state = self.driver.state.lock();
+        let Branch { to, ref payload, .. } = branch.branch;
+        ready!(state.poll_room(to, cx));
+        state.node.check_branch(now, self.task(), to, payload.len())?;
+        Poll::Ready(Ok(branch.take(now)))
     }
 
     /// Polls for what a part of the task waits for; `Ok(None)` while there is nothing.
@@ -200,18 +274,43 @@ impl TaskHandle {
         })
     }
 
-    /// The same for an output, which is carried out once it can be; see [`Self::output`].
-    pub(crate) fn poll_output<T, E>(
+    /// Sends an item of a streamed reply once there is credit for it. A small one is left to go to
+    /// the node with others, at the latest when the poll of the handler is over.
+    pub(crate) fn poll_item(
         &self,
         cx: &Context<'_>,
-        poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
-    ) -> Poll<Result<T, E>> {
-        self.poll_stream(cx, |node, now, task| {
-            let polled = poll(node, now, task);
-            if !matches!(polled, Ok(None)) && self.hold.on_output() {
-                node.handle_yield(now, task);
+        index: u32,
+        item: &mut Bytes,
+    ) -> Poll<Result<(), SendError>> {
+        if self.ahead.lock().take(index, item) {
+            if self.hold.on_output() {
+                self.driver.with_node(|node, now| self.release_held(node, now));
             }
-            polled
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_stream(cx, |node, now, task| {
+            if !self.ahead.lock().leads_to(index) {
+                self.hand_over(node, now);
+                if node.stream_credit(task, index)? == 0 {
+                    return Ok(None);
+                }
+            }
+            let mut ahead = self.ahead.lock();
+            let before = ahead.drain().into_iter().flat_map(|(_, items)| items);
+            let items = before.chain([std::mem::take(item)]);
+            let left = node.stream_items(now, task, index, items)?;
+            ahead.note_credit(index, left);
+            drop(ahead);
+            self.let_go_beside_poll(node, now);
+            Ok(Some(()))
+        })
+    }
+
+    /// Adds metadata to the next reply, item of a stream or failure.
+    pub(crate) fn reply_metadata(&self, key: &str, value: &[u8]) -> Result<(), SendError> {
+        self.driver.with_node(|node, now| {
+            self.hand_over(node, now);
+            node.reply_metadata(now, self.task(), key, value)
         })
     }
 
@@ -244,29 +343,26 @@ impl TaskHandle {
     /// The handler's future returned pending.
     pub(super) fn yield_now(&self) {
         if self.hold.take() {
-            self.driver.with_node(|node, now| node.handle_yield(now, self.task()));
+            self.driver.with_node(|node, now| self.release_held(node, now));
         }
     }
 
     /// The handler ended.
     pub(crate) fn finish(&self, result: HandlerResult) {
-        match result {
-            HandlerResult::Finished => {
-                self.probe.finished();
-                self.driver.with_node(|node, now| node.finish(now, self.task()));
-            }
-            HandlerResult::Replied(payload) => {
-                self.probe.finished();
-                let payload = self.packed(payload);
-                if let Err(payload) = answer_later(&self.driver, self.task(), payload) {
-                    self.driver.with_node(|node, now| answer(node, now, self.task(), payload));
-                }
-            }
-            HandlerResult::Failed(failure) => {
-                self.probe.failed(&failure);
-                self.driver.with_node(|node, now| node.fail(now, self.task(), failure));
-            }
+        let word = match result {
             HandlerResult::Deferred(stopper) => return self.defer(stopper),
+            HandlerResult::Ended(LastWord::Reply(payload)) => LastWord::Reply(self.packed(payload)),
+            HandlerResult::Ended(word) => word,
+        };
+        if self.hold.has_output() && !self.ahead.lock().is_empty() {
+            self.driver.with_node(|node, now| self.hand_over(node, now));
+        }
+        match &word {
+            LastWord::Failure(failure) => self.probe.failed(failure),
+            _ => self.probe.finished(),
+        }
+        if let Err(word) = say_later(&self.driver, self.task(), word) {
+            self.driver.with_node(|node, now| word.say(node, now, self.task()));
         }
         self.end();
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 
-use crate::driver::{HandlerResult, Stopper};
+use crate::driver::{HandlerResult, LastWord, Stopper};
 use crate::error::Status;
 use crate::message::Payload;
 
@@ -49,7 +49,7 @@ impl<Resp: Payload> Task<Resp> {
     /// ```
     pub fn defer(self) -> (Deferred<Resp>, Finish) {
         let stopper = Arc::<Stopper>::default();
-        let finish = Finish::deferred(stopper.clone());
+        let finish = Finish(HandlerResult::Deferred(stopper.clone()));
         (Deferred { task: self, stopper, is_over: false }, finish)
     }
 }
@@ -72,12 +72,12 @@ impl<Resp: Payload> Deferred<Resp> {
 
     /// Ends the task.
     pub fn finish(mut self) {
-        self.end(HandlerResult::Finished);
+        self.end(LastWord::Nothing);
     }
 
     /// Ends the task with an error.
     pub fn fail(mut self, status: Status) {
-        self.end(HandlerResult::Failed(status.into()));
+        self.end(TaskFailure::from(status).into());
     }
 
     /// True when nobody waits for an answer any more: the deadline has passed, the call was
@@ -97,9 +97,9 @@ impl<Resp: Payload> Deferred<Resp> {
 }
 
 impl<Resp> Deferred<Resp> {
-    fn end(&mut self, result: HandlerResult) {
+    fn end(&mut self, word: LastWord) {
         self.is_over = true;
-        self.task.handle().finish(result);
+        self.task.handle().finish(word.ended());
     }
 }
 
@@ -107,7 +107,7 @@ impl<Resp> Drop for Deferred<Resp> {
     fn drop(&mut self) {
         if !self.is_over {
             let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
-            self.end(HandlerResult::Failed(failure));
+            self.end(failure.into());
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Several branches of a task, opened one after the other.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, ready};
 
+use convoke_proto::task::SendError;
 use smallvec::SmallVec;
 
 use crate::carrier;
+use crate::driver::NewBranch;
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -23,7 +26,8 @@ use super::{Finish, Task};
 #[must_use = "no branch is opened until it is awaited"]
 pub struct FanOut<Resp> {
     task: Option<Task<Resp>>,
-    branches: smallvec::IntoIter<[(Peer, Request<Resp>); 4]>,
+    /// Those that are not opened yet, or why one of them cannot be.
+    branches: Result<VecDeque<NewBranch>, SendError>,
 }
 
 impl<Resp: Payload> Task<Resp> {
@@ -65,7 +69,8 @@ impl<Resp: Payload> Task<Resp> {
         let driver = self.handle().driver();
         let me = driver.identity().node;
         carrier::carry(me, |to, body| driver.offer(to, body), &mut branches);
-        FanOut { task: Some(self), branches: branches.into_iter() }
+        let branches = branches.iter().map(|(peer, request)| self.handle().branch(request, *peer));
+        FanOut { branches: branches.collect(), task: Some(self) }
     }
 }
 
@@ -77,10 +82,9 @@ impl<Resp: Payload> Future for FanOut<Resp> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let Self { task, branches } = &mut *self;
         let handle = task.as_ref().expect("it is polled until it resolves").handle();
-        while let Some((peer, _)) = branches.as_slice().first() {
-            ready!(handle.driver().poll_writable(peer.node(), cx));
-            let (peer, request) = branches.next().expect("it was just looked at");
-            handle.delegate_even_if_dead(&request, peer)?;
+        match branches {
+            Ok(branches) => ready!(handle.poll_fan_out(branches, cx))?,
+            Err(refusal) => return Poll::Ready(Err((*refusal).into())),
         }
         let task = task.take().expect("it was there above");
         Poll::Ready(Ok(task.finish()))
@@ -91,7 +95,7 @@ impl<Resp> fmt::Debug for FanOut<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FanOut")
             .field("task", &self.task)
-            .field("branches", &self.branches.as_slice().len())
+            .field("branches", &self.branches.as_ref().map_or(0, VecDeque::len))
             .finish()
     }
 }

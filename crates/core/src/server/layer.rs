@@ -18,7 +18,7 @@ use convoke_proto::task::TaskFailure;
 use parking_lot::Mutex;
 use tower_layer::Layer;
 
-use crate::driver::{self, HandlerResult, MakeRoom, MethodEntry, Passage, Stopper, TaskHandle};
+use crate::driver::{self, HandlerResult, LastWord, MakeRoom, MethodEntry, Passage, TaskHandle};
 use crate::error::{Code, Status};
 use crate::message::Payload;
 use crate::transport::BoxFuture;
@@ -70,28 +70,21 @@ impl fmt::Debug for Incoming {
 
 /// Good end of a handler, as middleware sees it.
 #[derive(Clone, Debug)]
-pub struct Handled(End);
-
-#[derive(Clone, Debug)]
-enum End {
-    Replied(Bytes),
-    Finished,
-    Deferred(Arc<Stopper>),
-}
+pub struct Handled(HandlerResult);
 
 impl Handled {
     /// An answer of the middleware's own, given instead of the handler's. It must be of the message
     /// that the method answers with.
     pub fn reply(message: &impl Payload) -> Self {
-        Self(End::Replied(message.to_bytes()))
+        Self(LastWord::Reply(message.to_bytes()).ended())
     }
 
-    /// The encoded reply of a unary handler. `None` for the handler of a tree, which has sent what
-    /// it had to say by itself.
+    /// The encoded reply that the handler ended with. `None` when it ended otherwise, as that of a
+    /// tree may: it has sent what it had to say by itself, or hands its branch on.
     pub fn payload(&self) -> Option<&Bytes> {
         match &self.0 {
-            End::Replied(payload) => Some(payload),
-            End::Finished | End::Deferred(_) => None,
+            HandlerResult::Ended(LastWord::Reply(payload)) => Some(payload),
+            _ => None,
         }
     }
 }
@@ -118,10 +111,10 @@ impl tower_service::Service<Incoming> for HandlerService {
             let result = handler.start(context.handle.clone(), payload).await;
             passage.end();
             match result {
-                HandlerResult::Replied(payload) => Ok(Handled(End::Replied(payload))),
-                HandlerResult::Finished => Ok(Handled(End::Finished)),
-                HandlerResult::Deferred(stopper) => Ok(Handled(End::Deferred(stopper))),
-                HandlerResult::Failed(failure) => Err(Status::of_failure(failure)),
+                HandlerResult::Ended(LastWord::Failure(failure)) => {
+                    Err(Status::of_failure(failure))
+                }
+                result => Ok(Handled(result)),
             }
         })
     }
@@ -171,10 +164,8 @@ where
             let service = service();
             async move {
                 match run(service, incoming).await {
-                    Ok(Handled(End::Replied(payload))) => HandlerResult::Replied(payload),
-                    Ok(Handled(End::Finished)) => HandlerResult::Finished,
-                    Ok(Handled(End::Deferred(stopper))) => HandlerResult::Deferred(stopper),
-                    Err(error) => HandlerResult::Failed(failure(&handle.passage, error.as_ref())),
+                    Ok(Handled(result)) => result,
+                    Err(error) => LastWord::from(failure(&handle.passage, error.as_ref())).ended(),
                 }
             }
         })

@@ -22,10 +22,12 @@ impl<Resp: Payload> ReplyStream<Resp> {
         Self { handle, index, types: PhantomData }
     }
 
-    /// Sends an item once the initiator has granted room for it.
+    /// Sends an item once the initiator has granted room for it. It leaves when the handler waits
+    /// for something or ends, or with a few others.
     ///
     /// # Errors
-    /// [`SendError`] when the task has been stopped, or at once when the message is too large.
+    /// [`SendError`] when the task has been stopped, or at once when the message is too large. Up to
+    /// 32 small items may still be taken before the handler is told that it was stopped.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.
@@ -33,15 +35,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
         let (handle, index) = (&self.handle, self.index);
         let mut payload = handle.packed(item.to_bytes());
         handle.driver().check_size(&payload)?;
-        poll_fn(|cx| {
-            handle.poll_output(cx, |node, now, task| {
-                if !node.has_stream_credit(task, index)? {
-                    return Ok(None);
-                }
-                node.stream_item(now, task, index, std::mem::take(&mut payload)).map(Some)
-            })
-        })
-        .await
+        poll_fn(|cx| handle.poll_item(cx, index, &mut payload)).await
     }
 }
 

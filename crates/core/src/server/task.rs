@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use convoke_proto::task::SendError;
 
-use crate::driver::{HandlerResult, Stopper, TaskHandle};
+use crate::driver::{HandlerResult, LastWord, TaskHandle};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -68,18 +68,7 @@ pub struct Task<Resp> {
 /// let finish = convoke_core::Finish(());
 /// ```
 #[derive(Debug)]
-pub struct Finish(Option<Arc<Stopper>>);
-
-impl Finish {
-    /// The handler returns, and its task is answered later.
-    pub(super) fn deferred(stopper: Arc<Stopper>) -> Self {
-        Self(Some(stopper))
-    }
-
-    pub(super) fn into_result(self) -> HandlerResult {
-        self.0.map_or(HandlerResult::Finished, HandlerResult::Deferred)
-    }
-}
+pub struct Finish(pub(super) HandlerResult);
 
 /// A branch that was not opened, with the request for another try elsewhere.
 pub struct Refused<Resp> {
@@ -128,18 +117,22 @@ impl<Resp: Payload> Task<Resp> {
         self.handle().reply(reply.to_bytes())
     }
 
-    /// Sends the last reply and ends.
+    /// Ends the task with a last reply, which leaves when the handler returns.
     ///
     /// # Errors
-    /// As [`Task::reply`].
+    /// [`Status`] when the message is too large.
     pub fn answer(self, reply: &Resp) -> Result<Finish, Status> {
-        self.reply(reply)?;
-        Ok(self.finish())
+        let (payload, limit) = (reply.to_bytes(), self.handle().driver().limits.message_bytes_max);
+        let size = payload.len();
+        if size > limit {
+            return Err(SendError::TooLarge { size, limit }.into());
+        }
+        Ok(Finish(LastWord::Reply(payload).ended()))
     }
 
     /// Ends the task.
     pub fn finish(self) -> Finish {
-        Finish(None)
+        Finish(LastWord::Nothing.ended())
     }
 
     /// Begins a streamed reply.
@@ -166,23 +159,38 @@ impl<Resp: Payload> Task<Resp> {
         peer: impl Into<Peer>,
         request: Request<Resp>,
     ) -> Result<(), Refused<Resp>> {
-        let (handle, peer) = (self.handle(), peer.into());
-        poll_fn(|cx| handle.driver().poll_writable(peer.node(), cx)).await;
-        handle.delegate(&request, peer).map_err(|reason| Refused { reason, request })
+        let handle = self.handle();
+        let opened = match handle.branch(&request, peer.into()) {
+            Ok(mut branch) => poll_fn(|cx| handle.poll_delegate(&mut branch, cx)).await,
+            Err(reason) => Err(reason),
+        };
+        opened.map_err(|reason| Refused { reason, request })
     }
 
-    /// Hands the rest of the work to `peer`. When nothing else was sent, the branch itself moves
-    /// there, which costs no manifest.
+    /// Hands the rest of the work to `peer`, when the handler returns. If the task has sent nothing,
+    /// its branch itself moves there, which costs no manifest. Waits while the connection to the
+    /// peer has no room.
     ///
     /// # Errors
     /// As [`Task::delegate`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, or with a [`Finish`] that the handler does not return, it has
+    /// handed nothing on.
     pub async fn tail(
         self,
         peer: impl Into<Peer>,
         request: Request<Resp>,
     ) -> Result<Finish, Refused<Resp>> {
-        self.delegate(peer, request).await?;
-        Ok(self.finish())
+        let handle = self.handle();
+        let taken = match handle.branch(&request, peer.into()) {
+            Ok(mut branch) => poll_fn(|cx| handle.poll_tail(&mut branch, cx)).await,
+            Err(reason) => Err(reason),
+        };
+        match taken {
+            Ok(branch) => Ok(Finish(LastWord::Branch(branch).ended())),
+            Err(reason) => Err(Refused { reason, request }),
+        }
     }
 }
 

@@ -52,7 +52,7 @@ impl Upload {
     }
 
     fn is_writable(&self) -> bool {
-        self.link.is_some() && self.channel.has_credit(0)
+        self.link.is_some() && self.channel.credit() > 0
     }
 
     fn check(&self) -> Result<(), SendError> {

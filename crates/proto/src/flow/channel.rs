@@ -31,15 +31,21 @@ impl Channel {
         Self { window, next_item: 0, queue: VecDeque::new(), offset: 0 }
     }
 
-    /// True when nothing waits and a part of an item at least could leave, after `held` bytes of
-    /// others.
-    pub(crate) fn has_credit(&self, held: u64) -> bool {
-        self.queue.is_empty() && self.window.available() > held
+    /// Bytes that could leave at once: none while something waits.
+    pub(crate) fn credit(&self) -> u64 {
+        if self.queue.is_empty() { self.window.available() } else { 0 }
     }
 
     /// True when it can leave in one frame now.
     pub(crate) fn can_send_whole(&self, piece: &Piece) -> bool {
         self.queue.is_empty() && piece.cost() <= self.window.available()
+    }
+
+    /// Counts a piece that leaves in one frame, as it can.
+    pub(crate) fn send_whole(&mut self, piece: &Piece) {
+        if piece.cost() > 0 {
+            self.window.send(piece.payload.len());
+        }
     }
 
     /// The next item of the stream.
@@ -87,9 +93,7 @@ impl Channel {
         let available = self.window.available();
         if self.offset == 0 && first.cost() <= available {
             let whole = self.queue.pop_front()?;
-            if whole.cost() > 0 {
-                self.window.send(whole.payload.len());
-            }
+            self.send_whole(&whole);
             return Some(whole);
         }
         if available == 0 || first.payload.is_empty() {

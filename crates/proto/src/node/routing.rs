@@ -31,20 +31,14 @@ impl<O: Outbox> Node<O> {
             return self.dispatch_request(now, by, &opened.header, &mut request);
         }
         let is_mine = opened.header.call.origin == self.identity.incarnation;
-        let mut frame = if is_mine && opened.is_plain_reply() {
+        if is_mine && opened.is_plain_reply() {
             let mut reply = Reply::blank();
             opened.read_reply(&mut reply)?;
-            if let Some(counts) =
-                self.initiator.handle_flat_reply(now, by, &opened.header, &mut reply)
-            {
-                self.note(now, &by, counts, Ignored::SpeaksForOther);
-                return Ok(());
-            }
-            opened.with(Message::Reply(reply))
-        } else {
-            opened.frame()?
-        };
-        self.dispatch(now, by, &mut frame)
+            let counts = self.initiator.handle_reply(now, by, &opened.header, reply);
+            self.note(now, &by, counts, Ignored::SpeaksForOther);
+            return Ok(());
+        }
+        self.dispatch(now, by, &mut opened.frame()?)
     }
 
     pub(super) fn dispatch(

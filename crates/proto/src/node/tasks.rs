@@ -7,13 +7,13 @@ use bytes::Bytes;
 use crate::id::{NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::Envelope;
+use crate::wire::{Envelope, Header};
 
 use super::super::Outbound;
 use super::super::links::Links;
 use super::super::outbox::{Destination, Outbox};
-use super::super::task::{ItemsFailure, NextItem, SendError, TaskFailure};
-use super::super::visits::{Branch, TaskRef, Visits};
+use super::super::task::{Branch, ItemsFailure, NextItem, SendError, TaskFailure};
+use super::super::visits::{TaskRef, Visits};
 use super::Node;
 
 impl<O: Outbox> Node<O> {
@@ -84,26 +84,39 @@ impl<O: Outbox> Node<O> {
         self.task(now, |tasks, links| tasks.stream(now, task, links))
     }
 
-    /// True when a stream takes another item now.
+    /// Bytes that further items of a stream may have now; 0 when it takes none.
     ///
     /// # Errors
     /// [`SendError::Ended`].
-    pub fn has_stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<bool, SendError> {
-        self.visits.has_stream_credit(task, index)
+    pub fn stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<u64, SendError> {
+        self.visits.stream_credit(task, index)
     }
 
-    /// Sends an item of a stream.
+    /// Sends items of a stream. Those that there is no credit for wait. The credit that is left, as
+    /// [`Self::stream_credit`] says.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn stream_item(
+    /// [`SendError`]; the items before it were sent.
+    pub fn stream_items(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         index: u32,
-        payload: Bytes,
-    ) -> Result<(), SendError> {
-        self.task(now, |tasks, links| tasks.stream_item(now, task, index, payload, links))
+        items: impl IntoIterator<Item = Bytes>,
+    ) -> Result<u64, SendError> {
+        let TaskRef { call, task: ref name, key, .. } = *task;
+        let Self { visits, links, outbox, .. } = self;
+        let items = (index, items.into_iter());
+        let sent = visits.stream_items(now, task, items, links, |(link, way), mut reply| {
+            let key = way.shows_key.then_some(key);
+            let envelope = Envelope { call, task: name, relayed: way.relayed, key };
+            let payload = std::mem::take(&mut reply.payload);
+            let to = Destination { to: way.to, link, lane: Lane::Data };
+            // One that is not taken is lost, as any that has only this way.
+            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload);
+        });
+        self.pump(now);
+        sent
     }
 
     /// Ends a stream.
@@ -149,6 +162,48 @@ impl<O: Outbox> Node<O> {
         branch: Branch,
     ) -> Result<TaskKey, SendError> {
         self.task(now, |tasks, links| tasks.delegate(now, task, branch, links))
+    }
+
+    /// Checks that a task may open a branch with a message of `size` bytes at a node now.
+    ///
+    /// # Errors
+    /// [`SendError`] that [`Self::delegate`] would give.
+    pub fn check_branch(
+        &self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+        size: usize,
+    ) -> Result<(), SendError> {
+        self.visits.check_branch(now, task, (to, size), &self.links)
+    }
+
+    /// Opens the last branch of a task and ends it. If it has sent nothing, its own branch goes on
+    /// there, which costs no manifest. At a node that has become unreachable it fails at once, as a
+    /// failure record at the initiator.
+    ///
+    /// # Errors
+    /// [`SendError`]; then the task goes on.
+    pub fn tail(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        mut branch: Branch,
+    ) -> Result<(), SendError> {
+        let TaskRef { call, key, .. } = *task;
+        if let Some(onward) = self.visits.tail(now, task, &mut branch, &mut self.links)? {
+            let payload = std::mem::take(&mut branch.payload);
+            let request = onward.terms.head(key, &branch);
+            let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
+            let to = Destination { to: branch.to, link: onward.link, lane: Lane::Data };
+            if self.hand_over(now, to, envelope.request(&request).head(), payload).is_err() {
+                let header = Header { call, task: onward.task.clone() };
+                let unsent = request.with(Bytes::new());
+                self.visits.handle_unsent(now, &header, branch.to, unsent, &mut self.links);
+            }
+        }
+        self.pump(now);
+        Ok(())
     }
 
     /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure

@@ -13,3 +13,4 @@ mod rights;
 mod settlement;
 mod shares;
 mod strangers;
+mod tails;

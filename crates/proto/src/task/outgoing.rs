@@ -77,11 +77,9 @@ impl Outgoing {
         Item { index, piece: Piece::whole(kind, Vec::new(), Bytes::new()) }
     }
 
-    /// True when another item could leave. `holds_one`: an item of this stream is held and uses
-    /// credit.
-    pub(super) fn has_credit(&self, index: u32, holds_one: bool) -> bool {
-        let channel = self.channels.get(&index);
-        channel.is_none_or(|channel| channel.has_credit(u64::from(holds_one)))
+    /// Bytes of further items that could leave at once.
+    pub(super) fn credit(&self, index: u32) -> u64 {
+        self.channels.get(&index).map_or(self.unscheduled, Channel::credit)
     }
 
     /// True when it can leave in one frame now.
@@ -101,8 +99,19 @@ impl Outgoing {
         inherited: Vec<Sealed>,
     ) -> Reply {
         self.channels.remove(&item.index);
-        let Item { index, piece: Piece { kind, part, extensions, payload } } = item;
-        Reply { index, kind, part, is_final, own_entry, inherited, extensions, payload }
+        Reply { is_final, own_entry, inherited, ..reply_of(item.index, item.piece) }
+    }
+
+    /// Sends an item that can leave whole, and is not the last that its task says.
+    pub(super) fn send_whole(&mut self, item: Item) -> Reply {
+        let Item { index, piece } = item;
+        if let Some(channel) = self.channels.get_mut(&index) {
+            channel.send_whole(&piece);
+            if piece.is_end() {
+                self.channels.remove(&index);
+            }
+        }
+        reply_of(index, piece)
     }
 
     /// Queues an item for as much credit as it needs.
@@ -123,11 +132,11 @@ impl Outgoing {
             let is_over = channel.is_empty() && piece.is_end();
             Some((*index, is_over, piece))
         });
-        let (index, is_over, Piece { kind, part, extensions, payload }) = sent?;
+        let (index, is_over, piece) = sent?;
         if is_over {
             self.channels.remove(&index);
         }
-        Some(Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload) })
+        Some(reply_of(index, piece))
     }
 
     /// True when nothing waits for credit.
@@ -144,4 +153,10 @@ impl Outgoing {
         self.reply_count += 1;
         self.reply_count - 1
     }
+}
+
+/// A reply with this piece and nothing else to say.
+fn reply_of(index: u32, piece: Piece) -> Reply {
+    let Piece { kind, part, extensions, payload } = piece;
+    Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload) }
 }

@@ -26,8 +26,12 @@ fn outputs(task: &mut Task) -> Vec<TaskOutput> {
 }
 
 fn delegate(task: &mut Task, to: u64) {
-    let none = Bytes::new();
-    task.delegate(node(to), MethodId(1), Vec::new(), none, Timestamp::MAX).unwrap();
+    task.delegate(branch(to)).unwrap();
+}
+
+fn branch(to: u64) -> Branch {
+    let (to, method, payload) = (node(to), MethodId(1), Bytes::new());
+    Branch { to, method, payload, extensions: Vec::new(), deadline: None }
 }
 
 fn own(children: &[u64], replies: u32) -> Entry {
@@ -248,7 +252,7 @@ fn a_failure_comes_behind_the_replies_that_wait_for_credit() {
 fn the_end_of_a_stream_rides_on_a_held_item() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
-    task.stream_item(stream, Bytes::from_static(b"a")).unwrap();
+    task.stream_item(stream, Bytes::from_static(b"a"), None).unwrap();
     task.stream_end(stream).unwrap();
     task.finish();
     let reply = sole_reply(&mut task);
@@ -260,12 +264,13 @@ fn the_end_of_a_stream_rides_on_a_held_item() {
 fn a_stream_waits_for_credit() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
-    assert!(task.has_stream_credit(stream));
-    task.stream_item(stream, Bytes::from(vec![0; 16 << 10])).unwrap();
+    assert_eq!(task.stream_credit(stream), 16 << 10);
+    task.stream_item(stream, Bytes::from(vec![0; 16 << 10]), None).unwrap();
+    assert_eq!(task.stream_credit(stream), 0, "what is held takes its part");
     task.handle_yield();
-    assert!(!task.has_stream_credit(stream));
+    assert_eq!(task.stream_credit(stream), 0);
     task.handle_credit(stream, 20_000);
-    assert!(task.has_stream_credit(stream));
+    assert_eq!(task.stream_credit(stream), 20_000 - (16 << 10));
 }
 
 #[test]
@@ -273,7 +278,7 @@ fn an_ended_task_takes_nothing_more() {
     let mut task = task_with(Vec::new());
     task.finish();
     assert_eq!(task.reply(Bytes::new()), Err(SendError::Ended));
-    let branch = task.delegate(node(1), MethodId(1), Vec::new(), Bytes::new(), Timestamp::MAX);
+    let branch = task.delegate(branch(1));
     assert_eq!(branch, Err(SendError::Ended));
 }
 
@@ -307,12 +312,12 @@ fn metadata_goes_with_an_item_and_the_first_part_of_a_long_one() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
     task.reply_metadata("a", b"1").unwrap();
-    task.stream_item(stream, vec![7; 40_000].into()).unwrap();
+    task.stream_item(stream, vec![7; 40_000].into(), None).unwrap();
     task.handle_yield();
     task.handle_credit(stream, 1 << 20);
     task.reply_metadata("b", b"2").unwrap();
     task.stream_end(stream).unwrap();
-    task.stream_item(stream, Bytes::new()).unwrap_err();
+    task.stream_item(stream, Bytes::new(), None).unwrap_err();
     task.reply(Bytes::new()).unwrap();
     task.finish();
     let sent: Vec<_> = outputs(&mut task)

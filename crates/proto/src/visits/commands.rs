@@ -3,32 +3,17 @@
 use bytes::Bytes;
 
 use crate::flow::cost;
-use crate::id::{MethodId, NodeId, TaskKey};
+use crate::id::{NodeId, TaskKey};
 use crate::limits::Limits;
 use crate::links::{Links, Way};
 use crate::share::Pool;
-use crate::task::{SendError, Task, TaskFailure};
+use crate::task::{Branch, Child, SendError, Task, TaskFailure};
 use crate::time::Timestamp;
-use crate::wire::{CancelReason, Extension, extension};
+use crate::wire::CancelReason;
 
-use super::records::{Over, Record};
-use super::route::WayUp;
+use super::records::{Over, State};
+use super::route::{Onward, WayUp};
 use super::{TaskRef, Visits};
-
-/// A branch that a task wants opened.
-#[derive(Clone, Debug)]
-pub struct Branch {
-    /// The node to ask.
-    pub to: NodeId,
-    /// The method to run there.
-    pub method: MethodId,
-    /// The request message.
-    pub payload: Bytes,
-    /// Replace those of the task's own request with the same tag.
-    pub extensions: Vec<Extension>,
-    /// Earlier than the task's own, if given.
-    pub deadline: Option<Timestamp>,
-}
 
 impl Visits {
     /// Adds a pair to the metadata of the next reply, item or failure.
@@ -115,48 +100,26 @@ impl Visits {
         Ok(())
     }
 
-    /// Begins a streamed reply.
-    pub(crate) fn stream(
-        &mut self,
+    /// Checks that a task may open a branch with a message of `size` bytes at a node now.
+    pub(crate) fn check_branch(
+        &self,
         now: Timestamp,
         task: &TaskRef,
-        links: &mut Links,
-    ) -> Result<u32, SendError> {
-        self.with_task(now, task, links, Task::stream)?
-    }
-
-    /// True when a stream takes another item now.
-    pub(crate) fn has_stream_credit(
-        &mut self,
-        task: &TaskRef,
-        index: u32,
-    ) -> Result<bool, SendError> {
-        let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
-        let running = ring.records.get_mut(task.name()).and_then(Record::running);
-        Ok(running.ok_or(SendError::Ended)?.has_stream_credit(index))
-    }
-
-    /// Sends an item of a stream.
-    pub(crate) fn stream_item(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        index: u32,
-        payload: Bytes,
-        links: &mut Links,
+        (to, size): (NodeId, usize),
+        links: &Links,
     ) -> Result<(), SendError> {
-        self.with_task(now, task, links, |task| task.stream_item(index, payload))?
-    }
-
-    /// Ends a stream.
-    pub(crate) fn stream_end(
-        &mut self,
-        now: Timestamp,
-        task: &TaskRef,
-        index: u32,
-        links: &mut Links,
-    ) -> Result<(), SendError> {
-        self.with_task(now, task, links, |task| task.stream_end(index))?
+        if links.way(now, to) == Way::Dead && !links.is_resolvable(now, to) {
+            return Err(SendError::NodeDead);
+        }
+        let record = self.origins.ring(task.ring).and_then(|ring| ring.records.get(task.name()));
+        let limit = self.limits.message_bytes_max;
+        match &record.ok_or(SendError::Ended)?.state {
+            State::Over(_) | State::Gone => Err(SendError::Ended),
+            _ if size > limit => Err(SendError::TooLarge { size, limit }),
+            State::Quiet(_) if self.limits.children_max == 0 => Err(SendError::TooManyBranches),
+            State::Quiet(_) => Ok(()),
+            State::Running(task) => task.check_branch(),
+        }
     }
 
     /// Opens a branch. The index is consumed only when this succeeds, so that the handler may route
@@ -168,15 +131,62 @@ impl Visits {
         branch: Branch,
         links: &mut Links,
     ) -> Result<TaskKey, SendError> {
-        if links.way(now, branch.to) == Way::Dead && !links.is_resolvable(now, branch.to) {
-            return Err(SendError::NodeDead);
+        self.check_branch(now, task, (branch.to, branch.payload.len()), links)?;
+        self.with_task(now, task, links, |task| task.delegate(branch))?
+    }
+
+    /// Opens the last branch of a task and ends it: without another output, the branch of the task
+    /// itself goes on. One that can leave at once stays where it is, and is to be sent as is given.
+    /// A node that cannot be reached any more is a failure record at the initiator.
+    pub(crate) fn tail(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: &mut Branch,
+        links: &mut Links,
+    ) -> Result<Option<Onward>, SendError> {
+        match self.check_branch(now, task, (branch.to, branch.payload.len()), links) {
+            Err(SendError::NodeDead) => {
+                self.delegate_to_dead(now, task, branch.to, links)?;
+                self.finish(now, task, links);
+                return Ok(None);
+            }
+            checked => checked?,
         }
+        if let Some(onward) = self.tail_at_once(now, task, branch, links) {
+            return Ok(Some(onward));
+        }
+        let branch = branch.take();
         self.with_task(now, task, links, |task| {
-            let Branch { to, method, payload, extensions, deadline } = branch;
-            let extensions = inherit(&task.extensions, extensions);
-            let deadline = deadline.unwrap_or(Timestamp::MAX);
-            task.delegate(to, method, extensions, payload, deadline)
+            task.delegate(branch)?;
+            task.finish();
+            Ok(None)
         })?
+    }
+
+    /// The tail of a task that has said nothing, to a node that is connected.
+    fn tail_at_once(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        branch: &mut Branch,
+        links: &mut Links,
+    ) -> Option<Onward> {
+        let link = links.current(branch.to)?;
+        let ring = self.origins.ring(task.ring)?;
+        let spot = ring.records.find(task.name())?;
+        let record = ring.records.at(&spot)?;
+        let State::Quiet(quiet) = &record.state else { return None };
+        let deadlines = (branch.deadline_within(quiet.deadline), quiet.call_deadline);
+        let terms = self.terms(now, (task.call, record.origin), deadlines, links);
+        branch.inherit(&quiet.extensions);
+        let child = Child { node: branch.to, link: Some(link) };
+        let (_, accounts) =
+            self.origins.ring_mut(task.ring)?.records.at_mut(&spot)?.end(Over::Tailed(child));
+        self.add_left(branch.to, task.call, task.ring);
+        let of = (task.ring, task.call.seq);
+        self.note_over(now, of, accounts, || task.place(), links);
+        Some(Onward { link, task: task.task.next_hop(), terms })
     }
 
     /// Opens a branch at a node that is known to be dead: a failure record at the initiator.
@@ -217,16 +227,4 @@ impl Visits {
             self.cancel_children(now, task.call, &task.place(), CancelReason::ParentFailed, links);
         }
     }
-}
-
-/// The task's own extensions, but for tags that the branch sets, and for the client that asked this
-/// node: whoever is asked next is asked by the node.
-fn inherit(own: &[Extension], mut set: Vec<Extension>) -> Vec<Extension> {
-    let is_left = |old: &&Extension| {
-        old.tag != extension::CLIENT && !set.iter().any(|new| new.tag == old.tag)
-    };
-    let inherited = own.iter().filter(is_left).cloned();
-    let inherited: Vec<Extension> = inherited.collect();
-    set.extend(inherited);
-    set
 }

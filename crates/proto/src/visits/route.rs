@@ -9,15 +9,15 @@ use crate::key::Key;
 use crate::limits::ReplyDial;
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
-use crate::task::{ChildRequest, TaskFailure};
+use crate::task::{Branch, ChildRequest, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cause, Executed, Fail, Frame, Header, Message, Relayed, ReplyPath, ReplyRoute, Request, Rung,
-    Sealed,
+    Cause, Executed, Fail, Frame, Header, Message, Relayed, ReplyPath, ReplyRoute, Request,
+    RequestHead, Rung, Sealed,
 };
 use crate::{Arrival, Outbound, admission};
 
-use super::{Place, Record, RingIndex, State, Visits};
+use super::{OriginIndex, Place, Record, RingIndex, State, Visits};
 
 /// An initiator being dialled, and what waits for it.
 #[derive(Debug)]
@@ -60,6 +60,40 @@ pub(crate) struct WayUp {
     pub(crate) relayed: Option<Relayed>,
     /// The message has to prove that its sender holds the task.
     pub(crate) shows_key: bool,
+}
+
+/// The last branch of a task as it leaves: the branch of the task itself, at its next hop.
+#[derive(Debug)]
+pub(crate) struct Onward {
+    /// The connection that it takes.
+    pub(crate) link: LinkId,
+    pub(crate) task: TaskKey,
+    pub(crate) terms: Terms,
+}
+
+/// What the request of a branch says of its call.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    budget_us: u64,
+    outlasted_us: u64,
+    floor: u64,
+    reply_route: ReplyRoute,
+}
+
+impl Terms {
+    /// The request of a branch without entries to carry, but for its message.
+    pub(crate) fn head<'a>(&'a self, key: Key, branch: &'a Branch) -> RequestHead<'a> {
+        RequestHead {
+            key,
+            budget_us: self.budget_us,
+            outlasted_us: self.outlasted_us,
+            floor: self.floor,
+            method: branch.method,
+            reply_route: &self.reply_route,
+            inherited: &[],
+            extensions: &branch.extensions,
+        }
+    }
 }
 
 impl WayUp {
@@ -364,27 +398,15 @@ impl Visits {
         links: &mut Links,
     ) {
         let Some(record) = self.record(place) else { return };
-        let origin = self.origins.get(record.origin).name.node;
-        let reply_route = if origin == self.me.node {
-            ReplyRoute::Sender
-        } else {
-            ReplyRoute::Node { node: origin, addresses: links.addresses_for_others(origin) }
-        };
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // Calls are for their initiator to speak of: this one says as much as it has told the tasks
-        // here.
-        let floor = if origin == self.me.node {
-            self.origins.get(record.origin).settled.first_missing()
-        } else {
-            0
-        };
+        let deadlines = (child.deadline, child.call_deadline);
+        let terms = self.terms(now, (call, record.origin), deadlines, links);
         let request = Request {
             key: child.key,
-            budget_us: micros(child.deadline.since(now)),
-            outlasted_us: micros(child.call_deadline.since(child.deadline.max(now))),
-            floor: call.seq - floor.min(call.seq),
+            budget_us: terms.budget_us,
+            outlasted_us: terms.outlasted_us,
+            floor: terms.floor,
             method: child.method,
-            reply_route,
+            reply_route: terms.reply_route,
             inherited: child.inherited,
             extensions: child.extensions,
             payload: child.payload,
@@ -397,6 +419,33 @@ impl Visits {
         let mut outbound = Outbound::new(child.to, header, Message::Request(request));
         outbound.link = link;
         self.out.push_back(outbound);
+    }
+
+    /// Time that a branch of a call has, and how its tasks reach the initiator.
+    pub(super) fn terms(
+        &self,
+        now: Timestamp,
+        (call, origin): (CallId, OriginIndex),
+        (deadline, call_deadline): (Timestamp, Timestamp),
+        links: &Links,
+    ) -> Terms {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let of_origin = self.origins.get(origin);
+        let origin = of_origin.name.node;
+        // Calls are for their initiator to speak of: this one says as much as it has told the tasks
+        // here.
+        let (reply_route, floor) = if origin == self.me.node {
+            (ReplyRoute::Sender, of_origin.settled.first_missing())
+        } else {
+            let addresses = links.addresses_for_others(origin);
+            (ReplyRoute::Node { node: origin, addresses }, 0)
+        };
+        Terms {
+            budget_us: micros(deadline.since(now)),
+            outlasted_us: micros(call_deadline.since(deadline.max(now))),
+            floor: call.seq - floor.min(call.seq),
+            reply_route,
+        }
     }
 
     /// The request of a branch that had to wait was handed to this connection.
@@ -422,8 +471,13 @@ impl Visits {
         let Some(child) = record.children_mut().get_mut(index as usize) else { return };
         let left_by = child.link.replace(link);
         if left_by.is_none() {
-            *self.left.entry((to, call, place.0)).or_default() += 1;
+            self.add_left(to, call, place.0);
         }
+    }
+
+    /// A branch has left for a node, or never will.
+    pub(super) fn add_left(&mut self, to: NodeId, call: CallId, ring: RingIndex) {
+        *self.left.entry((to, call, ring)).or_default() += 1;
     }
 
     /// The request of a branch never left this node: the initiator is told in the child's name.

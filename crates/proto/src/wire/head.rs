@@ -8,7 +8,7 @@ use crate::key::Key;
 use super::codec::{Out, Scratch};
 use super::{
     FLAG_RELAYED, Frame, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_FAIL, KIND_PROBE,
-    KIND_REPLY, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, RequestHead, VERSION,
+    KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, Reply, RequestHead, VERSION,
     WireError, can_show_key, header, reply,
 };
 
@@ -86,9 +86,14 @@ impl Envelope<'_> {
 
     /// The head of a REPLY that is all its task says.
     pub(crate) fn sole_reply(&self) -> Scratch {
+        self.reply(&reply::SOLE)
+    }
+
+    /// The head of a REPLY.
+    pub(crate) fn reply(&self, reply: &Reply) -> Scratch {
         let mut head = Scratch::new();
-        self.write(KIND_REPLY, reply::SOLE.flags(), &mut head);
-        reply::SOLE.write(&mut head);
+        self.write(reply.wire_kind(), reply.flags(), &mut head);
+        reply.write(&mut head);
         head
     }
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::codec::{Out, Reader, WireError};
 use super::entry::{Entry, Sealed, read_sealed, write_sealed};
 use super::request::{Extension, read_extensions, write_extensions};
+use super::{KIND_REPLY, KIND_REPLY_EXTENDED};
 
 const FLAG_FINAL: u8 = 0x01;
 const FLAG_STREAM: u8 = 0x02;
@@ -80,6 +81,11 @@ impl Reply {
             extensions: Vec::new(),
             payload,
         }
+    }
+
+    /// The kind of its frame: of its own where there are extensions.
+    pub(super) fn wire_kind(&self) -> u8 {
+        if self.extensions.is_empty() { KIND_REPLY } else { KIND_REPLY_EXTENDED }
     }
 
     pub(super) fn flags(&self) -> u8 {

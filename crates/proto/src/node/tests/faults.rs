@@ -3,8 +3,8 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, millis};
 use crate::call::{CallOptions, End};
+use crate::task::Branch;
 use crate::task::{SendError, TaskFailure};
-use crate::visits::Branch;
 use crate::wire::{Cause, TaskStatus};
 
 /// Found by the simulation: the timer of a call was armed before its first branch, when there was

@@ -161,9 +161,9 @@ fn streaming(roots: &[u64]) -> (Mesh, CallId, TaskRef, u32) {
 /// Sends items of 1 KiB until there is no credit. How many.
 fn fill(mesh: &mut Mesh, task: &TaskRef, stream: u32) -> usize {
     let (now, mut sent) = (mesh.now, 0);
-    while mesh.with(2, |node| node.has_stream_credit(task, stream).unwrap()) {
+    while mesh.with(2, |node| node.stream_credit(task, stream).unwrap() > 0) {
         let item = Bytes::from(vec![0; 1 << 10]);
-        mesh.with(2, |node| node.stream_item(now, task, stream, item).unwrap());
+        mesh.with(2, |node| node.stream_items(now, task, stream, [item]).unwrap());
         mesh.with(2, |node| node.handle_yield(now, task));
         sent += 1;
     }
@@ -192,7 +192,7 @@ fn small_items_of_a_reply_are_handed_out_together_and_in_order() {
     {
         for nth in 0..count {
             let item = Bytes::from(vec![nth; size]);
-            mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+            mesh.with(2, |node| node.stream_items(now, &task, stream, [item]).unwrap());
         }
         mesh.with(2, |node| node.handle_yield(now, &task));
         mesh.deliver_all();
@@ -209,7 +209,7 @@ fn small_items_of_a_reply_are_handed_out_together_and_in_order() {
         assert_eq!(read, (0..count).collect::<Vec<u8>>(), "round {round}");
     }
     let item = Bytes::from_static(b"last");
-    mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+    mesh.with(2, |node| node.stream_items(now, &task, stream, [item]).unwrap());
     let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
     mesh.with(2, |node| node.fail(now, &task, failure));
     mesh.deliver_all();
@@ -249,7 +249,7 @@ fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
     mesh.with(1, |node| node.decide_call(now, call, false));
     for len in [12 << 10, 20 << 10, 20 << 10, 1] {
         let item = Bytes::from(vec![0; len]);
-        mesh.with(2, |node| node.stream_item(now, &task, stream, item).unwrap());
+        mesh.with(2, |node| node.stream_items(now, &task, stream, [item]).unwrap());
     }
     mesh.with(2, |node| node.finish(now, &task));
     assert_eq!(mesh.nodes[&2].visits().running_count(), 1, "most waits for credit");

@@ -12,7 +12,8 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::link::Lane;
 use crate::outbox::Destination;
-use crate::visits::{Branch, Start};
+use crate::task::Branch;
+use crate::visits::Start;
 use crate::wire::{About, Cast, Cause, Digest};
 
 pub(super) const METHOD: MethodId = MethodId(7);

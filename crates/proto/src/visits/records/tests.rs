@@ -9,6 +9,7 @@ use crate::id::{Incarnation, NodeId, NodeLife};
 use crate::limits::Limits;
 use crate::link::PeerName;
 use crate::share::Shares;
+use crate::task::Branch;
 use crate::visits::origins::Origins;
 
 /// Maker of records: the indices that they need.
@@ -225,8 +226,9 @@ fn the_entry_and_the_branches_of_a_task_are_those_it_had() {
     let node = NodeId::new(5);
     {
         let running = record.running().unwrap();
-        let none = bytes::Bytes::new();
-        running.delegate(node, crate::id::MethodId(1), Vec::new(), none, Timestamp::MAX).unwrap();
+        let (method, payload) = (crate::id::MethodId(1), bytes::Bytes::new());
+        let branch = Branch { to: node, method, payload, extensions: Vec::new(), deadline: None };
+        running.delegate(branch).unwrap();
         running.finish();
         assert!(matches!(Over::of(running), Over::Tailed(child) if child.node == node));
     }

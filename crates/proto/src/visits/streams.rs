@@ -1,0 +1,89 @@
+//! Streamed replies of tasks: their items leave as they come, as far as there is credit.
+
+use bytes::Bytes;
+
+use crate::id::LinkId;
+use crate::links::Links;
+use crate::task::{SendError, Task};
+use crate::time::Timestamp;
+use crate::wire::Reply;
+
+use super::records::Record;
+use super::route::WayUp;
+use super::{TaskRef, Visits};
+
+impl Visits {
+    /// Begins a streamed reply.
+    pub(crate) fn stream(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        links: &mut Links,
+    ) -> Result<u32, SendError> {
+        self.with_task(now, task, links, Task::stream)?
+    }
+
+    /// Bytes that further items of a stream may have now.
+    pub(crate) fn stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<u64, SendError> {
+        let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
+        let running = ring.records.get_mut(task.name()).and_then(Record::running);
+        Ok(running.ok_or(SendError::Ended)?.stream_credit(index))
+    }
+
+    /// Sends items of a stream, all but the last at once as far as they can leave: these go to
+    /// `leave`, with their way. The credit that is left.
+    pub(crate) fn stream_items(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        (index, items): (u32, impl Iterator<Item = Bytes>),
+        links: &mut Links,
+        mut leave: impl FnMut((LinkId, &WayUp), Reply),
+    ) -> Result<u64, SendError> {
+        let ring = self.origins.ring(task.ring).ok_or(SendError::Ended)?;
+        let spot = ring.records.find(task.name()).ok_or(SendError::Ended)?;
+        let record = ring.records.at(&spot).ok_or(SendError::Ended)?;
+        let from = (self.me.node, &task.task);
+        let way = self.way_up(now, (task.ring, record), from, links).ok();
+        let way = way.and_then(|way| Some((way.link.filter(|link| *link != LinkId::LOCAL)?, way)));
+        let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
+        let record = ring.records.at_mut(&spot).ok_or(SendError::Ended)?;
+        let running = record.running().ok_or(SendError::Ended)?;
+        let mut has_left = false;
+        let mut sent = Ok(());
+        for item in items {
+            sent = match way.as_ref().filter(|_| self.out.is_empty()) {
+                Some((link, way)) => {
+                    let mut leave = |reply| {
+                        has_left = true;
+                        leave((*link, way), reply);
+                    };
+                    running.stream_item(index, item, Some(&mut leave))
+                }
+                None => running.stream_item(index, item, None),
+            };
+            if sent.is_err() {
+                break;
+            }
+        }
+        let (credit, is_drained) = (running.stream_credit(index), !running.has_output());
+        if let Some((link, way)) = way.filter(|_| has_left) {
+            record.note_way(Some(link), Some(way.reply_path(links)));
+        }
+        if !is_drained || record.waiting_bytes > 0 {
+            self.drain_task(now, task.call, &task.place(), links);
+        }
+        sent.map(|()| credit)
+    }
+
+    /// Ends a stream.
+    pub(crate) fn stream_end(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        index: u32,
+        links: &mut Links,
+    ) -> Result<(), SendError> {
+        self.with_task(now, task, links, |task| task.stream_end(index))?
+    }
+}
