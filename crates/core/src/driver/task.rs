@@ -31,6 +31,9 @@ use super::run_queue::say_later;
 use super::stopper::Stopper;
 use super::{Driver, Node};
 
+/// Branches that a fan-out opens before others have their turn at the node.
+const BRANCHES_A_LOCK: usize = 64;
+
 /// State that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
     driver: Arc<Driver>,
@@ -219,8 +222,8 @@ impl TaskHandle {
         })
     }
 
-    /// Opens branches in their order, each once the connection to its node has room, all that can
-    /// be under one lock. One at a node that is known to be dead is a failure record.
+    /// Opens branches in their order, each once the connection to its node has room, the first few
+    /// of them under one lock. One at a node that is known to be dead is a failure record.
     pub(crate) fn poll_fan_out(
         &self,
         branches: &mut VecDeque<NewBranch>,
@@ -228,7 +231,8 @@ impl TaskHandle {
     ) -> Poll<Result<(), SendError>> {
         self.driver.with_state(|state, now, _| {
             self.hand_over(&mut state.node, now);
-            while let Some(branch) = branches.front_mut() {
+            for _ in 0..BRANCHES_A_LOCK {
+                let Some(branch) = branches.front_mut() else { break };
                 let to = branch.branch.to;
                 ready!(state.poll_room(to, cx));
                 let node = &mut state.node;

@@ -82,9 +82,9 @@ impl<Resp: Payload> Future for FanOut<Resp> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         let Self { task, branches } = &mut *self;
         let handle = task.as_ref().expect("it is polled until it resolves").handle();
-        match branches {
-            Ok(branches) => ready!(handle.poll_fan_out(branches, cx))?,
-            Err(refusal) => return Poll::Ready(Err((*refusal).into())),
+        let branches = branches.as_mut().map_err(|refusal| Status::from(*refusal))?;
+        while !branches.is_empty() {
+            ready!(handle.poll_fan_out(branches, cx))?;
         }
         let task = task.take().expect("it was there above");
         Poll::Ready(Ok(task.finish()))

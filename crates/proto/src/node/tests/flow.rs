@@ -321,3 +321,28 @@ fn a_deadline_ends_a_call_and_its_tasks() {
     );
     assert_eq!(mesh.stops.len(), 1);
 }
+
+/// However many items a handler gives at once, the same frames leave, and the last one is held.
+#[test]
+fn items_that_are_given_together_leave_as_those_given_one_by_one() {
+    let given = |together: usize| {
+        let (mut mesh, _, task, stream) = streaming(&[2]);
+        let now = mesh.now;
+        let sizes = [10, 0, 3_000, 10, 8_000, 40, 20_000, 7, 7];
+        let items: Vec<_> = sizes.map(|size| Bytes::from(vec![7; size])).to_vec();
+        let mut left = Vec::new();
+        for items in items.chunks(together) {
+            let items = items.to_vec();
+            left.push(mesh.with(2, |node| node.stream_items(now, &task, stream, items)).unwrap());
+        }
+        let on_wire = format!("{:#?}", mesh.wire);
+        mesh.with(2, |node| node.finish(now, &task));
+        let node = &mesh.nodes[&2];
+        node.audit_shares().unwrap();
+        let record = node.visits().snapshot(task.call, &task.task, task.key());
+        (on_wire, format!("{:#?} {record}", mesh.wire), left.pop())
+    };
+    for together in [2, 3, 9] {
+        assert_eq!(given(together), given(1), "{together} together");
+    }
+}
