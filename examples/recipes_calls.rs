@@ -20,7 +20,7 @@ const WRITE: Method<String, u64> = Method::new("shelf.Shelf/Write");
 /// A server that keeps others waiting where it has been told to.
 struct Shelf {
     is_slow: bool,
-    /// How many it has refused and written.
+    /// Writes that it was asked for.
     asked: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ async fn first(client: &Client, servers: &[Peer], key: &str) -> Result<String, C
     client.call(READ, key.into()).to_all(servers).await
 }
 
-/// Whatever has come when the time is up, and who is missing.
+/// All replies that have come when the time is up, and who is missing.
 async fn what_comes(
     client: &Client,
     servers: &[Peer],

@@ -38,7 +38,7 @@ async fn start(
     Ok(builder.serve(service).start().await?)
 }
 
-/// What a call that was opened with `trace()` has learnt of its tree, a line for each event.
+/// Prints the tree of a call that was opened with `trace()`, a line for each thing it has learnt.
 fn print_trace(call: &Call<String>) {
     let events = call.trace();
     let Some(start) = events.first().map(|event| event.at) else { return };

@@ -15,7 +15,7 @@ fn greeter() -> Service {
     Service::new().unary(HELLO, hello).into_service()
 }
 
-/// What is said of an address that is listened at, and of the same when it is dialled.
+/// Messages about an address: when it is listened at, and when it is dialled.
 async fn said_of(address: &str) -> [String; 2] {
     let listening = convoke::endpoint().listen(address).serve(greeter()).start().await;
     let client = convoke::endpoint().start().await.expect("it binds nothing");
