@@ -189,6 +189,7 @@
 //! | `disk` | the module `disk`: the files of a node as a trait, and those of the host | no |
 //! | `sim` | the module `sim`: simulated networks, scheme `sim://`, simulated disks, and delays on real networks | no |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "zstd")]

@@ -3,11 +3,16 @@
 mod deny;
 mod features;
 mod graph;
+mod lean;
 mod leftovers;
 mod licences;
+mod minimal;
 mod miri;
 mod msrv;
+mod package;
+mod platforms;
 mod rdma;
+mod semver;
 
 use std::time::Instant;
 
@@ -50,6 +55,8 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "fmt", about: "the code is formatted", plan: fmt },
     Lane { name: "leftovers", about: "nothing unfinished is left behind", plan: leftovers::plan },
     Lane { name: "licences", about: "deny.toml allows every licence", plan: licences::plan },
+    LEAN,
+    PACKAGE,
     Lane { name: "clippy", about: "no lint complains, all targets and features", plan: clippy },
     Lane {
         name: "test",
@@ -59,7 +66,10 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "features", about: "each feature builds alone, and none", plan: features::plan },
     Lane { name: "msrv", about: "the oldest supported Rust builds it", plan: msrv::plan },
     Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
-    Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan },
+    MINIMAL,
+    PLATFORMS,
+    SEMVER,
+    DENY,
     Lane { name: "sim", about: "seeds of the simulators: calls, Paxos, PBFT", plan: sim },
     Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
@@ -68,6 +78,34 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "rdma", about: "the RDMA transport on a verbs device", plan: rdma::plan },
     Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
 ];
+
+/// The lanes of `cargo xtask release`, in the order they run.
+pub(crate) const RELEASE: &[Lane] = &[
+    LEAN,
+    PACKAGE,
+    Lane {
+        name: "verify",
+        about: "each package builds from what is in it",
+        plan: package::plan_with_verification,
+    },
+    MINIMAL,
+    PLATFORMS,
+    SEMVER,
+    DENY,
+];
+
+const DENY: Lane =
+    Lane { name: "deny", about: "cargo-deny: licences, bans, sources", plan: deny::plan };
+const LEAN: Lane =
+    Lane { name: "lean", about: "the default build: few crates, no C compiler", plan: lean::plan };
+const MINIMAL: Lane =
+    Lane { name: "minimal", about: "the oldest dependencies allowed do", plan: minimal::plan };
+const PACKAGE: Lane =
+    Lane { name: "package", about: "packages hold what they must, no more", plan: package::plan };
+const PLATFORMS: Lane =
+    Lane { name: "platforms", about: "Windows and macOS can build it", plan: platforms::plan };
+const SEMVER: Lane =
+    Lane { name: "semver", about: "nothing breaks the last release", plan: semver::plan };
 
 fn fmt(_: &Workspace) -> anyhow::Result<Plan> {
     one(Step::cargo(["fmt", "--all", "--check"]))
@@ -138,13 +176,18 @@ pub(crate) fn list() -> String {
 
 /// Runs the selected lanes, printing as it goes.
 pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Report {
-    run_lanes(workspace, LANES, selection, &|step| step.run(workspace.root()))
+    run_lanes(workspace, LANES, selection)
+}
+
+/// Runs those of these lanes that are selected, printing as it goes.
+pub(crate) fn run_lanes(workspace: &Workspace, lanes: &[Lane], selection: &Selection) -> Report {
+    run_lanes_by(workspace, lanes, selection, &|step| step.run(workspace.root()))
 }
 
 /// Runs a step; true when it succeeded.
 type Runner<'a> = &'a dyn Fn(&Step) -> anyhow::Result<bool>;
 
-fn run_lanes(
+fn run_lanes_by(
     workspace: &Workspace,
     lanes: &[Lane],
     selection: &Selection,
@@ -227,7 +270,7 @@ mod tests {
     }
 
     fn last_line(selection: &Selection) -> String {
-        let report = run_lanes(&Workspace::at("."), FAKES, selection, &fake).to_string();
+        let report = run_lanes_by(&Workspace::at("."), FAKES, selection, &fake).to_string();
         report.lines().last().unwrap_or_default().to_owned()
     }
 
@@ -275,9 +318,11 @@ mod tests {
 
     #[test]
     fn lane_names_are_unique_and_fit_the_list() {
-        for (index, lane) in LANES.iter().enumerate() {
-            assert!(LANES[..index].iter().all(|earlier| earlier.name != lane.name));
-            assert!(lane.name.len() <= 12, "{} does not fit its column", lane.name);
+        for lanes in [LANES, RELEASE] {
+            for (index, lane) in lanes.iter().enumerate() {
+                assert!(lanes[..index].iter().all(|earlier| earlier.name != lane.name));
+                assert!(lane.name.len() <= 12, "{} does not fit its column", lane.name);
+            }
         }
     }
 }

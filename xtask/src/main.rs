@@ -2,8 +2,9 @@
 //!
 //! `test` runs every lane of checks that CI runs, `fix` repairs what a tool can repair, `sim`
 //! replays one simulation seed, `counts` counts the instructions of a call, `rdma` runs what needs
-//! an RDMA device, and `wan` measures over a WAN that it makes on this machine. Each prints the
-//! commands it runs, so that any of them can be repeated alone.
+//! an RDMA device, `wan` measures over a WAN that it makes on this machine, and `release` checks
+//! what has to hold before the crates are published. Each prints the commands it runs, so that any
+//! of them can be repeated alone.
 //!
 //! The package has no `tests/` folder on purpose: with one, `cargo test --workspace` would relink
 //! this very program while it runs, which Windows forbids.
@@ -15,7 +16,9 @@ mod features;
 mod lanes;
 mod leftovers;
 mod licences;
+mod published;
 mod rdma;
+mod release;
 mod report;
 mod rust_code;
 mod step;
@@ -74,6 +77,15 @@ enum Command {
     /// On Debian, as the superuser, it installs what is missing. The exit code is 77 where it
     /// cannot run at all, with what is missing by name.
     Rdma(rdma::Options),
+    /// Checks what has to hold before the crates are published, and publishes nothing.
+    ///
+    /// Packages are built from what is in them, compared with the last release and audited. Tools
+    /// that are missing are named; the exit code is 77 when nothing failed and not everything ran.
+    Release {
+        /// Install missing tools with cargo, which takes some minutes.
+        #[arg(long)]
+        install: bool,
+    },
     /// Replays one simulation seed and prints its trace.
     Sim {
         /// The seed, as a failing run printed it.
@@ -132,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             ],
         ),
         Command::Counts { features } => counts::run(&workspace, &features),
+        Command::Release { install } => release::run(&workspace, install),
         Command::Rdma(options) => rdma::run(&workspace, &options),
         Command::Sim { seed, arguments } => run_all(
             &workspace,

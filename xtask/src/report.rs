@@ -35,6 +35,10 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_))) > 0
     }
 
+    pub(crate) fn has_skips(&self) -> bool {
+        self.count(|outcome| matches!(outcome, Outcome::Skipped(_))) > 0
+    }
+
     fn count(&self, counts: impl Fn(&Outcome) -> bool) -> usize {
         self.rows.iter().filter(|row| counts(&row.outcome)).count()
     }
@@ -88,7 +92,7 @@ mod tests {
         let skipped = Outcome::Skipped("no tool".to_owned());
         let report = report(&[Outcome::Passed, skipped, Outcome::Passed]);
         assert_eq!(report.to_string().lines().last(), Some("2 passed, 0 failed, 1 skipped"));
-        assert!(!report.has_failures());
+        assert!(!report.has_failures() && report.has_skips());
     }
 
     #[test]
@@ -100,6 +104,6 @@ features  FAILED       1.2  2 of 3 commands failed
 0 passed, 1 failed, 0 skipped
 ";
         assert_eq!(report.to_string(), expected);
-        assert!(report.has_failures());
+        assert!(report.has_failures() && !report.has_skips());
     }
 }

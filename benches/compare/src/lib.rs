@@ -21,6 +21,7 @@ pub mod drive;
 pub mod flavour;
 pub mod lab;
 pub mod meter;
+pub mod output;
 pub mod pin;
 pub mod plan;
 pub mod processes;

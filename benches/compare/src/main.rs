@@ -18,6 +18,7 @@ use compare::control::Control;
 use compare::drive::Quota;
 use compare::flavour::Flavour;
 use compare::lab;
+use compare::output::{Closed, say};
 use compare::pin::Pin;
 use compare::plan::{Case, Plan, select};
 use compare::report::{Row, complaints, rows, table};
@@ -144,6 +145,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("compare: {error:#}");
             ExitCode::FAILURE
@@ -156,7 +158,7 @@ fn run(run: &Run) -> Result<()> {
     let (program, delay) = (program()?, Duration::ZERO);
     let plan = Plan { program, cases, effort, rounds: run.rounds, delay, pin: run.pin };
     let rows = measure(&plan)?;
-    print!("{}", table(&rows));
+    say(table(&rows).trim_end())?;
     if let Some(path) = &run.json {
         write(path, &serde_json::to_string_pretty(&rows)?)?;
     }
@@ -185,10 +187,10 @@ fn roo(arguments: &Roo) -> Result<()> {
             write(&with_delay(path, delay_ms), &svg(&rows, &title))?;
         }
         let rows = roo_rows(&plan.cases, rows, delay_ms);
-        println!("every frame {delay_ms} ms on its way:\n{}", roo_table(&rows));
+        say(format_args!("every frame {delay_ms} ms on its way:\n{}", roo_table(&rows)))?;
         all.extend(rows);
     }
-    println!("ratio: median latency against the client-driven form; predicted: trips alone.");
+    say("ratio: median latency against the client-driven form; predicted: trips alone.")?;
     if let Some(path) = &arguments.json {
         write(path, &serde_json::to_string_pretty(&all)?)?;
     }
@@ -217,7 +219,7 @@ fn measure(plan: &Plan) -> Result<Vec<Row>> {
         eprint!("\r{:90}\r", "");
     }
     for complaint in complaints(&plan.cases, &samples) {
-        println!("failed: {complaint}");
+        say(format_args!("failed: {complaint}"))?;
     }
     Ok(rows(&plan.cases, &samples, plan.pin))
 }

@@ -67,7 +67,7 @@ pub fn select(only: &[String]) -> Result<Vec<Case>> {
     for filter in only {
         let fits = |kind: &usize| cases.iter().any(|case| case.names()[*kind].contains(filter));
         let Some(kind) = (0..kinds.len()).find(fits) else {
-            bail!("--only {filter} is part of no bench, system, form or runtime");
+            bail!("--only {filter} is part of no name.\n{}", choices());
         };
         kinds[kind].push(filter);
     }
@@ -81,6 +81,23 @@ pub fn select(only: &[String]) -> Result<Vec<Case>> {
         bail!("no case fits all of --only {}", only.join(" --only "));
     }
     Ok(cases)
+}
+
+/// All names that a filter may be part of, a line for each kind.
+fn choices() -> String {
+    let cases = Case::all();
+    let of_kind = |(kind, name): (usize, &str)| {
+        let mut names: Vec<String> = Vec::new();
+        for case in &cases {
+            let name = case.names()[kind].clone();
+            if !name.is_empty() && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        format!("{name}: {}", names.join(", "))
+    };
+    let kinds = ["benches", "systems", "forms", "runtimes"];
+    kinds.into_iter().enumerate().map(of_kind).collect::<Vec<_>>().join("\n")
 }
 
 /// How much longer than its time a measurement may take, to connect and to let the last operations

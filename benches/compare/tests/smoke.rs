@@ -2,7 +2,7 @@
 //! say so. Nothing here looks at a clock.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use compare::bench::Bench;
 use compare::flavour::Flavour;
@@ -102,11 +102,28 @@ fn trees_are_compared_with_other_forms_over_a_distance() {
     }
 }
 
+/// As `compare .. | head -0`.
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let only = ["--only", "unary_latency", "--only", "convoke-tcp", "--only", "ct"];
+    let few = ["--seconds", "100", "--rounds", "1", "--operations", "4"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.args(only).args(few).args(["--pin", "none"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+}
+
 #[test]
 fn what_cannot_be_measured_is_refused_in_words() {
     let output = compare(&["--only", "carrier-pigeon"]);
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("carrier-pigeon"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    for name in ["carrier-pigeon", "unary_latency", "convoke-tcp", "tonic", "tree", "ct"] {
+        assert!(said.contains(name), "{name}: {said}");
+    }
     assert!(!compare(&["--pin", "two"]).status.success());
     assert!(!compare(&["--rounds", "0"]).status.success());
     assert!(!compare(&["--seconds", "-1"]).status.success());

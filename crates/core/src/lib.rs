@@ -48,6 +48,7 @@
 //! - [`seam`]: what crates built on this one need and users do not;
 //! - the rest: [`Endpoint`], [`Call`], [`Task`] on tokio.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod caller;

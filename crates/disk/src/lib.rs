@@ -60,6 +60,7 @@
 //! same on every system and never leads out of the root. Other paths are
 //! [`DiskFailure::InvalidPath`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "conformance")]

@@ -14,7 +14,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use convoke_core::NodeId;
 use convoke_core::carrier::{BodyCarrier, Carried, CarryError};
 use convoke_core::transport::BoxFuture;
-use ring::digest::{SHA256, digest};
+use sha2::{Digest as _, Sha256};
 
 use crate::bodies::Body;
 use crate::driver::{Driver, Forget};
@@ -151,9 +151,7 @@ async fn await_body(driver: &Arc<Driver>, op: OpId) -> Result<Bytes, &'static st
 }
 
 fn sha256(body: &[u8]) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest(&SHA256, body).as_ref());
-    bytes
+    Sha256::digest(body).into()
 }
 
 #[cfg(test)]

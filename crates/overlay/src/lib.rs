@@ -41,6 +41,7 @@
 //! `lp`: one-relay trees, `Family::OneRelay`. `cli`: the program `overlay`, which draws and
 //! explains plans. `metrics`: what a site counts, through the `metrics` facade.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod ack_time;

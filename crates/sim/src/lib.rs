@@ -18,6 +18,7 @@
 //! [`disk::SimDisk`], a disk for each host. These and the delay line are behind the feature
 //! `runtime` (default); without that the crate depends on [`convoke_proto`] alone.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "runtime")]

@@ -89,6 +89,7 @@
 //! Parts without I/O are in [`convoke_transport::parts`]. Of the transport are `connection`,
 //! `reader`, `handshake`, `dial`, `listener`. `security` is what a peer has proven, `tls` how.
 //! `serve` and `http2` are HTTP/2's two ends, which the `edge` and `foreign` share with it.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod codec;

@@ -83,6 +83,7 @@
 //! `verbs` brings real devices on Linux; it needs the headers of libibverbs and librdmacm to build.
 //! Without it the crate builds everywhere, over simulated devices. On other systems than Linux it
 //! adds `RdmaTransport::open` alone, which says that it is unsupported there.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 
 mod config;

@@ -137,6 +137,7 @@
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
 //! [`Remote::Process`]: convoke_transport::Remote::Process
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod config;

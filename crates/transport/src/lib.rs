@@ -26,6 +26,7 @@
 //! over IP; [`security`] is what such may put over their sockets, with certificates of `identity`
 //! (feature of that name); `conformance`, behind the feature of that name, has the duties above as
 //! tests, which every transport runs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod address;

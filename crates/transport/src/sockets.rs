@@ -18,11 +18,16 @@ pub use lingering::linger;
 /// or a name.
 ///
 /// # Errors
-/// The system's error for a name that it cannot resolve, or [`io::ErrorKind::NotFound`] when the
-/// name has no address.
+/// [`io::ErrorKind::InvalidInput`] when it does not end in a port, the system's error for a name
+/// that it cannot resolve, or [`io::ErrorKind::NotFound`] when the name has no address.
 pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(socket) = host_and_port.parse() {
         return Ok(vec![socket]);
+    }
+    let port = host_and_port.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(_))) {
+        let text = "a host and a port up to 65535 are expected, such as 127.0.0.1:7000";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let found: Vec<_> = tokio::net::lookup_host(host_and_port).await?.collect();
     if found.is_empty() {

@@ -126,6 +126,15 @@ fn to_add(address: &Address) -> String {
         "grpcs" => ("GrpcTransport::tls(identity)", "`grpc` with `tls`"),
         "rdma" => ("RdmaTransport::open(device)?", "`rdma`"),
         "mem" => return "add `.transport(MemTransport::new())` to the endpoint".into(),
+        "sim" => ("network.transport()", "`sim`"),
+        "http" | "https" => {
+            return "a node has an address such as tcp://127.0.0.1:7000, and a gRPC server that is \
+                    no node is called by `ForeignServer`"
+                .into();
+        }
+        other if other.chars().any(|c| c.is_ascii_uppercase()) => {
+            return "a scheme is in lower case".into();
+        }
         _ => return "add one with this scheme by `EndpointBuilder::transport`".into(),
     };
     format!("add `.transport({line})` to the endpoint, of the feature {feature}")

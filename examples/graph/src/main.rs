@@ -14,6 +14,7 @@ use graph::cluster::Cluster;
 use graph::demo::{Effort, demo, table};
 use graph::forms::{Client, Form};
 use graph::generate::Recipe;
+use graph::output::{Closed, say};
 use graph::processes::{Processes, Setup, run_child, this_program};
 use graph::query::Query;
 use graph::serve::{Server, Source, transport};
@@ -22,10 +23,13 @@ use graph::{check, trace};
 
 /// A sharded social network that answers the LDBC short queries as call trees.
 #[derive(Debug, Parser)]
-#[command(name = "graph", version)]
+#[command(name = "graph", version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Options of the demo, for who names no command.
+    #[command(flatten)]
+    demo: Demo,
 }
 
 #[derive(Debug, Subcommand)]
@@ -176,7 +180,7 @@ async fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let cli = Cli::parse_from(with_default_command(std::env::args().collect()));
+    let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Demo(demo)) => run_demo(demo).await,
         Some(Command::Check(check)) => run_check(check).await,
@@ -184,26 +188,16 @@ async fn main() -> ExitCode {
         Some(Command::Query(ask)) => run_query(ask).await,
         Some(Command::Trace(trace)) => run_trace(trace).await,
         Some(Command::Shard(child)) => run_shard(child).await,
-        None => unreachable!("demo is the default"),
+        None => run_demo(cli.demo).await,
     };
     match result {
         Ok(is_good) => ExitCode::from(u8::from(!is_good)),
+        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("graph: {error:#}");
             ExitCode::from(2)
         }
     }
-}
-
-/// `graph` and `graph --runs 50` are demos.
-fn with_default_command(mut args: Vec<String>) -> Vec<String> {
-    let is_bare = args.get(1).is_none_or(|first| {
-        first.starts_with("--") && !matches!(first.as_str(), "--help" | "--version")
-    });
-    if is_bare {
-        args.insert(1.min(args.len()), "demo".to_owned());
-    }
-    args
 }
 
 async fn run_demo(args: Demo) -> Result<bool> {
@@ -212,13 +206,16 @@ async fn run_demo(args: Demo) -> Result<bool> {
     for delay_ms in delays {
         let delay = Duration::try_from_secs_f64(delay_ms / 1e3)
             .with_context(|| format!("--delay-ms {delay_ms} is not a time"))?;
-        println!("{} shard processes, every frame {delay_ms} ms on its way:", args.shards);
+        say(format_args!(
+            "{} shard processes, every frame {delay_ms} ms on its way:",
+            args.shards
+        ))?;
         let setup = args.data.setup(args.shards, delay)?;
         let rows = demo(&setup, Effort { runs: args.runs.max(1) }).await?;
-        println!("{}", table(&rows));
+        say(table(&rows))?;
         all.extend(rows);
     }
-    println!("ratio: median latency against the client-driven form; predicted: hops alone.");
+    say("ratio: median latency against the client-driven form; predicted: hops alone.")?;
     if let Some(path) = args.json {
         write(&path, &serde_json::to_string_pretty(&all)?)?;
     }
@@ -229,12 +226,12 @@ async fn run_check(args: Check) -> Result<bool> {
     let setup = args.data.setup(args.shards, Duration::ZERO)?;
     let checked = check::check(&setup, &args.expected, args.form).await?;
     for difference in &checked.differences {
-        println!("{difference}");
+        say(difference)?;
     }
     for failure in &checked.failures {
-        println!("{failure}");
+        say(failure)?;
     }
-    println!("{} of {} answers match", checked.matches, checked.total);
+    say(format_args!("{} of {} answers match", checked.matches, checked.total))?;
     Ok(checked.is_good())
 }
 
@@ -252,7 +249,12 @@ async fn run_serve(args: Serve) -> Result<bool> {
     let server =
         Server::start(source, args.shard, sharding, &at.listen, advertise, Duration::ZERO).await?;
     server.join(&cluster)?;
-    println!("shard {} of {} listens at {}", args.shard, sharding.shards(), server.address());
+    say(format_args!(
+        "shard {} of {} listens at {}",
+        args.shard,
+        sharding.shards(),
+        server.address()
+    ))?;
     tokio::signal::ctrl_c().await?;
     server.stop().await;
     Ok(true)
@@ -265,13 +267,13 @@ async fn run_query(args: Ask) -> Result<bool> {
     let client = Client::new(&endpoint, peers, cluster.sharding())
         .deadline(Duration::from_millis(args.deadline_ms));
     let answered = client.ask(args.form, args.query, args.id).await?;
-    println!("{}", args.query.columns().join(" | "));
+    say(args.query.columns().join(" | "))?;
     for row in &answered.answer.rows {
         let cells: Vec<String> = row.iter().map(ToString::to_string).collect();
-        println!("{}", cells.join(" | "));
+        say(cells.join(" | "))?;
     }
     for failure in &answered.failures {
-        println!("missing: {failure}");
+        say(format_args!("missing: {failure}"))?;
     }
     endpoint.shutdown(Duration::from_secs(1)).await;
     Ok(answered.failures.is_empty())
@@ -284,7 +286,7 @@ async fn run_trace(args: Trace) -> Result<bool> {
     while call.next().await.is_some() {}
     let tree = trace::tree(&call.trace());
     drop(call);
-    print!("{}", trace::text(&tree));
+    say(trace::text(&tree).trim_end())?;
     if let Some(path) = args.svg {
         write(&path, &trace::svg(&tree, &format!("{} of {}", args.query, args.id)))?;
     }

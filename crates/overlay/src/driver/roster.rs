@@ -9,7 +9,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use convoke_core::NodeId;
-use ring::digest::{Context, SHA256};
+use sha2::{Digest as _, Sha256};
 
 const ROSTER: u8 = 0x1b;
 
@@ -19,11 +19,11 @@ pub(super) struct Roster(Bytes);
 
 impl Roster {
     pub(super) fn of(nodes: &[NodeId]) -> Self {
-        let mut digest = Context::new(&SHA256);
-        nodes.iter().for_each(|node| digest.update(&node.get().to_le_bytes()));
+        let mut digest = Sha256::new();
+        nodes.iter().for_each(|node| digest.update(node.get().to_le_bytes()));
         let mut frame = BytesMut::with_capacity(33);
         frame.put_u8(ROSTER);
-        frame.put_slice(digest.finish().as_ref());
+        frame.put_slice(&digest.finalize());
         Self(frame.freeze())
     }
 

@@ -1,7 +1,7 @@
 //! NOTICE and MISSED: a source tells its receivers itself what comes to them by which relay, and
 //! they tell it what did not, or came changed. No relay touches either.
 
-use ring::digest::{Context, SHA256};
+use sha2::{Digest as _, Sha256};
 
 use crate::site::Site;
 
@@ -18,14 +18,14 @@ impl ChunkDigest {
     /// The digest of what a frame carries.
     pub fn of(data: &Data) -> Self {
         let Data { op, index, count, is_body, payload, .. } = data;
-        let mut digest = Context::new(&SHA256);
-        digest.update(&op.seq.to_le_bytes());
-        digest.update(&index.to_le_bytes());
-        digest.update(&count.to_le_bytes());
-        digest.update(&[u8::from(*is_body)]);
+        let mut digest = Sha256::new();
+        digest.update(op.seq.to_le_bytes());
+        digest.update(index.to_le_bytes());
+        digest.update(count.to_le_bytes());
+        digest.update([u8::from(*is_body)]);
         digest.update(payload);
         let mut half = [0; 16];
-        half.copy_from_slice(&digest.finish().as_ref()[..16]);
+        half.copy_from_slice(&digest.finalize()[..16]);
         Self(half)
     }
 }

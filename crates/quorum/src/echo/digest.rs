@@ -1,16 +1,14 @@
 //! The digest that votes carry.
 
 use convoke_core::Digest;
+use sha2::{Digest as _, Sha256};
 
 /// The SHA-256 digest of a value.
 ///
 /// A cryptographic one, since members vote for digests: if a faulty member could make two values of
 /// one digest, correct members would count votes for different values together.
 pub fn digest_of(value: &[u8]) -> Digest {
-    let hash = ring::digest::digest(&ring::digest::SHA256, value);
-    let mut digest = Digest::ZERO;
-    digest.0.copy_from_slice(hash.as_ref());
-    digest
+    Digest(Sha256::digest(value).into())
 }
 
 #[cfg(test)]

@@ -90,8 +90,20 @@ fn describe(error: &Error) -> String {
         Error::InvalidCertificate(CertificateError::Other(why)) => {
             format!("its certificate is not accepted here: {why}")
         }
+        // A bad signature is that of an authority which has the name of a trusted one.
+        Error::InvalidCertificate(
+            why @ (CertificateError::UnknownIssuer | CertificateError::BadSignature),
+        ) => format!(
+            "its certificate is not accepted here: {why}, no authority of this node's trusted file \
+             has issued it: have one of them do so, or add its authority to that file"
+        ),
         Error::InvalidCertificate(why) => format!("its certificate is not accepted here: {why}"),
         Error::NoCertificatesPresented => "it presented no certificate".into(),
+        Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "it does not accept this node's certificate: UnknownCA, no authority of its trusted file \
+             has issued that: have one of them do so, or add the authority to its file"
+                .into()
+        }
         Error::AlertReceived(alert) if is_alert_of_trust(*alert) => {
             format!("it does not accept this node's certificate: {alert:?}")
         }

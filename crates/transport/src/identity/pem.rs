@@ -1,7 +1,7 @@
 //! From PEM files or texts to certificates and a key.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -47,7 +47,7 @@ impl Source {
         let read = |path: &PathBuf| {
             fs::read(path).map_err(|error| IdentityError::Read {
                 path: path.clone(),
-                message: error.to_string(),
+                message: unread(path, &error),
             })
         };
         match self {
@@ -56,6 +56,16 @@ impl Source {
             }
             Self::Given => Ok(Texts(Default::default())),
         }
+    }
+}
+
+/// The error of the system, and from where a relative path was looked for.
+fn unread(path: &Path, error: &io::Error) -> String {
+    match std::env::current_dir() {
+        Ok(folder) if path.is_relative() && error.kind() == io::ErrorKind::NotFound => {
+            format!("{error}; looked for from {}", folder.display())
+        }
+        _ => error.to_string(),
     }
 }
 

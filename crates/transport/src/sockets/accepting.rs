@@ -116,7 +116,7 @@ pub async fn listen(host_and_port: &str, backlog: u16) -> io::Result<TcpListener
 /// The first of the socket addresses that `bind` can bind.
 ///
 /// # Errors
-/// That of the last attempt.
+/// That of the last attempt, with what can be done about it.
 pub fn first<T>(
     sockets: &[SocketAddr],
     mut bind: impl FnMut(SocketAddr) -> io::Result<T>,
@@ -128,7 +128,26 @@ pub fn first<T>(
             break;
         }
     }
-    result
+    result.map_err(|error| with_remedy(&error))
+}
+
+/// The error of binding a socket with what can be done about it.
+fn with_remedy(error: &io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another socket has this port: end its program, or take another port; port 0 is any \
+             free one"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this host has no such address: listen at one of its own, or at 0.0.0.0 for all of \
+             them, and advertise the other"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this user may not have this port: take one from 1024 on"
+        }
+        _ => return io::Error::new(error.kind(), error.to_string()),
+    };
+    io::Error::new(error.kind(), format!("{error}: {remedy}"))
 }
 
 /// Binds a TCP socket and has the system queue so many connections.

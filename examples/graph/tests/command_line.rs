@@ -1,0 +1,43 @@
+//! The program `graph` as a shell runs it.
+
+use std::process::{Command, Output, Stdio};
+
+const TRACE: [&str; 8] = ["trace", "is1", "--id", "1", "--persons", "20", "--shards", "1"];
+
+fn graph(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_graph")).args(arguments).output().expect("it starts")
+}
+
+/// As `graph trace .. | head -0`.
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
+    command.args(TRACE).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    // Where somebody reads, the same command has something to say.
+    assert!(!graph(&TRACE).stdout.is_empty());
+}
+
+#[test]
+fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
+    let help = graph(&["--help"]);
+    let text = String::from_utf8_lossy(&help.stdout).into_owned();
+    for option in ["--runs", "--delay-ms", "--persons", "--json", "demo", "trace"] {
+        assert!(text.contains(option), "{option}: {text}");
+    }
+    // They are those of the command, and belong to no other.
+    let refused = graph(&["--runs", "5", "trace", "is1", "--id", "1"]);
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn a_data_folder_that_is_none_is_named() {
+    let refused =
+        graph(&["trace", "is1", "--id", "1", "--shards", "1", "--data", "no/such/folder"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no/such/folder"), "{said}");
+}
