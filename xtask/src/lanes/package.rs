@@ -35,7 +35,11 @@ pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     if !complaints.is_empty() {
         return Ok(Plan::Found(complaints));
     }
-    Ok(Plan::Run(vec![package(&crates).args(["--no-verify"])]))
+    // Else the registry is asked about each package, which takes a minute where it is slow.
+    let metadata = ["metadata", "--offline", "--format-version", "1"];
+    let is_all_here = workspace.output_of("cargo", &metadata).is_ok();
+    let offline = is_all_here.then_some("--offline");
+    Ok(Plan::Run(vec![package(&crates).args(["--no-verify"]).args(offline)]))
 }
 
 /// Plans to make all packages and to build each from what is in it.
