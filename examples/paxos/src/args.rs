@@ -182,6 +182,9 @@ pub(crate) struct TortureArgs {
 /// Form of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ledger {
+    /// Nodes join and leave all the time: these, and two more that are spare at first.
+    #[arg(long)]
+    pub(crate) members: bool,
     /// In memory: a node that has stopped is never counted again.
     Ram,
     /// On the disk.
