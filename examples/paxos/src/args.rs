@@ -104,6 +104,10 @@ pub(crate) struct ClientArgs {
     pub(crate) action: Action,
 }
 
+    /// The way in which a put is answered. With `direct` it says who has answered: votes, or the
+    /// leader, where votes prove too little.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: Shape,
 #[derive(Debug, ClapArgs)]
 pub(crate) struct MemberArgs {
     #[command(flatten)]

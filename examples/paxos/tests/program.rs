@@ -156,3 +156,24 @@ fn nodes_can_be_far_from_each_other() {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("--delay-ms"), "{words}");
 }
+
+#[test]
+fn a_put_is_answered_in_the_shape_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = start(&config);
+    let put = |shape: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+        let command = command.args(["client", "--config", &config, "--shape", shape, "put"]);
+        let output = command.args(["k", shape]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(put("gather"), "");
+    let get = || text(&paxos(&["client", "--config", &config, "--shape", "direct", "get", "k"]));
+    assert_eq!(get(), "gather\n");
+    assert_eq!(put("direct"), "answered by votes\n");
+    assert_eq!(get(), "direct\n");
+    node.kill().unwrap();
+    node.wait().unwrap();
+}

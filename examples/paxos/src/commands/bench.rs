@@ -122,7 +122,7 @@ async fn measure(
     raw_sync_us: u64,
 ) -> Result<Row> {
     let within = Duration::from_secs(30);
-    let endpoint = endpoint_for(shape, local.client()?).await?;
+    let endpoint = endpoint_for(shape, local.client()?, local.cluster()).await?;
     let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
