@@ -177,3 +177,50 @@ fn a_put_is_answered_in_the_shape_that_is_asked_for() {
     node.kill().unwrap();
     node.wait().unwrap();
 }
+
+/// What a command writes with `--json`.
+fn measured(folder: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
+    let json = folder.join("rows.json");
+    let output = paxos(&[arguments, &["--json", json.to_str().expect("as above")]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+#[test]
+fn proposers_go_on_when_the_machine_of_the_leader_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["bench", "--workload", "c", "--every-ms", "20", "--seconds", "2"];
+    for row in measured(folder.path(), &flags) {
+        assert!(row["went_on_after_ms"].is_u64() && row["lost"] == 0, "{row}");
+        let counts = [0, 1].map(|at| row["proposers"][at]["count"].as_u64());
+        assert!(counts[0] > Some(0) && counts[1] > counts[0], "{row}");
+    }
+    let flags = ["bench", "--workload", "d", "--nodes", "3", "--every-ms", "20", "--seconds", "1"];
+    for row in measured(folder.path(), &[&flags[..], &["--ledger", "ram"]].concat()) {
+        let proposers = row["proposers"].as_array().expect("there are some");
+        assert!(proposers.len() == 2 && row["lost"] == 0, "{row}");
+        assert!(proposers.iter().all(|one| one["count"].as_u64() > Some(0)), "{row}");
+    }
+}
+
+#[test]
+fn figures_have_all_their_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("figures");
+    let figures = ["figures", "--quick", "--only", "4.1.1,4.1.4,4.2.2", "--rounds", "1"];
+    let flags = ["--seconds", "0.3", "--every-ms", "20", "--svg", svg.to_str().expect("as above")];
+    let rows = measured(folder.path(), &[&figures[..], &flags].concat());
+    // Two sizes and two ledgers; two counts of machines; two sizes, ledgers and proposers.
+    assert_eq!(rows.len(), 4 + 2 + 8, "{rows:?}");
+    for row in &rows {
+        assert!(row["count"].as_u64() > Some(0) && row["failed"] == 0, "{row}");
+        // There and back.
+        let is_far = row["delay_ms"] == 50;
+        assert!(!is_far || row["min_us"].as_u64() >= Some(100_000), "{row}");
+    }
+    for (name, lines) in [("4.1.1", 3), ("4.1.4", 1), ("4.2.2", 5)] {
+        let text = std::fs::read_to_string(svg.join(format!("{name}.svg"))).unwrap();
+        assert_eq!(text.matches("<polyline").count(), lines, "{name}");
+    }
+    assert!(!paxos(&["figures", "--only", "4.9"]).status.success());
+}

@@ -2,6 +2,7 @@
 
 mod chart;
 mod load;
+mod workload;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,10 +17,11 @@ use paxos::client::{Client, Shape};
 use paxos::proto::Inspection;
 use paxos::settings::Settings;
 use serde::Serialize;
+use tempfile::TempDir;
 
 use super::client::{endpoint_for, of_endpoint};
 use super::{Cluster, Local};
-use crate::args::{BenchArgs, Ledger, Transport};
+use crate::args::{BenchArgs, Transport, Workload};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -53,25 +55,38 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
         bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
     }
+    if args.workload != Workload::Kv {
+        return workload::run(args).await;
+    }
+    if args.proposers.is_some() || args.every_ms.is_some() {
+        bail!("--proposers and --every-ms are of the workloads a to d: leave them out");
+    }
+    let clients = if args.clients.is_empty() { &[CLIENTS][..] } else { &args.clients };
     let mut rows = Vec::new();
     for transport in &args.transport {
         for shape in &args.shape {
-            for clients in &args.clients {
+            for clients in clients {
                 let row = measure_anew(args, *transport, *shape, *clients).await?;
                 print(&row);
                 rows.push(row);
             }
         }
     }
-    if let Some(path) = &args.json {
-        write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
-    }
+    write_json(args, &rows)?;
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         write(&folder.join("throughput.svg"), chart::throughput(&rows))?;
         write(&folder.join("latency.svg"), chart::latency(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Clients, where nobody says how many.
+const CLIENTS: u64 = 64;
+
+fn write_json(args: &BenchArgs, rows: &[impl Serialize]) -> Result<()> {
+    let Some(path) = &args.json else { return Ok(()) };
+    write(path, serde_json::to_string_pretty(rows)? + "\n")
 }
 
 fn write(path: &Path, text: String) -> Result<()> {
@@ -85,34 +100,58 @@ async fn measure_anew(
     shape: Shape,
     clients: u64,
 ) -> Result<Row> {
-    let mut folder = tempfile::Builder::new();
-    folder.prefix("paxos-bench-");
-    let folder = match &args.folder {
-        Some(place) => folder.tempdir_in(place),
-        None => folder.tempdir(),
-    };
-    let folder = folder.context("the folder of the ledgers")?;
-    let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
-    let mut local = Local::new(folder.path(), form(args, transport)).await?;
+    let place = Place::new(args)?;
+    let mut local = Local::new(place.folder(), form(args, transport)).await?;
     local.start_all().await?;
-    let row = measure(args, (shape, clients), &local, raw_sync_us).await?;
+    let row = measure(args, (shape, clients), &local, place.raw_sync_us).await?;
     local.stop().await?;
     Ok(row)
 }
 
-fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
-    let ledger = match args.ledger {
-        Ledger::Disk => LedgerForm::Disk,
-        Ledger::Ram => LedgerForm::Ram,
+/// A folder for the ledgers of a run, and the time of a sync in it.
+struct Place {
+    folder: TempDir,
+    raw_sync_us: u64,
+}
+
+impl Place {
+    fn new(args: &BenchArgs) -> Result<Self> {
+        let folder = folder_in(args.folder.as_deref())?;
+        let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
+        Ok(Self { folder, raw_sync_us })
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// A folder for ledgers, at a place or where temporary files are.
+pub(super) fn folder_in(place: Option<&Path>) -> Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("paxos-bench-");
+    let folder = match place {
+        Some(place) => folder.tempdir_in(place),
+        None => folder.tempdir(),
     };
+    folder.context("the folder of the ledgers")
+}
+
+fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
+    let ledger = args.ledger.form();
     let (pipeline, batch) = (args.pipeline, args.batch);
     let delay = Duration::from_millis(args.delay_ms);
-    // A round of messages has to be over long before somebody misses a leader.
     let usual = Settings::default();
-    let election_timeout_ms = usual.election_timeout_ms + 8 * args.delay_ms;
+    let election_timeout_ms = timeout_ms(args.delay_ms);
     let settings = Settings { ledger, pipeline, batch, election_timeout_ms, ..usual };
     let links = (args.delay_ms > 0).then_some(delay);
     Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
+}
+
+/// Election timeout of nodes that are so far apart: a round of messages has to be over long before
+/// somebody misses a leader.
+pub(super) fn timeout_ms(delay_ms: u64) -> u64 {
+    Settings::default().election_timeout_ms + 8 * delay_ms
 }
 
 async fn measure(
