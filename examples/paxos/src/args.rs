@@ -287,6 +287,18 @@ pub(crate) struct BenchArgs {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     pub(crate) payload: usize,
+    /// Keys that are read and written, in the workload kv.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) keys: u64,
+    /// All keys are written once before anything is measured.
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Mebibytes of the log between two snapshots.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) snapshot_mib: u64,
+    /// Times that a follower is killed and started again afterwards, with load in between.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) restarts: usize,
     /// Reads among a hundred requests. The rest are puts.
     #[arg(long, default_value_t = 0)]
     pub(crate) reads: u64,

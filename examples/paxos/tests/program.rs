@@ -224,3 +224,18 @@ fn figures_have_all_their_points() {
     }
     assert!(!paxos(&["figures", "--only", "4.9"]).status.success());
 }
+
+#[test]
+fn a_follower_that_starts_again_has_read_its_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["bench", "--keys", "300", "--fill", "--clients", "4", "--seconds", "1"];
+    for row in measured(folder.path(), &[&flags[..], &["--restarts", "1"]].concat()) {
+        assert!(row["keys"].as_u64() >= Some(300) && row["failed"] == 0, "{row}");
+        let restart = &row["restarts"][0];
+        // There was no snapshot.
+        assert!(restart["keys"].as_u64() >= Some(300), "{row}");
+        assert!(restart["replayed"].as_u64() > Some(0) && restart["restored_us"] == 0, "{row}");
+    }
+    let refused = paxos(&["bench", "--restarts", "1", "--ledger", "ram"]);
+    assert!(!refused.status.success());
+}

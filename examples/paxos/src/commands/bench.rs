@@ -2,6 +2,7 @@
 
 mod chart;
 mod load;
+mod restart;
 mod workload;
 
 use std::path::Path;
@@ -19,9 +20,10 @@ use paxos::settings::Settings;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use self::restart::Restart;
 use super::client::{endpoint_for, of_endpoint};
 use super::{Cluster, Local};
-use crate::args::{BenchArgs, Transport, Workload};
+use crate::args::{BenchArgs, Ledger, Transport, Workload};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -48,12 +50,22 @@ struct Row {
     sync_us: f64,
     /// A write of 512 bytes and a sync, without a ledger, before the run: the median.
     raw_sync_us: u64,
+    /// In the end.
+    keys: u64,
+    /// Of all nodes, within the run.
+    snapshots: u64,
+    /// The longest time in which a node did nothing else for a snapshot, from its start on.
+    frozen_us_max: u64,
+    restarts: Vec<Restart>,
 }
 
 /// Measures each transport and shape with each count of clients, on a cluster of its own.
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
         bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
+    }
+    if args.restarts > 0 && args.ledger == Ledger::Ram {
+        bail!("--restarts are of nodes that read their ledger, which one in memory has lost");
     }
     if args.workload != Workload::Kv {
         return workload::run(args).await;
@@ -103,7 +115,8 @@ async fn measure_anew(
     let place = Place::new(args)?;
     let mut local = Local::new(place.folder(), form(args, transport)).await?;
     local.start_all().await?;
-    let row = measure(args, (shape, clients), &local, place.raw_sync_us).await?;
+    let mut row = measure(args, (shape, clients), &local, place.raw_sync_us).await?;
+    row.restarts = restart::several(args, (shape, clients), &mut local).await?;
     local.stop().await?;
     Ok(row)
 }
@@ -143,7 +156,8 @@ fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
     let delay = Duration::from_millis(args.delay_ms);
     let usual = Settings::default();
     let election_timeout_ms = timeout_ms(args.delay_ms);
-    let settings = Settings { ledger, pipeline, batch, election_timeout_ms, ..usual };
+    let snapshot_mib = args.snapshot_mib;
+    let settings = Settings { ledger, pipeline, batch, election_timeout_ms, snapshot_mib, ..usual };
     let links = (args.delay_ms > 0).then_some(delay);
     Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
 }
@@ -167,7 +181,11 @@ async fn measure(
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
     let time = Duration::from_secs(args.seconds);
     let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
-    let callers = load::Caller::all(args, (shape, clients), local.cluster(), &endpoint)?;
+    let callers = || load::Caller::all(args, (shape, clients), local.cluster(), &endpoint);
+    if args.fill {
+        load::Caller::fill(callers()?).await.context("writing all keys")?;
+    }
+    let callers = callers()?;
     let used = async {
         tokio::time::sleep(WARM_UP).await;
         let before = Used::now(&client, local).await?;
@@ -204,6 +222,10 @@ impl Row {
             by_votes_percent: 100.0 * ratio(used.nodes.polled, used.nodes.requests),
             sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
             raw_sync_us,
+            keys: used.nodes.keys,
+            snapshots: used.nodes.snapshots,
+            frozen_us_max: used.nodes.frozen_us_max,
+            restarts: Vec::new(),
             load,
         }
     }
@@ -229,6 +251,9 @@ impl Used {
             nodes.polled += state.polled;
             nodes.sync_us += state.sync_us;
             nodes.syncs += state.syncs;
+            nodes.snapshots += state.snapshots;
+            nodes.keys = nodes.keys.max(state.keys);
+            nodes.frozen_us_max = nodes.frozen_us_max.max(state.frozen_us_max);
         }
         let own = cpu_time::ProcessTime::now().as_duration();
         Ok(Self { nodes, own_cpu_us: u64::try_from(own.as_micros())? })
@@ -242,7 +267,8 @@ impl Used {
             polled: self.nodes.polled - before.nodes.polled,
             sync_us: self.nodes.sync_us - before.nodes.sync_us,
             syncs: self.nodes.syncs - before.nodes.syncs,
-            ..Inspection::default()
+            snapshots: self.nodes.snapshots - before.nodes.snapshots,
+            ..self.nodes
         };
         Self { nodes, own_cpu_us: self.own_cpu_us - before.own_cpu_us }
     }
@@ -270,4 +296,9 @@ fn print(row: &Row) {
         "{:.1} requests a batch, {:.0} % for votes to answer; a sync takes {:.0} us (raw, 512 B: {} us)",
         row.requests_per_batch, row.by_votes_percent, row.sync_us, row.raw_sync_us
     );
+    println!(
+        "{} keys; {} snapshots, for which a node did nothing else for {} us at most",
+        row.keys, row.snapshots, row.frozen_us_max
+    );
+    row.restarts.iter().for_each(|restart| println!("{restart}"));
 }

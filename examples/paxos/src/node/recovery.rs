@@ -1,7 +1,10 @@
 //! The state of a node, from its ledger.
 
+use std::time::Duration;
+
 use node_kit::ledger::{Ledger, Records, Recovered};
 use prost::Message as _;
+use tokio::time::Instant;
 
 use super::{NodeError, Options};
 use crate::core::{Effect, Record, Replica};
@@ -12,6 +15,18 @@ use crate::proto;
 pub(super) struct State {
     pub(super) replica: Replica,
     pub(super) machine: Machine,
+    pub(super) cost: Cost,
+}
+
+/// Work of reading a ledger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    /// Records behind the snapshot.
+    pub(super) replayed: u64,
+    /// Time for the snapshot.
+    pub(super) restoring: Duration,
+    /// Time for the records.
+    pub(super) replaying: Duration,
 }
 
 /// Reads the snapshot and the records behind it. A ledger that is new is given its number, which is
@@ -23,36 +38,43 @@ pub(super) async fn recover(
 ) -> Result<State, NodeError> {
     let mut replica = Replica::new(options.core.clone(), 0);
     let mut machine = Machine::default();
+    let (begun, mut cost) = (Instant::now(), Cost::default());
     if let Some(snapshot) = recovered.as_ref().and_then(|recovered| recovered.snapshot.as_ref()) {
         let restored = restore(snapshot).await?;
         machine = restored.machine;
         restored.own.into_iter().for_each(|record| replica.replay(record));
         apply(&mut replica, &mut machine);
+        cost.restoring = begun.elapsed();
     }
     if let Some(recovered) = recovered {
-        replay(recovered.records, &mut replica, &mut machine).await?;
+        cost.replayed = replay(recovered.records, &mut replica, &mut machine).await?;
+        cost.replaying = begun.elapsed() - cost.restoring;
+        tracing::info!(?cost, keys = machine.keys(), "the ledger was read");
     }
     if ledger.end().records() == 0 {
         let life = Record::Life(options.seed);
         ledger.durable(append(ledger, &life)).await?;
         replica.replay(life);
     }
-    Ok(State { replica, machine })
+    Ok(State { replica, machine, cost })
 }
 
+/// Replays records, and counts them.
 async fn replay(
     mut records: Records,
     replica: &mut Replica,
     machine: &mut Machine,
-) -> Result<(), NodeError> {
+) -> Result<u64, NodeError> {
+    let mut count = 0;
     while let Some((position, record)) = records.next().await? {
         let number = position.records();
         let message = proto::Record::decode(record).unwrap_or_default();
         let record = Record::try_from(message);
         replica.replay(record.map_err(|source| NodeError::Record { number, source })?);
         apply(replica, machine);
+        count += 1;
     }
-    Ok(())
+    Ok(count)
 }
 
 /// Appends a record of the core.

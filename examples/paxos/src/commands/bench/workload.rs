@@ -54,8 +54,9 @@ struct Told {
 /// Measures each transport and shape, on a cluster of its own. Code 1 when a proposal is lost, or
 /// when the others do not go on without the first machine.
 pub(super) async fn run(args: &BenchArgs) -> Result<ExitCode> {
-    if !args.clients.is_empty() || args.rate.is_some() || args.reads > 0 {
-        bail!("--clients, --rate and --reads are of the workload kv: leave them out");
+    let is_of_kv = !args.clients.is_empty() || args.rate.is_some() || args.reads > 0;
+    if is_of_kv || args.fill || args.restarts > 0 {
+        bail!("--clients, --rate, --reads, --fill and --restarts are of the workload kv");
     }
     let mut rows = Vec::new();
     for transport in &args.transport {
