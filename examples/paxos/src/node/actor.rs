@@ -113,7 +113,7 @@ impl Actor {
         stand: watch::Sender<Standing>,
         known: Known,
     ) -> Self {
-        let State { replica, machine, cost } = state;
+        let State { replica, machine, cost, unsaved_bytes } = state;
         let others = replica.others();
         Self {
             others: options.members.subset(|peer| others.contains(&peer.node())),
@@ -136,7 +136,7 @@ impl Actor {
             syncing: None,
             meters: Meters::new(),
             next_token: 0,
-            unsaved_bytes: 0,
+            unsaved_bytes,
             is_saving: false,
             must_save: false,
             snapshots: 0,
