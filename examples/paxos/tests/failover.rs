@@ -3,7 +3,7 @@
 use paxos::simulation::failover;
 
 /// Seeds: as many as the promise is about, and some of them in a debug build, which is slow.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1_000 };
 
 #[test]
 fn service_resumes_within_three_election_timeouts_nearly_always_and_within_six_always() {
