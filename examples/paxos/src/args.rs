@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use node_kit::cluster::LedgerForm;
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
 use paxos::client::Shape;
+use serde::Serialize;
 
 /// A replicated key-value store by Multi-Paxos.
 #[derive(Debug, Parser)]
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     Torture(TortureArgs),
     /// Measures processes on this machine under load.
     Bench(BenchArgs),
+    /// Measures what the figures of the RAM-Paxos paper show, and draws them.
+    Figures(FiguresArgs),
     /// Runs clusters under faults that seeds draw, and checks what clients were told.
     Sim(SimArgs),
 }
@@ -100,6 +104,10 @@ pub(crate) struct ClientArgs {
     /// A read is answered by this node, from what it has applied: it may be old.
     #[arg(long)]
     pub(crate) stale: Option<u64>,
+    /// The way in which a put is answered. With `direct` it says who has answered: votes, or the
+    /// leader, where votes prove too little.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) shape: Shape,
     #[command(subcommand)]
     pub(crate) action: Action,
 }
@@ -174,13 +182,17 @@ pub(crate) struct TortureArgs {
     /// Nodes. With five, two may be hurt at a time.
     #[arg(long, default_value_t = 3)]
     pub(crate) nodes: usize,
+    /// Nodes join and leave all the time: these, and two more that are spare at first.
+    #[arg(long)]
+    pub(crate) members: bool,
     /// The way in which puts are answered.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) shape: Shape,
 }
 
 /// Form of a ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Ledger {
     /// In memory: a node that has stopped is never counted again.
     Ram,
@@ -188,8 +200,35 @@ pub(crate) enum Ledger {
     Disk,
 }
 
+impl Ledger {
+    /// The same, for a cluster file.
+    pub(crate) fn form(self) -> LedgerForm {
+        match self {
+            Self::Ram => LedgerForm::Ram,
+            Self::Disk => LedgerForm::Disk,
+        }
+    }
+}
+
+/// Somebody who asks: workloads A to D of the RAM-Paxos paper, or many clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Workload {
+    /// One proposer, at the leader.
+    A,
+    /// Two proposers at nodes of their own, of which one leads; the other begins a little later.
+    B,
+    /// As B, and the machine of the first is killed when half of the time is over.
+    C,
+    /// Several proposers at nodes of their own.
+    D,
+    /// Clients that read and write keys as fast as they are answered, or at a rate.
+    Kv,
+}
+
 /// Transport between nodes, and from clients to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Transport {
     /// TCP, in the clear.
     Tcp,
@@ -215,13 +254,23 @@ impl Transport {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchArgs {
+    /// Who asks for what: workloads of the RAM-Paxos paper, or many clients.
+    #[arg(long, value_enum, default_value_t = Workload::Kv)]
+    pub(crate) workload: Workload,
     /// Nodes.
     #[arg(long, default_value_t = 3)]
     pub(crate) nodes: usize,
     /// Clients, each with one request at a time. Several, as in `1,8,64`, are measured one after
-    /// the other.
-    #[arg(long, value_delimiter = ',', default_value = "64")]
+    /// the other. Default 64.
+    #[arg(long, value_delimiter = ',')]
     pub(crate) clients: Vec<u64>,
+    /// Proposers of workload D. Default: one less than nodes.
+    #[arg(long)]
+    pub(crate) proposers: Option<usize>,
+    /// Milliseconds between two proposals of a proposer, in workloads A to D. Default 1,000, as in
+    /// the paper.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) every_ms: Option<u64>,
     /// Transports. Several are measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
     pub(crate) transport: Vec<Transport>,
@@ -238,6 +287,18 @@ pub(crate) struct BenchArgs {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     pub(crate) payload: usize,
+    /// Keys that are read and written, in the workload kv.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) keys: u64,
+    /// All keys are written once before anything is measured.
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Mebibytes of the log between two snapshots.
+    #[arg(long, default_value_t = 64)]
+    pub(crate) snapshot_mib: u64,
+    /// Times that a follower is killed and started again afterwards, with load in between.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) restarts: usize,
     /// Reads among a hundred requests. The rest are puts.
     #[arg(long, default_value_t = 0)]
     pub(crate) reads: u64,
@@ -257,6 +318,34 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
     /// Throughput and latency over the count of clients, as SVG into this folder.
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
+    /// Folder in which the ledgers are put. Default: that for temporary files.
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FiguresArgs {
+    /// Figures, by their sections in the paper, as in `4.1.1,4.2.2`. Default: all.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Rounds, in each of which all points of a kind of cluster are measured once.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// Seconds of a point, each round.
+    #[arg(long, default_value_t = 2.0)]
+    pub(crate) seconds: f64,
+    /// Milliseconds between two proposals.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) every_ms: u64,
+    /// Sizes and counts of machines at the ends of the axes alone, up to 100 kB and 5 machines.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// All points, as JSON into this file.
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+    /// The figures, as SVG into this folder.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
     /// Folder in which the ledgers are put. Default: that for temporary files.

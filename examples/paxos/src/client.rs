@@ -50,6 +50,9 @@ pub struct Options {
     /// Reads are answered by this node, from what it has applied: they may be old, and go back in
     /// time when the node is another. Default: none, and reads see all that was written before.
     pub stale: Option<NodeId>,
+    /// The node that is asked, whoever leads: it hands on what is for the leader. While it does not
+    /// answer nobody else is asked. Default: none, and the leader is asked.
+    pub at: Option<NodeId>,
     /// The way in which puts are answered. Default: gather.
     pub shape: Shape,
     /// Decides how pauses vary, who is asked first, and the number of its sessions: another for
@@ -67,6 +70,7 @@ impl Options {
             pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(500),
             stale: None,
+            at: None,
             shape: Shape::Gather,
             seed,
         }
@@ -309,6 +313,7 @@ impl Client {
         let deadline = Instant::now() + self.options.deadline;
         let is_read = matches!(action, request::Action::Get(_) | request::Action::Scan(_));
         let stale = self.options.stale.filter(|_| is_read);
+        let fixed = stale.or(self.options.at);
         let wants_votes = self.options.shape == Shape::Direct && is_put(&action);
         let request = Request {
             action: Some(action),
@@ -321,7 +326,7 @@ impl Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let budget = self.options.attempt.min(left);
-            let node = stale.unwrap_or(self.nodes[self.at]);
+            let node = fixed.unwrap_or(self.nodes[self.at]);
             // One that may have run is asked about: only the machine knows what it replied.
             let counts_votes = wants_votes && !attempts.may_have_run;
             let request = Request { counts_votes, ..request.clone() };
@@ -334,7 +339,7 @@ impl Client {
                 Err(error) => {
                     attempts.failed(&error)?;
                     let hint = hint(&error).and_then(|leader| self.index_of(leader));
-                    let is_new = hint.is_some_and(|at| at != self.at);
+                    let is_new = hint.is_some_and(|at| at != self.at) && fixed.is_none();
                     self.at = hint.unwrap_or((self.at + 1) % self.nodes.len());
                     if is_new && attempts.follow() {
                         Duration::ZERO

@@ -4,9 +4,11 @@ mod bench;
 mod client;
 mod demo;
 mod dump;
+mod figures;
 mod inspect;
 mod member;
 mod node;
+mod proposing;
 mod sim;
 mod torture;
 
@@ -45,6 +47,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::DumpLedger { folder } => dump::run(&folder).await,
         Command::Torture(args) => torture::run(&args).await,
         Command::Bench(args) => bench::run(&args).await,
+        Command::Figures(args) => figures::run(&args).await,
         Command::CheckConfig { .. } | Command::Sim(_) => Ok(ExitCode::SUCCESS), // done above
     }
 }

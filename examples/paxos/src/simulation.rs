@@ -12,6 +12,7 @@
 //! heals: then there has to be progress, the nodes have to agree on what they store, and the
 //! history of all clients has to be linearizable.
 
+mod failover;
 mod faults;
 mod host;
 mod load;
@@ -27,6 +28,7 @@ use node_kit::history::Recorder;
 use node_kit::linearizable;
 use tokio::time::{Instant, sleep};
 
+pub use self::failover::{Failover, failover};
 use self::host::Host;
 use self::load::Load;
 pub use self::plan::Plan;
@@ -98,13 +100,17 @@ pub fn run(seed: u64) -> Result<Report, Violation> {
 /// # Panics
 /// When the system gives no runtime.
 pub fn run_plan(seed: u64, plan: &Plan, is_traced: bool) -> Result<Report, Violation> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime =
-        runtime.enable_time().start_paused(true).build().expect("a runtime of one thread");
-    runtime.block_on(async {
+    in_virtual_time(async {
         let mut world = World::new(seed, plan.clone(), is_traced);
         world.run().await
     })
+}
+
+fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime =
+        runtime.enable_time().start_paused(true).build().expect("a runtime of one thread");
+    runtime.block_on(run)
 }
 
 /// Hosts, the network between them, and clients.

@@ -7,7 +7,7 @@ use convoke::quorum::Configuration;
 use convoke::sim::transport::{Conditions, SimNetwork};
 use convoke::{CallError, Endpoint, NodeId};
 use node_kit::ledger::Ledger;
-use paxos::client::votes;
+use paxos::client::{self, Client, votes};
 use paxos::core::Standing;
 use paxos::node::{Node, Options};
 use paxos::proto::{
@@ -93,6 +93,16 @@ async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result
         Ok::<_, CallError>(begun.elapsed())
     };
     assert_eq!((direct(leader).await?, direct(follower).await?), (3 * WAY, 4 * WAY));
+
+    let mut options = client::Options::new(CLUSTER, 3);
+    options.at = Some(follower);
+    let mut client = Client::new(&endpoint, &members, options);
+    client.put("k", "opens its session").await?;
+    for _ in 0..2 {
+        let begun = Instant::now();
+        client.put("k", "v").await?;
+        assert_eq!(begun.elapsed(), 5 * WAY, "it stays at its node, though another leads");
+    }
     members.nodes().for_each(|node| network.crash(node));
     Ok(())
 }

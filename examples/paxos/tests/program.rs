@@ -156,3 +156,86 @@ fn nodes_can_be_far_from_each_other() {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("--delay-ms"), "{words}");
 }
+
+#[test]
+fn a_put_is_answered_in_the_shape_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = start(&config);
+    let put = |shape: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+        let command = command.args(["client", "--config", &config, "--shape", shape, "put"]);
+        let output = command.args(["k", shape]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(put("gather"), "");
+    let get = || text(&paxos(&["client", "--config", &config, "--shape", "direct", "get", "k"]));
+    assert_eq!(get(), "gather\n");
+    assert_eq!(put("direct"), "answered by votes\n");
+    assert_eq!(get(), "direct\n");
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+/// What a command writes with `--json`.
+fn measured(folder: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
+    let json = folder.join("rows.json");
+    let output = paxos(&[arguments, &["--json", json.to_str().expect("as above")]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap()
+}
+
+#[test]
+fn proposers_go_on_when_the_machine_of_the_leader_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["bench", "--workload", "c", "--every-ms", "20", "--seconds", "2"];
+    for row in measured(folder.path(), &flags) {
+        assert!(row["went_on_after_ms"].is_u64() && row["lost"] == 0, "{row}");
+        let counts = [0, 1].map(|at| row["proposers"][at]["count"].as_u64());
+        assert!(counts.iter().all(|count| *count > Some(0)), "{row}");
+    }
+    let flags = ["bench", "--workload", "d", "--nodes", "3", "--every-ms", "20", "--seconds", "1"];
+    for row in measured(folder.path(), &[&flags[..], &["--ledger", "ram"]].concat()) {
+        let proposers = row["proposers"].as_array().expect("there are some");
+        assert!(proposers.len() == 2 && row["lost"] == 0, "{row}");
+        assert!(proposers.iter().all(|one| one["count"].as_u64() > Some(0)), "{row}");
+    }
+}
+
+#[test]
+fn figures_have_all_their_points() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("figures");
+    let figures = ["figures", "--quick", "--only", "4.1.1,4.1.4,4.2.2", "--rounds", "1"];
+    let flags = ["--seconds", "0.3", "--every-ms", "20", "--svg", svg.to_str().expect("as above")];
+    let rows = measured(folder.path(), &[&figures[..], &flags].concat());
+    // Two sizes and two ledgers; two counts of machines; two sizes, ledgers and proposers.
+    assert_eq!(rows.len(), 4 + 2 + 8, "{rows:?}");
+    for row in &rows {
+        assert!(row["count"].as_u64() > Some(0) && row["failed"] == 0, "{row}");
+        // There and back.
+        let is_far = row["delay_ms"] == 50;
+        assert!(!is_far || row["min_us"].as_u64() >= Some(100_000), "{row}");
+    }
+    for (name, lines) in [("4.1.1", 3), ("4.1.4", 1), ("4.2.2", 5)] {
+        let text = std::fs::read_to_string(svg.join(format!("{name}.svg"))).unwrap();
+        assert_eq!(text.matches("<polyline").count(), lines, "{name}");
+    }
+    assert!(!paxos(&["figures", "--only", "4.9"]).status.success());
+}
+
+#[test]
+fn a_follower_that_starts_again_has_read_its_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["bench", "--keys", "300", "--fill", "--clients", "4", "--seconds", "1"];
+    for row in measured(folder.path(), &[&flags[..], &["--restarts", "1"]].concat()) {
+        assert!(row["keys"].as_u64() >= Some(300) && row["failed"] == 0, "{row}");
+        let restart = &row["restarts"][0];
+        // There was no snapshot.
+        assert!(restart["keys"].as_u64() >= Some(300), "{row}");
+        assert!(restart["replayed"].as_u64() > Some(0) && restart["restored_us"] == 0, "{row}");
+    }
+    let refused = paxos(&["bench", "--restarts", "1", "--ledger", "ram"]);
+    assert!(!refused.status.success());
+}

@@ -19,9 +19,9 @@ const PREFIX: &str = "snapshot-";
 /// The file of the snapshot that is being written: one at a time.
 const NEW_FILE: &str = "snapshot.new";
 
-/// Bytes after which what was written so far is synced, so that no sync of a record has to wait
-/// for a whole snapshot.
-const SYNC_BYTES: u64 = 4 << 20;
+/// Bytes after which what was written so far is synced: a sync of a record may have to wait for
+/// what other files were given since their last.
+const SYNC_BYTES: u64 = 1 << 20;
 
 /// State of a node up to some position, in parts. Cheap to clone, and read by any number at once.
 #[derive(Clone, Debug)]

@@ -73,14 +73,24 @@ pub async fn dump(folder: &Path, record: impl Fn(Bytes) -> String) -> Result<boo
 /// # Errors
 /// The system's.
 pub fn raw_sync(folder: &Path) -> Result<Duration> {
-    let mut file = File::create(folder.join("raw"))?;
+    raw_sync_of(folder, 512, 201)
+}
+
+/// The median of so many writes of so many bytes, each with a sync.
+///
+/// # Errors
+/// The system's.
+pub fn raw_sync_of(folder: &Path, bytes: usize, count: usize) -> Result<Duration> {
+    let (path, written) = (folder.join("raw"), vec![7; bytes]);
+    let mut file = File::create(&path)?;
     let mut times = Vec::new();
-    for _ in 0..201 {
+    for _ in 0..count.max(1) {
         let begun = Instant::now();
-        file.write_all(&[7; 512])?;
+        file.write_all(&written)?;
         file.sync_data()?;
         times.push(begun.elapsed());
     }
+    std::fs::remove_file(&path)?;
     times.sort_unstable();
     Ok(times[times.len() / 2])
 }

@@ -2,6 +2,8 @@
 
 mod chart;
 mod load;
+mod restart;
+mod workload;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,10 +18,12 @@ use paxos::client::{Client, Shape};
 use paxos::proto::Inspection;
 use paxos::settings::Settings;
 use serde::Serialize;
+use tempfile::TempDir;
 
+use self::restart::Restart;
 use super::client::{endpoint_for, of_endpoint};
 use super::{Cluster, Local};
-use crate::args::{BenchArgs, Ledger, Transport};
+use crate::args::{BenchArgs, Ledger, Transport, Workload};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -46,6 +50,13 @@ struct Row {
     sync_us: f64,
     /// A write of 512 bytes and a sync, without a ledger, before the run: the median.
     raw_sync_us: u64,
+    /// In the end.
+    keys: u64,
+    /// Of all nodes, within the run.
+    snapshots: u64,
+    /// The longest time in which a node did nothing else for a snapshot, from its start on.
+    frozen_us_max: u64,
+    restarts: Vec<Restart>,
 }
 
 /// Measures each transport and shape with each count of clients, on a cluster of its own.
@@ -53,25 +64,41 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
         bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
     }
+    if args.restarts > 0 && args.ledger == Ledger::Ram {
+        bail!("--restarts are of nodes that read their ledger, which one in memory has lost");
+    }
+    if args.workload != Workload::Kv {
+        return workload::run(args).await;
+    }
+    if args.proposers.is_some() || args.every_ms.is_some() {
+        bail!("--proposers and --every-ms are of the workloads a to d: leave them out");
+    }
+    let clients = if args.clients.is_empty() { &[CLIENTS][..] } else { &args.clients };
     let mut rows = Vec::new();
     for transport in &args.transport {
         for shape in &args.shape {
-            for clients in &args.clients {
+            for clients in clients {
                 let row = measure_anew(args, *transport, *shape, *clients).await?;
                 print(&row);
                 rows.push(row);
             }
         }
     }
-    if let Some(path) = &args.json {
-        write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
-    }
+    write_json(args, &rows)?;
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         write(&folder.join("throughput.svg"), chart::throughput(&rows))?;
         write(&folder.join("latency.svg"), chart::latency(&rows))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Clients, where nobody says how many.
+const CLIENTS: u64 = 64;
+
+fn write_json(args: &BenchArgs, rows: &[impl Serialize]) -> Result<()> {
+    let Some(path) = &args.json else { return Ok(()) };
+    write(path, serde_json::to_string_pretty(rows)? + "\n")
 }
 
 fn write(path: &Path, text: String) -> Result<()> {
@@ -85,34 +112,60 @@ async fn measure_anew(
     shape: Shape,
     clients: u64,
 ) -> Result<Row> {
-    let mut folder = tempfile::Builder::new();
-    folder.prefix("paxos-bench-");
-    let folder = match &args.folder {
-        Some(place) => folder.tempdir_in(place),
-        None => folder.tempdir(),
-    };
-    let folder = folder.context("the folder of the ledgers")?;
-    let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
-    let mut local = Local::new(folder.path(), form(args, transport)).await?;
+    let place = Place::new(args)?;
+    let mut local = Local::new(place.folder(), form(args, transport)).await?;
     local.start_all().await?;
-    let row = measure(args, (shape, clients), &local, raw_sync_us).await?;
+    let mut row = measure(args, (shape, clients), &local, place.raw_sync_us).await?;
+    row.restarts = restart::several(args, (shape, clients), &mut local).await?;
     local.stop().await?;
     Ok(row)
 }
 
-fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
-    let ledger = match args.ledger {
-        Ledger::Disk => LedgerForm::Disk,
-        Ledger::Ram => LedgerForm::Ram,
+/// A folder for the ledgers of a run, and the time of a sync in it.
+struct Place {
+    folder: TempDir,
+    raw_sync_us: u64,
+}
+
+impl Place {
+    fn new(args: &BenchArgs) -> Result<Self> {
+        let folder = folder_in(args.folder.as_deref())?;
+        let raw_sync_us = u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?;
+        Ok(Self { folder, raw_sync_us })
+    }
+
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// A folder for ledgers, at a place or where temporary files are.
+pub(super) fn folder_in(place: Option<&Path>) -> Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("paxos-bench-");
+    let folder = match place {
+        Some(place) => folder.tempdir_in(place),
+        None => folder.tempdir(),
     };
+    folder.context("the folder of the ledgers")
+}
+
+fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
+    let ledger = args.ledger.form();
     let (pipeline, batch) = (args.pipeline, args.batch);
     let delay = Duration::from_millis(args.delay_ms);
-    // A round of messages has to be over long before somebody misses a leader.
     let usual = Settings::default();
-    let election_timeout_ms = usual.election_timeout_ms + 8 * args.delay_ms;
-    let settings = Settings { ledger, pipeline, batch, election_timeout_ms, ..usual };
+    let election_timeout_ms = timeout_ms(args.delay_ms);
+    let snapshot_mib = args.snapshot_mib;
+    let settings = Settings { ledger, pipeline, batch, election_timeout_ms, snapshot_mib, ..usual };
     let links = (args.delay_ms > 0).then_some(delay);
     Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
+}
+
+/// Election timeout of nodes that are so far apart: a round of messages has to be over long before
+/// somebody misses a leader.
+pub(super) fn timeout_ms(delay_ms: u64) -> u64 {
+    Settings::default().election_timeout_ms + 8 * delay_ms
 }
 
 async fn measure(
@@ -122,13 +175,17 @@ async fn measure(
     raw_sync_us: u64,
 ) -> Result<Row> {
     let within = Duration::from_secs(30);
-    let endpoint = endpoint_for(shape, local.client()?).await?;
+    let endpoint = endpoint_for(shape, local.client()?, local.cluster()).await?;
     let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
     let time = Duration::from_secs(args.seconds);
     let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
-    let callers = load::Caller::all(args, (shape, clients), local.cluster(), &endpoint)?;
+    let callers = || load::Caller::all(args, (shape, clients), local.cluster(), &endpoint);
+    if args.fill {
+        load::Caller::fill(callers()?).await.context("writing all keys")?;
+    }
+    let callers = callers()?;
     let used = async {
         tokio::time::sleep(WARM_UP).await;
         let before = Used::now(&client, local).await?;
@@ -165,6 +222,10 @@ impl Row {
             by_votes_percent: 100.0 * ratio(used.nodes.polled, used.nodes.requests),
             sync_us: ratio(used.nodes.sync_us, used.nodes.syncs),
             raw_sync_us,
+            keys: used.nodes.keys,
+            snapshots: used.nodes.snapshots,
+            frozen_us_max: used.nodes.frozen_us_max,
+            restarts: Vec::new(),
             load,
         }
     }
@@ -190,6 +251,9 @@ impl Used {
             nodes.polled += state.polled;
             nodes.sync_us += state.sync_us;
             nodes.syncs += state.syncs;
+            nodes.snapshots += state.snapshots;
+            nodes.keys = nodes.keys.max(state.keys);
+            nodes.frozen_us_max = nodes.frozen_us_max.max(state.frozen_us_max);
         }
         let own = cpu_time::ProcessTime::now().as_duration();
         Ok(Self { nodes, own_cpu_us: u64::try_from(own.as_micros())? })
@@ -203,7 +267,8 @@ impl Used {
             polled: self.nodes.polled - before.nodes.polled,
             sync_us: self.nodes.sync_us - before.nodes.sync_us,
             syncs: self.nodes.syncs - before.nodes.syncs,
-            ..Inspection::default()
+            snapshots: self.nodes.snapshots - before.nodes.snapshots,
+            ..self.nodes
         };
         Self { nodes, own_cpu_us: self.own_cpu_us - before.own_cpu_us }
     }
@@ -231,4 +296,9 @@ fn print(row: &Row) {
         "{:.1} requests a batch, {:.0} % for votes to answer; a sync takes {:.0} us (raw, 512 B: {} us)",
         row.requests_per_batch, row.by_votes_percent, row.sync_us, row.raw_sync_us
     );
+    println!(
+        "{} keys; {} snapshots, for which a node did nothing else for {} us at most",
+        row.keys, row.snapshots, row.frozen_us_max
+    );
+    row.restarts.iter().for_each(|restart| println!("{restart}"));
 }

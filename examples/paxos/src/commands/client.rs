@@ -4,17 +4,23 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use convoke::{Endpoint, EndpointBuilder, NodeId};
 use node_kit::cluster::Keys;
+use node_kit::program::store::Action;
 use paxos::client::{Client, Options, Shape};
 use paxos::settings;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::Cluster;
+use super::{Cluster, Local};
 use crate::args::{ClientArgs, KeysArgs};
 
 /// Time for a request that reads something back.
 pub(crate) const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time in which a cluster has to have a leader, on a machine with much else to do.
+pub(crate) const LEADER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Keys of a client, and the number that they prove.
 #[derive(Clone, Debug)]
@@ -36,14 +42,29 @@ pub(crate) async fn endpoint(cluster: &Cluster, proof: Option<&Proof>) -> Result
     Ok(builder.start().await?)
 }
 
-/// An endpoint for clients whose puts are answered so.
-pub(crate) async fn endpoint_for(shape: Shape, builder: EndpointBuilder) -> Result<Endpoint> {
-    let builder = match shape {
-        Shape::Gather => builder,
-        Shape::Direct => builder.keep_connected(), // voters have to reach it
-    };
-    Ok(builder.start().await?)
+/// An endpoint for clients whose puts are answered so. Where voters have to reach it, it is
+/// connected to all that are up.
+pub(crate) async fn endpoint_for(
+    shape: Shape,
+    builder: EndpointBuilder,
+    cluster: &Cluster,
+) -> Result<Endpoint> {
+    if shape == Shape::Gather {
+        return Ok(builder.start().await?);
+    }
+    let endpoint = builder.keep_connected().start().await?;
+    let mut connecting = JoinSet::new();
+    for node in cluster.nodes() {
+        let (endpoint, node) = (endpoint.clone(), node.id);
+        connecting.spawn(async move { endpoint.warm_up(node).await });
+    }
+    // One that is not there in time has no vote at first: a majority need not have it.
+    let _ = timeout(CONNECTED_WITHIN, connecting.join_all()).await;
+    Ok(endpoint)
 }
+
+/// Time for connections to all nodes.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A client of a cluster.
 pub(crate) async fn connect(
@@ -80,7 +101,7 @@ pub(crate) async fn several(
     let members = settings::members(cluster)?;
     let mut clients = Vec::new();
     for _ in 0..count {
-        let endpoint = endpoint_for(shape, cluster.client(None)?).await?;
+        let endpoint = endpoint_for(shape, cluster.client(None)?, cluster).await?;
         let options = Options { shape, ..options(cluster, deadline) };
         clients.push(Client::new(&endpoint, &members, options));
     }
@@ -91,11 +112,36 @@ pub(crate) async fn several(
 pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let proof = Proof::of(&args.keys)?;
-    let endpoint = endpoint(&cluster, proof.as_ref()).await?;
+    let builder = cluster.client(proof.as_ref().map(|proof| (proof.name, &proof.keys)))?;
+    let endpoint = endpoint_for(args.shape, builder, &cluster).await?;
     let mut options = options(&cluster, Duration::from_secs(args.deadline));
+    options.shape = args.shape;
     options.stale = args.stale.map(NodeId::try_from).transpose()?;
     let mut client = Client::new(&endpoint, &settings::members(&cluster)?, options);
+    let is_put = matches!(args.action, Action::Put { .. });
     let is_done = args.action.run(&mut client).await?;
+    if args.shape == Shape::Direct && is_put {
+        let who = if client.decided_by_votes() > 0 { "votes" } else { "the leader" };
+        eprintln!("answered by {who}");
+    }
     let _ = client.close().await; // a session that stays goes by itself
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The node that leads, once there is one.
+pub(crate) async fn leader(local: &Local) -> Result<u64> {
+    let client = connect(local.cluster(), None, Duration::from_secs(1)).await?;
+    let end = Instant::now() + LEADER_WITHIN;
+    while Instant::now() < end {
+        for node in local.cluster().nodes() {
+            let state = client.inspect(node.id).await;
+            if let Ok(state) = state
+                && state.standing == "leading"
+            {
+                return Ok(state.node);
+            }
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    bail!("no node leads after {} s", LEADER_WITHIN.as_secs())
 }

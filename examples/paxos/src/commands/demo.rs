@@ -5,22 +5,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use node_kit::program::load::Load;
 use node_kit::program::local::Form;
 use paxos::settings::{Role, Settings};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::Local;
-use super::client::{READ_WITHIN, connect, several};
+use super::client::{LEADER_WITHIN, READ_WITHIN, connect, leader, several};
 use super::member::Operator;
 use crate::args::DemoArgs;
 
 /// Nodes of the demonstration.
 const NODES: u64 = 3;
-
-/// Time in which a cluster has to have a leader, on a machine with much else to do.
-const LEADER_WITHIN: Duration = Duration::from_secs(30);
 
 /// Time for a request, after which its outcome may be unknown.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
@@ -116,22 +113,4 @@ async fn kill(local: &mut Local, load: &Load, leader: u64, pause: Duration) -> R
     load.progress().await?;
     sleep(pause).await;
     Ok(gap)
-}
-
-/// The node that leads, once there is one.
-async fn leader(local: &Local) -> Result<u64> {
-    let client = connect(local.cluster(), None, Duration::from_secs(1)).await?;
-    let end = Instant::now() + LEADER_WITHIN;
-    while Instant::now() < end {
-        for node in local.cluster().nodes() {
-            let state = client.inspect(node.id).await;
-            if let Ok(state) = state
-                && state.standing == "leading"
-            {
-                return Ok(state.node);
-            }
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    bail!("no node leads after {} s", LEADER_WITHIN.as_secs())
 }

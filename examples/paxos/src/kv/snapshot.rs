@@ -24,16 +24,17 @@ impl Frozen {
         self.0.applied
     }
 
-    /// Parts of a snapshot: the state, and what its node itself must not forget.
-    pub fn parts(&self, own: Vec<Record>) -> impl Iterator<Item = Bytes> + '_ {
-        let Machine { applied, membership, pages, sessions } = &self.0;
+    /// Parts of a snapshot: the state, and what its node itself must not forget. What was written
+    /// is let go of part by part.
+    pub fn parts(self, own: Vec<Record>) -> impl Iterator<Item = Bytes> {
+        let Machine { applied, membership, pages, sessions } = self.0;
         let membership = membership.as_ref().map(proto::Membership::from);
         let head = Head { applied: applied.0, membership };
         let tail = Tail { keys: pages.len() };
         let kept = if mutant::is(Mutant::SessionsNotInSnapshot) {
             Sessions::new(*sessions.limits())
         } else {
-            sessions.clone()
+            sessions
         };
         [part::Part::Head(head)]
             .into_iter()
@@ -53,8 +54,8 @@ fn own_parts(own: Vec<Record>) -> impl Iterator<Item = part::Part> {
     })
 }
 
-fn pair_parts(pages: &Pages) -> impl Iterator<Item = part::Part> + '_ {
-    let mut rest = pages.range(&[]).peekable();
+fn pair_parts(pages: Pages) -> impl Iterator<Item = part::Part> {
+    let mut rest = pages.into_pairs();
     std::iter::from_fn(move || {
         let mut pairs = Pairs::default();
         let mut bytes = 0;
@@ -62,7 +63,7 @@ fn pair_parts(pages: &Pages) -> impl Iterator<Item = part::Part> + '_ {
             && let Some((key, value)) = rest.next()
         {
             bytes += key.len() + value.len() + 8;
-            pairs.pairs.push(Pair { key: key.clone(), value: value.clone() });
+            pairs.pairs.push(Pair { key, value });
         }
         (!pairs.pairs.is_empty()).then_some(part::Part::Pairs(pairs))
     })

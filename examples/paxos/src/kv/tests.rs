@@ -153,7 +153,7 @@ fn a_scan_goes_on_where_it_ended() {
 
 fn restored(frozen: &Frozen, own: Vec<Record>) -> Result<Restored, Malformed> {
     let mut restoring = Restoring::default();
-    frozen.parts(own).try_for_each(|part| restoring.part(part))?;
+    frozen.clone().parts(own).try_for_each(|part| restoring.part(part))?;
     restoring.finish()
 }
 

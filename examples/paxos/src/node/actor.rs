@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::meters::Meters;
 use super::polls::{Poll, Polled, Polls};
-use super::recovery::{State, append};
+use super::recovery::{Cost, State, append};
 use super::requests::{Reading, Requests, Waiter};
 use super::service::Known;
 use super::{NodeError, Options};
@@ -92,6 +92,10 @@ pub(super) struct Actor {
     unsaved_bytes: u64,
     is_saving: bool,
     must_save: bool,
+    snapshots: u64,
+    frozen_max: Duration,
+    /// Of the start of the process.
+    cost: Cost,
     stopping: Option<Instant>,
     next_hand_over: Instant,
     batches: u64,
@@ -109,7 +113,7 @@ impl Actor {
         stand: watch::Sender<Standing>,
         known: Known,
     ) -> Self {
-        let State { replica, machine } = state;
+        let State { replica, machine, cost, unsaved_bytes } = state;
         let others = replica.others();
         Self {
             others: options.members.subset(|peer| others.contains(&peer.node())),
@@ -132,9 +136,12 @@ impl Actor {
             syncing: None,
             meters: Meters::new(),
             next_token: 0,
-            unsaved_bytes: 0,
+            unsaved_bytes,
             is_saving: false,
             must_save: false,
+            snapshots: 0,
+            frozen_max: Duration::ZERO,
+            cost,
             stopping: None,
             next_hand_over: Instant::now(),
             batches: 0,

@@ -19,12 +19,15 @@ pub(super) async fn write(
     own: Vec<Record>,
 ) -> Result<Slot, LedgerError> {
     let mut writer = ledger.snapshot(position).await?;
+    let applied = frozen.applied();
     for part in frozen.parts(own) {
         writer.part(part).await?;
+        // In memory a part is written at once, and all of them would keep others from their work.
+        tokio::task::yield_now().await;
     }
     writer.finish().await?;
     ledger.trim(position).await?;
-    Ok(frozen.applied())
+    Ok(applied)
 }
 
 /// The part at a place, or the one behind it where that is the node's own.

@@ -9,12 +9,10 @@ use convoke_sim::random::Random;
 use node_kit::load::{self, Outcome};
 use paxos::client::{Client, ClientError, Options, Shape};
 use paxos::settings;
+use tokio::task::JoinSet;
 
 use super::super::Cluster;
 use crate::args::BenchArgs;
-
-/// Keys that are read and written.
-const KEYS: u64 = 10_000;
 
 /// One who reads and writes.
 pub(super) struct Caller {
@@ -22,6 +20,7 @@ pub(super) struct Caller {
     random: Random,
     payload: Bytes,
     reads: u32,
+    keys: u64,
 }
 
 impl Caller {
@@ -44,15 +43,37 @@ impl Caller {
                 random: Random::new(seed),
                 payload: Bytes::from(vec![b'v'; args.payload]),
                 reads,
+                keys: args.keys.max(1),
             }
         };
         Ok((0..clients).map(caller).collect())
     }
+
+    /// Writes all keys once, each of these so many of them.
+    pub(super) async fn fill(callers: Vec<Self>) -> Result<()> {
+        let (mut filling, count) = (JoinSet::new(), callers.len());
+        for (first, mut caller) in (0..).zip(callers) {
+            filling.spawn(async move {
+                for number in (first..caller.keys).step_by(count) {
+                    caller.client.put(key(number), caller.payload.clone()).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(filled) = filling.join_next().await {
+            filled??;
+        }
+        Ok(())
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key {number:05}")
 }
 
 impl load::Client for Caller {
     async fn operate(&mut self) -> Outcome {
-        let key = format!("key {:05}", self.random.within(0..KEYS));
+        let key = key(self.random.within(0..self.keys));
         let done = if self.random.chance(self.reads) {
             self.client.get(key).await.map(drop)
         } else {

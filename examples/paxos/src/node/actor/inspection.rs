@@ -1,5 +1,7 @@
 //! State of a node as others are told.
 
+use std::time::Duration;
+
 use convoke::NodeId;
 
 use super::{Actor, leader};
@@ -33,10 +35,15 @@ impl Actor {
             polled: self.polled,
             records: stats.records,
             syncs: stats.batches,
-            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
+            sync_us: micros(stats.syncing),
             cpu_us: cpu_us(),
             membership: self.replica.membership().map(Into::into),
             is_settled: self.replica.is_settled(),
+            snapshots: self.snapshots,
+            frozen_us_max: micros(self.frozen_max),
+            replayed: self.cost.replayed,
+            restored_us: micros(self.cost.restoring),
+            replayed_us: micros(self.cost.replaying),
         }
     }
 }
@@ -51,6 +58,9 @@ fn name(standing: Standing) -> &'static str {
 }
 
 fn cpu_us() -> u64 {
-    let used = cpu_time::ProcessTime::now().as_duration();
-    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
+    micros(cpu_time::ProcessTime::now().as_duration())
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

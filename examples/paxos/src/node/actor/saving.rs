@@ -1,6 +1,7 @@
 //! Snapshots: the actor freezes its own, and installs those of others.
 
 use convoke::NodeId;
+use tokio::time::Instant;
 
 use super::super::snapshots;
 use super::{Actor, Input};
@@ -16,7 +17,9 @@ impl Actor {
             return;
         }
         (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
+        let begun = Instant::now();
         let (frozen, own) = (self.machine.freeze(), self.replica.checkpoint());
+        self.frozen_max = self.frozen_max.max(begun.elapsed());
         let (ledger, inputs, position) =
             (self.ledger.clone(), self.inputs.clone(), self.ledger.end());
         tokio::spawn(async move {
@@ -27,6 +30,7 @@ impl Actor {
 
     pub(super) fn written(&mut self, upto: Slot) {
         self.is_saving = false;
+        self.snapshots += 1;
         self.replica.trim(Slot(upto.0.saturating_sub(self.options.kept_slots)));
     }
 

@@ -1,0 +1,66 @@
+//! Snapshots of a node: when they are written, whatever ends it in between.
+
+use std::error::Error;
+use std::time::Duration;
+
+use convoke::quorum::Configuration;
+use convoke::sim::disk::SimDisk;
+use convoke::sim::transport::SimNetwork;
+use convoke::{Endpoint, NodeId};
+use node_kit::ledger::{Identity, Ledger, Settings};
+use paxos::client::{self, Client};
+use paxos::node::{Node, Options};
+
+const CLUSTER: u64 = 7;
+
+/// A cluster of one node, on a disk that outlives it.
+struct World {
+    network: SimNetwork,
+    disk: SimDisk,
+    members: Configuration,
+}
+
+impl World {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let members = Configuration::new([(NodeId::new(1), "sim://node1")])?;
+        Ok(Self { network: SimNetwork::new(3), disk: SimDisk::new(5), members })
+    }
+
+    /// Starts the node, and says if its ledger has a snapshot.
+    async fn start(&self) -> Result<(Node, bool), Box<dyn Error>> {
+        let identity = Identity { cluster: CLUSTER, node: 1 };
+        let opened = Ledger::open(self.disk.mount(), identity, Settings::default()).await?;
+        let has_snapshot = opened.1.snapshot.is_some();
+        let mut options = Options::new(CLUSTER, NodeId::new(1), self.members.clone(), 9);
+        options.snapshot_bytes = 10_000;
+        let builder = Endpoint::builder().transport(self.network.transport()).seed(1);
+        let builder = builder.listen("sim://node1");
+        let node = Node::start(options, (opened.0, Some(opened.1)), builder).await?;
+        Ok((node, has_snapshot))
+    }
+
+    async fn put(&self, seed: u64, count: u64) -> Result<(), Box<dyn Error>> {
+        let endpoint = Endpoint::builder().transport(self.network.transport()).seed(seed);
+        let endpoint = endpoint.peers(&self.members).start().await?;
+        let options = client::Options::new(CLUSTER, seed);
+        let mut client = Client::new(&endpoint, &self.members, options);
+        for number in 0..count {
+            client.put(number.to_string(), vec![b'v'; 1_000]).await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_again_and_again_writes_snapshots() -> Result<(), Box<dyn Error>> {
+    let world = World::new()?;
+    for (start, wanted) in [(1, false), (2, false), (3, true)] {
+        let (node, has_snapshot) = world.start().await?;
+        assert_eq!(has_snapshot, wanted, "start {start}");
+        // Less than what lies between two snapshots, each time.
+        world.put(10 + start, 6).await?;
+        node.stop(Duration::from_secs(5)).await?;
+        world.network.crash(NodeId::new(1));
+    }
+    Ok(())
+}
