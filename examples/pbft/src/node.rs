@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::quorum::Configuration;
+use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -37,8 +38,9 @@ use self::actor::{Actor, Input};
 use self::counts::Counts;
 use self::gate::Gate;
 use self::service::Front;
-use crate::core::{Keys, Settings, Signer, View};
+use crate::core::{Keys, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
+use crate::settings;
 use crate::wire::Malformed;
 
 /// Settings of a node.
@@ -73,7 +75,10 @@ impl Options {
     /// Defaults for one of these members.
     pub fn new(node: NodeId, members: Configuration, keys: Keys, signer: Signer) -> Self {
         Self {
-            core: Settings::new(node, keys.group().clone(), keys.clients()),
+            core: Settings {
+                trust: keys.trust(),
+                ..Settings::new(node, keys.group().clone(), keys.clients())
+            },
             members,
             keys,
             signer,
@@ -103,6 +108,12 @@ pub enum NodeError {
     /// The endpoint could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Connections are to prove names, and these prove none.
+    #[error(
+        "{0} proves nobody, and unsigned words are believed by the connection alone: take tls:// \
+         or quic:// with certificates, or sign"
+    )]
+    Unproven(Address),
 }
 
 /// The view of a node.
@@ -137,6 +148,9 @@ impl Node {
         (ledger, recovered): (Ledger, Option<Recovered>),
         builder: EndpointBuilder,
     ) -> Result<Self, NodeError> {
+        if options.keys.trust() == Trust::Channels {
+            are_proven(&options.members)?;
+        }
         let replica = recovery::recover(&options, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (view, has_begun) = replica.view();
@@ -218,6 +232,13 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.actor.abort();
     }
+}
+
+/// Looks whether connections to all of them prove names.
+fn are_proven(members: &Configuration) -> Result<(), NodeError> {
+    let mut all = members.nodes().flat_map(|node| members.addresses_of(node));
+    let bare = all.find(|address| !settings::proves_names(address));
+    bare.map_or(Ok(()), |address| Err(NodeError::Unproven(address.clone())))
 }
 
 /// Signatures that are not checked again: of some thousand batches, 5 MiB.

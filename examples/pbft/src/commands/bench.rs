@@ -15,10 +15,11 @@ use pbft::proto::{Inspection, PbftClient};
 use pbft::settings::{Auth, Settings};
 use serde::Serialize;
 
+use super::client::is_to_all;
 use super::floor::Signatures;
 use super::inspect::inspect;
 use super::local::Local;
-use crate::args::{BenchArgs, Ledger, Way};
+use crate::args::{BenchArgs, Ledger};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -96,7 +97,7 @@ async fn measure(args: &BenchArgs, local: &Local, machine: &Machine) -> Result<R
     let options = Options {
         attempt: Duration::from_secs(5),
         deadline: Duration::from_secs(30),
-        is_to_all: args.path == Way::All,
+        is_to_all: is_to_all(args.path, args.auth.into())?,
     };
     let mut clients = local.clients(&options)?;
     let first = clients.first_mut().context("there has to be a client")?;

@@ -1,35 +1,58 @@
-//! `pbft sim`: seeds of the simulated world.
+//! `pbft sim`: seeds of the simulations.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use pbft::world::{Menu, run as run_seed, run_menu};
+use pbft::world::{Menu, Report, run_menu};
 
-use crate::args::SimArgs;
+use crate::args::{Part, SimArgs};
 
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     #[cfg(feature = "mutants")]
     pbft::mutant::set(args.mutant);
-    if let Some(seed) = args.seed {
-        let menu = Menu::draw(seed);
-        println!("{menu:?}");
-        println!("{:?}", run_menu(seed, menu, true)?);
-        return Ok(ExitCode::SUCCESS);
+    let parts = match &args.part[..] {
+        [] if args.seed.is_some() => &[Part::World],
+        [] => Part::ALL,
+        some => some,
+    };
+    for part in parts {
+        match args.seed {
+            Some(seed) => replay(*part, seed)?,
+            None => many(*part, args.start_seed, args.seeds)?,
+        }
     }
-    let (mut accepted, mut views, mut crashes, mut lies, mut messages) = (0, 0, 0, 0, 0);
-    for seed in args.start_seed..args.start_seed.saturating_add(args.seeds) {
-        let report =
-            run_seed(seed).with_context(|| format!("seed {seed}; replay: sim --seed {seed}"))?;
-        accepted += report.accepted;
-        views += report.view;
-        crashes += report.crashes;
-        lies += report.lies;
-        messages += report.messages;
-    }
-    println!(
-        "{} seeds without a violation: {accepted} requests accepted, {views} views, {crashes} \
-         crashes, {lies} contradictions seen, {messages} messages",
-        args.seeds
-    );
     Ok(ExitCode::SUCCESS)
+}
+
+fn menu(part: Part, seed: u64) -> Menu {
+    match part {
+        Part::World => Menu::draw(seed),
+        Part::Channels => Menu::draw_channels(seed),
+    }
+}
+
+fn replay(part: Part, seed: u64) -> Result<()> {
+    let menu = menu(part, seed);
+    println!("{menu:?}");
+    println!("{:?}", run_menu(seed, menu, true)?);
+    Ok(())
+}
+
+fn many(part: Part, start: u64, count: u64) -> Result<()> {
+    let mut sum = Report::default();
+    for seed in start..start.saturating_add(count) {
+        let again = || format!("seed {seed}; replay: sim --part {part} --seed {seed}");
+        let report = run_menu(seed, menu(part, seed), false).with_context(again)?;
+        sum.accepted += report.accepted;
+        sum.view += report.view;
+        sum.crashes += report.crashes;
+        sum.lies += report.lies;
+        sum.messages += report.messages;
+    }
+    let Report { accepted, view, crashes, lies, messages, .. } = sum;
+    println!(
+        "{part}: {count} seeds without a violation: {accepted} requests accepted, {view} views, \
+         {crashes} crashes, {lies} contradictions seen, {messages} messages"
+    );
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::group::ClientId;
-use super::message::SignedRequest;
+use super::message::{SignedRequest, Vouch};
 
 type Key = (ClientId, u64);
 
@@ -12,8 +12,12 @@ type Key = (ClientId, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) signed: SignedRequest,
-    /// When it was heard of.
+    /// The word of this node about it, where connections prove requests.
+    vouch: Option<Vouch>,
+    /// When it was heard of, or backed.
     since: Duration,
+    /// So many vouch for it that all will believe it. Signed ones are believed by all.
+    is_backed: bool,
     /// A batch of this view has it.
     is_proposed: bool,
 }
@@ -27,26 +31,86 @@ pub(super) struct Requests {
     arrivals: u64,
     by_arrival: BTreeMap<u64, Waiting>,
     by_key: BTreeMap<Key, u64>,
+    /// Arrivals before this one were passed on last time.
+    passed: u64,
 }
 
 impl Requests {
     pub(super) fn new(each_max: usize) -> Self {
         let (by_arrival, by_key) = (BTreeMap::new(), BTreeMap::new());
-        Self { each_max, arrivals: 0, by_arrival, by_key }
+        Self { each_max, arrivals: 0, by_arrival, by_key, passed: 0 }
     }
 
-    /// Takes a request. True when it is new, and there was room.
+    /// Takes a request that is signed. True when it is new, and there was room.
     pub(super) fn insert(&mut self, now: Duration, signed: SignedRequest) -> bool {
+        self.put(now, signed, None)
+    }
+
+    /// Takes a request that this node vouches for. True when it is new, and there was room.
+    pub(super) fn insert_vouched(
+        &mut self,
+        now: Duration,
+        signed: SignedRequest,
+        vouch: Vouch,
+    ) -> bool {
+        self.put(now, signed, Some(vouch))
+    }
+
+    fn put(&mut self, now: Duration, signed: SignedRequest, vouch: Option<Vouch>) -> bool {
         let key = (signed.request.client, signed.request.number);
         let of_client = (key.0, 0)..=(key.0, u64::MAX);
         if self.by_key.contains_key(&key) || self.by_key.range(of_client).count() >= self.each_max {
             return false;
         }
         self.by_key.insert(key, self.arrivals);
-        let waiting = Waiting { signed, since: now, is_proposed: false };
+        let is_backed = vouch.is_none();
+        let waiting = Waiting { signed, vouch, since: now, is_backed, is_proposed: false };
         self.by_arrival.insert(self.arrivals, waiting);
         self.arrivals += 1;
         true
+    }
+
+    /// The word of this node about a request that it vouches for.
+    pub(super) fn vouch_of(&self, client: ClientId, number: u64) -> Option<Vouch> {
+        let at = self.by_key.get(&(client, number))?;
+        self.by_arrival.get(at)?.vouch
+    }
+
+    /// Its word about all of them.
+    pub(super) fn vouches(&self) -> impl Iterator<Item = Vouch> {
+        self.by_arrival.values().filter_map(|waiting| waiting.vouch)
+    }
+
+    /// So many vouch for it that all will believe it: its clock runs from now on.
+    pub(super) fn back(&mut self, now: Duration, vouch: Vouch) {
+        let at = self.by_key.get(&(vouch.client, vouch.number));
+        let waiting = at.and_then(|at| self.by_arrival.get_mut(at));
+        if let Some(waiting) = waiting.filter(|waiting| !waiting.is_backed) {
+            (waiting.is_backed, waiting.since) = (true, now);
+        }
+    }
+
+    /// Requests that have waited since then, so many and with so many bytes at most, and one at
+    /// least. Each time those behind the last ones, so that none is kept from its turn.
+    pub(super) fn next_passed(
+        &mut self,
+        before: Duration,
+        count: usize,
+        bytes: usize,
+    ) -> Vec<SignedRequest> {
+        let turn = self.by_arrival.range(self.passed..).chain(self.by_arrival.range(..self.passed));
+        let (mut passed, mut room, mut last) = (Vec::new(), bytes, None);
+        for (at, waiting) in turn.filter(|(_, waiting)| waiting.since <= before).take(count) {
+            let size = waiting.signed.request.operation.len();
+            if size > room && !passed.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(size);
+            last = Some(*at);
+            passed.push(waiting.signed.clone());
+        }
+        self.passed = last.map_or(0, |last| last + 1);
+        passed
     }
 
     /// A batch of this view has it.
@@ -81,9 +145,13 @@ impl Requests {
         }
     }
 
-    /// Since when the one has waited that waits longest.
+    /// Since when the one has waited that waits longest, of those that all believe.
     pub(super) fn oldest(&self) -> Option<Duration> {
-        self.by_arrival.values().next().map(|waiting| waiting.since)
+        let backed = self.by_arrival.values().filter(|waiting| waiting.is_backed);
+        let mut since = backed.map(|waiting| (waiting.since, waiting.vouch.is_none()));
+        let (first, is_signed) = since.next()?;
+        // Signed ones stand in the order of their times.
+        Some(if is_signed { first } else { since.map(|(at, _)| at).fold(first, Duration::min) })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -106,9 +174,10 @@ impl Requests {
         batch
     }
 
-    /// Requests that no batch of this view has, the oldest first.
+    /// Requests that all believe and no batch of this view has, the oldest first.
     pub(super) fn unproposed(&self) -> impl Iterator<Item = &SignedRequest> {
-        let waiting = self.by_arrival.values().filter(|waiting| !waiting.is_proposed);
+        let is_open = |waiting: &&Waiting| waiting.is_backed && !waiting.is_proposed;
+        let waiting = self.by_arrival.values().filter(is_open);
         waiting.map(|waiting| &waiting.signed)
     }
 }

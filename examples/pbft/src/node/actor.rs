@@ -267,7 +267,7 @@ impl Actor {
         let requests = batch.requests();
         let batch = Batch::new(requests.iter().cycle().take(requests.len() + more).cloned());
         let vote = Vote { digest: batch.digest(), ..*vote };
-        signer.sign(keys.scope(), core.node, Message::Propose(vote, Some(batch)))
+        keys.sign(signer, core.node, Message::Propose(vote, Some(batch))).into_inner()
     }
 
     fn send(&self, to: &[NodeId], words: &Signed<Message>) {
@@ -321,7 +321,7 @@ impl Actor {
         tokio::spawn(async move {
             let Options { core, keys, signer, .. } = &*options;
             let (replies, waiting): (Vec<Reply>, Vec<_>) = replies.into_iter().unzip();
-            let signed = signer.sign_replies(keys.scope(), core.node, replies);
+            let signed = keys.sign_replies(signer, core.node, replies);
             for (signed, waiting) in signed.iter().zip(waiting) {
                 let answer = Answer { reply: wire::encode(signed) };
                 for task in waiting {
