@@ -255,18 +255,19 @@ pub(crate) struct BenchArgs {
     /// Replicas.
     #[arg(long, default_value_t = 4)]
     pub(crate) replicas: usize,
-    /// Clients, each with one request at a time.
-    #[arg(long, default_value_t = 64)]
-    pub(crate) clients: u64,
+    /// Clients, each with one request at a time. Several counts, parted by commas, are measured
+    /// one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    pub(crate) clients: Vec<u64>,
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     pub(crate) payload: usize,
-    /// Transport between all.
-    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
-    pub(crate) transport: Transport,
-    /// Protection of words and requests.
-    #[arg(long, value_enum, default_value_t = AuthName::Signed)]
-    pub(crate) auth: AuthName,
+    /// Transport between all, or several.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
+    pub(crate) transport: Vec<Transport>,
+    /// Protection of words and requests, or several.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "signed")]
+    pub(crate) auth: Vec<AuthName>,
     /// Whom clients ask. Default: the primary, and all where connections prove requests.
     #[arg(long, value_enum)]
     pub(crate) path: Option<Way>,
@@ -282,9 +283,12 @@ pub(crate) struct BenchArgs {
     /// Seconds that are measured, after one that is not.
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
-    /// The result as JSON, into this file.
+    /// The results as JSON, into this file.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
+    /// Charts of throughput, latency and processor time, into this folder.
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
     /// Folder in which the ledgers are put. Default: that for temporary files.
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
@@ -297,11 +301,13 @@ pub(crate) enum Part {
     World,
     /// Cores that connections tell who speaks, and clients that lie.
     Channels,
+    /// Whole nodes, disks and clients.
+    Nodes,
 }
 
 impl Part {
     /// All of them.
-    pub(crate) const ALL: &[Self] = &[Self::World, Self::Channels];
+    pub(crate) const ALL: &[Self] = &[Self::World, Self::Channels, Self::Nodes];
 }
 
 impl std::fmt::Display for Part {
@@ -309,6 +315,7 @@ impl std::fmt::Display for Part {
         f.write_str(match self {
             Self::World => "world",
             Self::Channels => "channels",
+            Self::Nodes => "nodes",
         })
     }
 }

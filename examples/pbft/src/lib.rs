@@ -8,6 +8,8 @@
 //! [`kv`] is the replicated state: a key-value store. [`wire`] turns words, requests and records
 //! into bytes, and refuses all other bytes.
 //!
+//! [`simulation`] runs whole nodes and clients under seeded faults, in virtual time.
+//!
 //! A [`node`] drives the core over an endpoint and a ledger, and a [`client`] signs requests and
 //! believes what f + 1 replicas answer alike.
 //!
@@ -38,6 +40,7 @@ pub mod kv;
 pub mod mutant;
 pub mod node;
 pub mod settings;
+pub mod simulation;
 pub mod wire;
 pub mod world;
 

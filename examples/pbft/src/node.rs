@@ -24,6 +24,7 @@ mod service;
 mod waiters;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use self::actor::{Actor, Input};
 use self::counts::Counts;
 use self::gate::Gate;
 use self::service::Front;
-use crate::core::{Keys, Settings, Signer, Trust, View};
+use crate::core::{Digest, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
 use crate::settings;
 use crate::wire::Malformed;
@@ -62,6 +63,25 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// A deliberate lie, for demonstrations and tests.
     pub lie: Option<Lie>,
+    /// Eyes on what is executed, for tests.
+    pub observer: Option<Observer>,
+}
+
+/// A function that hears of each batch that a node executes, for checks.
+#[derive(Clone)]
+pub struct Observer(Arc<dyn Fn(Sequence, Digest) + Send + Sync>);
+
+impl Observer {
+    /// One that calls this with the place and the digest of each batch.
+    pub fn new(observe: impl Fn(Sequence, Digest) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer(..)")
+    }
 }
 
 /// A lie that a node tells all the time.
@@ -69,6 +89,9 @@ pub struct Options {
 pub enum Lie {
     /// As the primary it proposes another batch to each replica.
     Equivocate,
+    /// It votes for another batch before some than before others, and gives clients a result that
+    /// is none.
+    Contradict,
 }
 
 impl Options {
@@ -85,6 +108,7 @@ impl Options {
             member_inputs_max: 2_048,
             snapshot_bytes: 256 << 20,
             lie: None,
+            observer: None,
         }
     }
 }

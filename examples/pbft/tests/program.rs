@@ -173,12 +173,21 @@ fn a_measurement_counts_what_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let json = path(folder.path(), "row.json");
     let flags = ["bench", "--clients", "2", "--seconds", "1", "--ledger", "ram", "--json", &json];
-    for (auth, transport) in [("signed", "tcp"), ("channel", "quic")] {
-        let output = pbft(&[&flags, &["--auth", auth, "--transport", transport][..]].concat());
-        assert!(output.status.success(), "{}", text(&output));
-        let row: serde_json::Value =
-            serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let charts = path(folder.path(), "charts");
+    let more = ["--auth", "signed,channel", "--transport", "quic", "--svg", &charts];
+    let output = pbft(&[&flags, &more[..]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let rows: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    for (index, auth) in ["signed", "channel"].into_iter().enumerate() {
+        let row = &rows[index];
         assert!(row["failed"] == 0 && row["unknown"] == 0 && row["auth"] == auth, "{row}");
         assert!(row["server_cpu_us_per_operation"].as_f64() >= Some(0.0), "{row}");
     }
+    for chart in ["throughput", "latency", "processor"] {
+        let chart = std::fs::read_to_string(path(folder.path(), &format!("charts/{chart}.svg")));
+        assert!(chart.unwrap().contains("quic, channel"));
+    }
+    let refused = pbft(&["bench", "--auth", "channel"]);
+    assert!(!refused.status.success(), "tcp proves nobody");
 }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use pbft::world::{Menu, Report, run_menu};
+use pbft::simulation::{self, Plan};
+use pbft::world::{self, Menu};
 
 use crate::args::{Part, SimArgs};
 
@@ -24,35 +25,56 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn menu(part: Part, seed: u64) -> Menu {
-    match part {
-        Part::World => Menu::draw(seed),
-        Part::Channels => Menu::draw_channels(seed),
+/// Runs a seed, and prints every event.
+fn replay(part: Part, seed: u64) -> Result<()> {
+    if part == Part::Nodes {
+        let plan = Plan::draw(seed);
+        println!("{plan:?}");
+        println!("{:?}", simulation::run_plan(seed, &plan, true)?);
+        return Ok(());
     }
+    let menu = if part == Part::World { Menu::draw(seed) } else { Menu::draw_channels(seed) };
+    println!("{menu:?}");
+    println!("{:?}", world::run_menu(seed, menu, true)?);
+    Ok(())
 }
 
-fn replay(part: Part, seed: u64) -> Result<()> {
-    let menu = menu(part, seed);
-    println!("{menu:?}");
-    println!("{:?}", run_menu(seed, menu, true)?);
-    Ok(())
+/// Counts of what has happened in many runs.
+#[derive(Debug, Default)]
+struct Sum {
+    answered: u64,
+    views: u64,
+    crashes: u64,
+    lies: u64,
 }
 
 fn many(part: Part, start: u64, count: u64) -> Result<()> {
-    let mut sum = Report::default();
+    let mut sum = Sum::default();
     for seed in start..start.saturating_add(count) {
         let again = || format!("seed {seed}; replay: sim --part {part} --seed {seed}");
-        let report = run_menu(seed, menu(part, seed), false).with_context(again)?;
-        sum.accepted += report.accepted;
-        sum.view += report.view;
-        sum.crashes += report.crashes;
-        sum.lies += report.lies;
-        sum.messages += report.messages;
+        let one = one(part, seed).with_context(again)?;
+        sum.answered += one.answered;
+        sum.views += one.views;
+        sum.crashes += one.crashes;
+        sum.lies += one.lies;
     }
-    let Report { accepted, view, crashes, lies, messages, .. } = sum;
+    let Sum { answered, views, crashes, lies } = sum;
     println!(
-        "{part}: {count} seeds without a violation: {accepted} requests accepted, {view} views, \
-         {crashes} crashes, {lies} contradictions seen, {messages} messages"
+        "{part}: {count} seeds without a violation: {answered} requests answered, {views} views, \
+         {crashes} crashes, {lies} contradictions seen"
     );
     Ok(())
+}
+
+fn one(part: Part, seed: u64) -> Result<Sum> {
+    let report = match part {
+        Part::World => world::run(seed)?,
+        Part::Channels => world::run_channels(seed)?,
+        Part::Nodes => {
+            let simulation::Report { answered, views, crashes, lies, .. } = simulation::run(seed)?;
+            return Ok(Sum { answered: answered as u64, views, crashes, lies });
+        }
+    };
+    let world::Report { accepted, view, crashes, lies, .. } = report;
+    Ok(Sum { answered: accepted, views: view, crashes, lies })
 }
