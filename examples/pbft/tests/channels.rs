@@ -187,6 +187,39 @@ mod rules {
         expect(is_leaving(&found), &found)
     }
 
+    /// Each place of the client holds a request that nobody else has heard of.
+    pub(super) fn what_others_believe_finds_a_place() -> Result<(), String> {
+        let mut replica = member(2);
+        for number in 100..116 {
+            let mut alone = request();
+            alone.request.number = number;
+            let asked = keys().examine_request(CLIENT, alone).and_then(Unproven::open);
+            replica.handle_request(NOW, asked.map_err(|refused| refused.to_string())?);
+        }
+        effects(&mut replica);
+        pass(&mut replica, &[3]);
+        let found = effects(&mut replica);
+        expect(!is_vouching(&found), &found)?;
+        pass(&mut replica, &[4]);
+        let found = effects(&mut replica);
+        expect(is_vouching(&found) && replica.waiting() == 17, &found)
+    }
+
+    /// The client has told this one something else than the others, by one number.
+    pub(super) fn of_two_requests_by_one_number_more_is_believed() -> Result<(), String> {
+        let mut replica = member(1);
+        let mut other = request();
+        other.request.operation = "y".into();
+        let asked = keys().examine_request(CLIENT, other).and_then(Unproven::open);
+        replica.handle_request(NOW, asked.map_err(|refused| refused.to_string())?);
+        pass(&mut replica, &[2]);
+        let found = effects(&mut replica);
+        expect(!is_accepted(&found), &found)?;
+        pass(&mut replica, &[3]);
+        let found = effects(&mut replica);
+        expect(is_accepted(&found), &found)
+    }
+
     pub(super) fn a_name_is_who_is_at_the_other_end() -> Result<(), String> {
         let keys = keys();
         let (two, three) = (NodeId::new(2), NodeId::new(3));
@@ -234,6 +267,8 @@ tests! {
     a_request_is_passed_on_by_those_that_believe_it
     a_primary_proposes_what_all_will_believe
     a_request_that_few_have_heard_ends_no_view
+    what_others_believe_finds_a_place
+    of_two_requests_by_one_number_more_is_believed
     a_name_is_who_is_at_the_other_end
 }
 

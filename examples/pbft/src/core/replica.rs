@@ -194,7 +194,7 @@ impl<M: Machine> Replica<M> {
             claims: BTreeMap::new(),
             proposed: Sequence(0),
             requests: Requests::new(settings.each_client_max),
-            vouches: Vouches::new(settings.each_client_max),
+            vouches: Vouches::new(settings.each_client_max * (settings.group.members().len() + 1)),
             vouched: Vec::new(),
             doubted: BTreeSet::new(),
             changes: BTreeMap::new(),

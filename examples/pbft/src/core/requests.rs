@@ -3,10 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::group::ClientId;
-use super::message::{SignedRequest, Vouch};
+use super::group::{ClientId, Digest};
+use super::message::{Request, SignedRequest, Vouch};
 
-type Key = (ClientId, u64);
+/// A client that lies may make several requests by one number, which connections prove: the digest
+/// tells them apart. Of signed ones the first counts, and has the lowest digest.
+type Key = (ClientId, u64, Digest);
+
+const LOWEST: Digest = Digest([0; 32]);
+const HIGHEST: Digest = Digest([u8::MAX; 32]);
+
+fn key(signed: &SignedRequest, vouch: Option<Vouch>) -> Key {
+    let Request { client, number, .. } = signed.request;
+    (client, number, vouch.map_or(LOWEST, |vouch| vouch.digest))
+}
 
 /// A request that waits.
 #[derive(Clone, Debug)]
@@ -43,23 +53,36 @@ impl Requests {
 
     /// Takes a request that is signed. True when it is new, and there was room.
     pub(super) fn insert(&mut self, now: Duration, signed: SignedRequest) -> bool {
-        self.put(now, signed, None)
+        self.put(now, signed, None, self.each_max)
     }
 
-    /// Takes a request that this node vouches for. True when it is new, and there was room.
+    /// Takes a request that this node vouches for; `is_shared` when others do, of whom one does not
+    /// lie. True when it is new, and there was room.
+    ///
+    /// What this node has vouched for it keeps: others may count on it. So what they believe has
+    /// places beside those that a client can fill here alone. Each of n members vouches for as many
+    /// by itself, so there are never more.
     pub(super) fn insert_vouched(
         &mut self,
         now: Duration,
         signed: SignedRequest,
-        vouch: Vouch,
+        (vouch, is_shared): (Vouch, bool),
+        members: usize,
     ) -> bool {
-        self.put(now, signed, Some(vouch))
+        let places = if is_shared { members + 1 } else { 1 };
+        self.put(now, signed, Some(vouch), places * self.each_max)
     }
 
-    fn put(&mut self, now: Duration, signed: SignedRequest, vouch: Option<Vouch>) -> bool {
-        let key = (signed.request.client, signed.request.number);
-        let of_client = (key.0, 0)..=(key.0, u64::MAX);
-        if self.by_key.contains_key(&key) || self.by_key.range(of_client).count() >= self.each_max {
+    fn put(
+        &mut self,
+        now: Duration,
+        signed: SignedRequest,
+        vouch: Option<Vouch>,
+        room: usize,
+    ) -> bool {
+        let key = key(&signed, vouch);
+        let of_client = (key.0, 0, LOWEST)..=(key.0, u64::MAX, HIGHEST);
+        if self.by_key.contains_key(&key) || self.by_key.range(of_client).count() >= room {
             return false;
         }
         self.by_key.insert(key, self.arrivals);
@@ -70,10 +93,9 @@ impl Requests {
         true
     }
 
-    /// The word of this node about a request that it vouches for.
-    pub(super) fn vouch_of(&self, client: ClientId, number: u64) -> Option<Vouch> {
-        let at = self.by_key.get(&(client, number))?;
-        self.by_arrival.get(at)?.vouch
+    /// True when this node vouches for it.
+    pub(super) fn vouches_for(&self, vouch: Vouch) -> bool {
+        self.by_key.contains_key(&(vouch.client, vouch.number, vouch.digest))
     }
 
     /// Its word about all of them.
@@ -83,7 +105,7 @@ impl Requests {
 
     /// So many vouch for it that all will believe it: its clock runs from now on.
     pub(super) fn back(&mut self, now: Duration, vouch: Vouch) {
-        let at = self.by_key.get(&(vouch.client, vouch.number));
+        let at = self.by_key.get(&(vouch.client, vouch.number, vouch.digest));
         let waiting = at.and_then(|at| self.by_arrival.get_mut(at));
         if let Some(waiting) = waiting.filter(|waiting| !waiting.is_backed) {
             (waiting.is_backed, waiting.since) = (true, now);
@@ -113,11 +135,13 @@ impl Requests {
         passed
     }
 
-    /// A batch of this view has it.
-    pub(super) fn propose(&mut self, key: Key) {
-        let waiting = self.by_key.get(&key).and_then(|at| self.by_arrival.get_mut(at));
-        if let Some(waiting) = waiting {
-            waiting.is_proposed = true;
+    /// A batch of this view has it; all requests by its number with it.
+    pub(super) fn propose(&mut self, client: ClientId, number: u64) {
+        let places = self.by_key.range((client, number, LOWEST)..=(client, number, HIGHEST));
+        for (_, at) in places {
+            if let Some(waiting) = self.by_arrival.get_mut(at) {
+                waiting.is_proposed = true;
+            }
         }
     }
 
@@ -126,22 +150,26 @@ impl Requests {
         self.by_arrival.values_mut().for_each(|waiting| waiting.is_proposed = false);
     }
 
-    /// Forgets a request, and says since when it had waited.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Duration> {
-        let at = self.by_key.remove(&key)?;
-        self.by_arrival.remove(&at).map(|waiting| waiting.since)
+    /// Forgets all requests by a number, and says since when one has waited.
+    pub(super) fn remove(&mut self, client: ClientId, number: u64) -> Option<Duration> {
+        let places = self.by_key.range((client, number, LOWEST)..=(client, number, HIGHEST));
+        let places: Vec<(Key, u64)> = places.map(|(key, at)| (*key, *at)).collect();
+        let mut since = None;
+        for (key, at) in places {
+            self.by_key.remove(&key);
+            let waiting = self.by_arrival.remove(&at);
+            since = since.or(waiting.map(|waiting| waiting.since));
+        }
+        since
     }
 
     /// Forgets those that are decided.
     pub(super) fn retain(&mut self, is_open: impl Fn(ClientId, u64) -> bool) {
-        let decided: Vec<Key> = self
-            .by_key
-            .keys()
-            .filter(|(client, number)| !is_open(*client, *number))
-            .copied()
-            .collect();
-        for key in decided {
-            self.remove(key);
+        let numbers = self.by_key.keys().map(|(client, number, _)| (*client, *number));
+        let decided: Vec<_> =
+            numbers.filter(|(client, number)| !is_open(*client, *number)).collect();
+        for (client, number) in decided {
+            self.remove(client, number);
         }
     }
 

@@ -20,7 +20,7 @@ impl<M: Machine> Replica<M> {
         self.executed = sequence;
         let outcomes = self.state.execute(sequence, &batch);
         for executed in &outcomes {
-            if let Some(since) = self.requests.remove((executed.client, executed.number)) {
+            if let Some(since) = self.requests.remove(executed.client, executed.number) {
                 self.clock.took(now, since);
             }
             self.forget_vouches(executed.client, executed.number);

@@ -43,7 +43,7 @@ impl<M: Machine> Replica<M> {
 
     pub(super) fn mark_proposed(&mut self, batch: &Batch) {
         for signed in batch.requests() {
-            self.requests.propose((signed.request.client, signed.request.number));
+            self.requests.propose(signed.request.client, signed.request.number);
         }
     }
 

@@ -35,7 +35,9 @@ impl<M: Machine> Replica<M> {
     /// Takes a request that is believed from now on, and vouches for it.
     pub(super) fn believe(&mut self, now: Duration, signed: &SignedRequest) {
         let vouch = Vouch::of(&signed.request);
-        if self.requests.insert_vouched(now, signed.clone(), vouch) {
+        let is_shared = self.vouches.count(vouch) >= self.settings.group.witnesses();
+        let members = self.settings.group.members().len();
+        if self.requests.insert_vouched(now, signed.clone(), (vouch, is_shared), members) {
             self.vouched.push(vouch);
         }
         self.back(now, vouch);
@@ -48,9 +50,7 @@ impl<M: Machine> Replica<M> {
             true => 1,
             false => self.settings.group.backers(),
         };
-        if self.requests.vouch_of(vouch.client, vouch.number) == Some(vouch)
-            && self.vouches.count(vouch) + 1 >= backers
-        {
+        if self.requests.vouches_for(vouch) && self.vouches.count(vouch) + 1 >= backers {
             self.requests.back(now, vouch);
         }
     }
@@ -115,7 +115,7 @@ impl<M: Machine> Replica<M> {
         let (client, number) = (vouch.client, vouch.number);
         // What is decided does not run again, whatever stands there.
         self.state.outcome(client, number).is_some()
-            || self.requests.vouch_of(client, number) == Some(vouch)
+            || self.requests.vouches_for(vouch)
             || self.vouches.count(vouch) >= self.witnesses()
     }
 
