@@ -106,8 +106,7 @@ fn sim(_: &Workspace) -> anyhow::Result<Plan> {
         run("convoke-sim", &["--bin", "sim", "--"], "16000"),
         run("paxos", &["--", "sim", "--core"], "800"),
         run("paxos", &["--", "sim"], "400"),
-        run("pbft", &["--", "sim", "--part", "world,channels"], "250"),
-        run("pbft", &["--", "sim", "--part", "nodes"], "100"),
+        run("pbft", &["--", "sim", "--part", "world"], "350"),
     ]))
 }
 
