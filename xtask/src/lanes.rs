@@ -144,7 +144,7 @@ fn sim(_: &Workspace) -> anyhow::Result<Plan> {
         run("convoke-sim", &["--bin", "sim", "--"], "16000"),
         run("paxos", &["--", "sim", "--core"], "800"),
         run("paxos", &["--", "sim"], "400"),
-        run("pbft", &["--", "sim"], "350"),
+        run("pbft", &["--", "sim", "--part", "world"], "350"),
     ]))
 }
 

@@ -109,17 +109,18 @@ pub(crate) struct ClientArgs {
     /// The client, by its number in the cluster file.
     #[arg(long)]
     pub(crate) id: u64,
-    /// The file of its secret key.
+    /// The file of its secret key, where requests are signed.
     #[arg(long)]
-    pub(crate) key: PathBuf,
+    pub(crate) key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
     /// Seconds for the request with all its attempts.
     #[arg(long, default_value_t = 10)]
     pub(crate) deadline: u64,
-    /// Asks the primary first, or all replicas at once.
-    #[arg(long, value_enum, default_value_t = Way::Primary)]
-    pub(crate) path: Way,
+    /// Asks the primary first, or all replicas at once. Default: the primary where requests are
+    /// signed, and all where connections prove them.
+    #[arg(long, value_enum)]
+    pub(crate) path: Option<Way>,
     #[command(subcommand)]
     pub(crate) action: Action,
 }
@@ -152,6 +153,9 @@ pub(crate) struct DemoArgs {
     /// Milliseconds that a request may wait before its view ends.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) timeout: u64,
+    /// Protection of words and requests.
+    #[arg(long, value_enum, default_value_t = Protection::Signed)]
+    pub(crate) auth: Protection,
     /// Keeps the folder with the ledgers and logs of the nodes, and prints where it is.
     #[arg(long)]
     pub(crate) keep: bool,
@@ -159,7 +163,8 @@ pub(crate) struct DemoArgs {
 
 impl Default for DemoArgs {
     fn default() -> Self {
-        Self { clients: 8, seconds: 2.0, timeout: 1_000, keep: false }
+        let auth = Protection::Signed;
+        Self { clients: 8, seconds: 2.0, timeout: 1_000, auth, keep: false }
     }
 }
 
@@ -170,6 +175,9 @@ pub(crate) struct TortureArgs {
     /// Replicas. With seven, two may be hurt at a time.
     #[arg(long, default_value_t = 4)]
     pub(crate) replicas: usize,
+    /// Protection of words and requests.
+    #[arg(long, value_enum, default_value_t = Protection::Signed)]
+    pub(crate) auth: Protection,
 }
 
 /// Form of a ledger.
@@ -186,14 +194,36 @@ pub(crate) enum Ledger {
 pub(crate) enum AuthName {
     /// Ed25519 under all of them.
     Signed,
+    /// Connections that prove names, and Ed25519 under what certificates are made of.
+    Channel,
     /// Nothing: to measure all else.
     None,
+}
+
+/// Protection of words and requests, in earnest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protection {
+    /// Ed25519 under all of them.
+    Signed,
+    /// Connections that prove names, over TLS.
+    Channel,
+}
+
+impl Protection {
+    /// The setting of the cluster, and a scheme of addresses that it allows.
+    pub(crate) fn setting(self) -> (Auth, &'static str) {
+        match self {
+            Self::Signed => (Auth::Signed, "tcp"),
+            Self::Channel => (Auth::Channel, "tls"),
+        }
+    }
 }
 
 impl From<AuthName> for Auth {
     fn from(name: AuthName) -> Self {
         match name {
             AuthName::Signed => Self::Signed,
+            AuthName::Channel => Self::Channel,
             AuthName::None => Self::None,
         }
     }
@@ -225,21 +255,22 @@ pub(crate) struct BenchArgs {
     /// Replicas.
     #[arg(long, default_value_t = 4)]
     pub(crate) replicas: usize,
-    /// Clients, each with one request at a time.
-    #[arg(long, default_value_t = 64)]
-    pub(crate) clients: u64,
+    /// Clients, each with one request at a time. Several counts, parted by commas, are measured
+    /// one after the other.
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    pub(crate) clients: Vec<u64>,
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     pub(crate) payload: usize,
-    /// Transport between all.
-    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
-    pub(crate) transport: Transport,
-    /// Protection of words and requests.
-    #[arg(long, value_enum, default_value_t = AuthName::Signed)]
-    pub(crate) auth: AuthName,
-    /// Whom clients ask.
-    #[arg(long, value_enum, default_value_t = Way::Primary)]
-    pub(crate) path: Way,
+    /// Transport between all, or several.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
+    pub(crate) transport: Vec<Transport>,
+    /// Protection of words and requests, or several.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "signed")]
+    pub(crate) auth: Vec<AuthName>,
+    /// Whom clients ask. Default: the primary, and all where connections prove requests.
+    #[arg(long, value_enum)]
+    pub(crate) path: Option<Way>,
     /// Place of the records.
     #[arg(long, value_enum, default_value_t = Ledger::Disk)]
     pub(crate) ledger: Ledger,
@@ -252,16 +283,48 @@ pub(crate) struct BenchArgs {
     /// Seconds that are measured, after one that is not.
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
-    /// The result as JSON, into this file.
+    /// The results as JSON, into this file.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
+    /// Charts of throughput, latency and processor time, into this folder.
+    #[arg(long)]
+    pub(crate) svg: Option<PathBuf>,
     /// Folder in which the ledgers are put. Default: that for temporary files.
     #[arg(long)]
     pub(crate) folder: Option<PathBuf>,
 }
 
+/// A simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Cores whose words are signed.
+    World,
+    /// Cores that connections tell who speaks, and clients that lie.
+    Channels,
+    /// Whole nodes, disks and clients.
+    Nodes,
+}
+
+impl Part {
+    /// All of them.
+    pub(crate) const ALL: &[Self] = &[Self::World, Self::Channels, Self::Nodes];
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::World => "world",
+            Self::Channels => "channels",
+            Self::Nodes => "nodes",
+        })
+    }
+}
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SimArgs {
+    /// The simulation. Default: all of them; for one seed the world.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) part: Vec<Part>,
     /// Replays this one, and prints every event.
     #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
     pub(crate) seed: Option<u64>,

@@ -26,7 +26,7 @@ use node_kit::program::store::{Pairs, Store, StoreError};
 use tokio::time::Instant;
 
 use crate::core::{
-    ClientId, Keys, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, View,
+    ClientId, Keys, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, Trust, View,
 };
 use crate::kv::{self, OPERATION_BYTES_MAX, Operation};
 use crate::proto::{Answer, Asked, PbftClient, asked};
@@ -40,7 +40,7 @@ pub struct Options {
     /// Time for the primary, after which all replicas are asked; then twice as long each time.
     /// Default 1 s.
     pub attempt: Duration,
-    /// Asks all replicas at once, each time.
+    /// Asks all replicas at once, each time. Where connections prove requests it is so always.
     pub is_to_all: bool,
 }
 
@@ -87,7 +87,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of these replicas, whose addresses the endpoint knows.
+    /// A client of these replicas, whose addresses the endpoint knows. Where connections prove
+    /// requests the signer is [`Signer::Unsigned`], and the endpoint the node of the client.
     pub fn new(
         endpoint: &Endpoint,
         members: &Configuration,
@@ -213,7 +214,8 @@ impl Client {
     async fn attempts(&mut self, request: &SignedRequest) -> Result<Outcome, ClientError> {
         let deadline = Instant::now() + self.options.deadline;
         let mut pause = self.options.attempt;
-        let mut is_to_all = self.options.is_to_all;
+        // Where connections prove requests, each replica has to hear it from the client.
+        let mut is_to_all = self.options.is_to_all || self.keys.trust() == Trust::Channels;
         loop {
             let begun = Instant::now();
             let within = pause.min(deadline.saturating_duration_since(begun));
@@ -250,7 +252,8 @@ impl Client {
         let is_its = move |member, answer: &Answer| {
             said(answer).is_some_and(|said| {
                 let Reply { client, number: of, .. } = said.reply;
-                said.by == member && (client, of) == (id, number) && keys.open_reply(said).is_ok()
+                let is_its = said.by == member && (client, of) == (id, number);
+                is_its && keys.open_reply(member, said).is_ok()
             })
         };
         let rule = matching_by(self.keys.group().witnesses(), is_alike)

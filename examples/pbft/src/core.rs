@@ -20,6 +20,9 @@
 //! The primary's proposal is its vote to prepare, and it has no other, so a quorum is ceil((n + f +
 //! 1) / 2) of all members in each phase.
 //!
+//! # Requests
+//! Clients sign them, or their connections prove them: see [`Trust`] for who is believed then.
+//!
 //! # Views
 //! A request that a client has signed and that is not executed within the timeout ends the view,
 //! whoever its client is. The timeout doubles with every view that fails. Word that a view is
@@ -49,15 +52,18 @@ mod signature;
 mod slot;
 mod state;
 mod text;
+mod trust;
+mod vouches;
 
 pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, View};
 pub use self::keys::{Keys, Refused, Scope, Signed, Unproven, Verified};
 pub use self::message::{
     Batch, Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Record, Reply,
-    Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote,
+    Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
 };
 pub use self::plan::Plan;
 pub use self::replica::{Effect, Replica, Settings};
 pub use self::replies::{Beside, SignedReply};
 pub use self::signature::{Checker, Claims, Signature, Signer};
 pub use self::state::{Executed, Machine};
+pub use self::trust::Trust;

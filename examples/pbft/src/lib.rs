@@ -8,6 +8,8 @@
 //! [`kv`] is the replicated state: a key-value store. [`wire`] turns words, requests and records
 //! into bytes, and refuses all other bytes.
 //!
+//! [`simulation`] runs whole nodes and clients under seeded faults, in virtual time.
+//!
 //! A [`node`] drives the core over an endpoint and a ledger, and a [`client`] signs requests and
 //! believes what f + 1 replicas answer alike.
 //!
@@ -26,7 +28,8 @@
 //! | checked before the one task, many at once; a share for each member; dropped by cause | `node/gate.rs`, `node/service.rs` |
 //! | replicas answer clients themselves; f + 1 alike; all asked after a while | `node/service.rs`, [`client`] |
 //! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
-//! | membership change, unsigned modes, read-only requests, fast paths, values that the primary chooses | not offered |
+//! | unsigned requests, where connections prove clients: f + 1 vouch for them | [`core::Trust`], `core/replica/vouching.rs` |
+//! | membership change, read-only requests, fast paths, values that the primary chooses | not offered |
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +40,7 @@ pub mod kv;
 pub mod mutant;
 pub mod node;
 pub mod settings;
+pub mod simulation;
 pub mod wire;
 pub mod world;
 

@@ -38,6 +38,14 @@ pub enum Mutant {
     QuorumOfThree,
     /// A state is taken from anybody as it is.
     StateUnchecked,
+    /// Where connections prove names, words without a signature count in any name.
+    NamesClaimed,
+    /// Where connections prove requests, the word of one member is enough for one.
+    OneVouches,
+    /// Whatever a primary proposes was asked for.
+    ProposalsBelieved,
+    /// A primary proposes what nobody else may have heard of.
+    UnbackedProposed,
 }
 
 impl Mutant {
@@ -60,6 +68,15 @@ impl Mutant {
         Self::StateUnchecked,
     ];
 
+    /// Those that a simulation in which connections prove names finds within 2,000 seeds.
+    pub const BY_CHANNEL_SEEDS: &[Self] = &[
+        Self::NamesClaimed,
+        Self::OneVouches,
+        Self::ProposalsBelieved,
+        Self::UnbackedProposed,
+        Self::RequestsUnsigned,
+    ];
+
     /// Those that a simulation does not meet: a test of the rule itself finds them.
     pub const BY_RULES: &[Self] = &[Self::EarlyCommitsDropped];
 }
@@ -73,7 +90,7 @@ impl FromStr for Mutant {
     type Err = UnknownMutant;
 
     fn from_str(name: &str) -> Result<Self, UnknownMutant> {
-        let mut all = Self::BY_SEEDS.iter().chain(Self::BY_RULES);
+        let mut all = Self::BY_SEEDS.iter().chain(Self::BY_CHANNEL_SEEDS).chain(Self::BY_RULES);
         let found = all.find(|mutant| format!("{mutant:?}") == name);
         found.copied().ok_or_else(|| UnknownMutant(name.to_owned()))
     }

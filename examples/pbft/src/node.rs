@@ -24,10 +24,12 @@ mod service;
 mod waiters;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::quorum::Configuration;
+use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -37,8 +39,9 @@ use self::actor::{Actor, Input};
 use self::counts::Counts;
 use self::gate::Gate;
 use self::service::Front;
-use crate::core::{Keys, Settings, Signer, View};
+use crate::core::{Digest, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
+use crate::settings;
 use crate::wire::Malformed;
 
 /// Settings of a node.
@@ -60,6 +63,25 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// A deliberate lie, for demonstrations and tests.
     pub lie: Option<Lie>,
+    /// Eyes on what is executed, for tests.
+    pub observer: Option<Observer>,
+}
+
+/// A function that hears of each batch that a node executes, for checks.
+#[derive(Clone)]
+pub struct Observer(Arc<dyn Fn(Sequence, Digest) + Send + Sync>);
+
+impl Observer {
+    /// One that calls this with the place and the digest of each batch.
+    pub fn new(observe: impl Fn(Sequence, Digest) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer(..)")
+    }
 }
 
 /// A lie that a node tells all the time.
@@ -67,19 +89,26 @@ pub struct Options {
 pub enum Lie {
     /// As the primary it proposes another batch to each replica.
     Equivocate,
+    /// It votes for another batch before some than before others, and gives clients a result that
+    /// is none.
+    Contradict,
 }
 
 impl Options {
     /// Defaults for one of these members.
     pub fn new(node: NodeId, members: Configuration, keys: Keys, signer: Signer) -> Self {
         Self {
-            core: Settings::new(node, keys.group().clone(), keys.clients()),
+            core: Settings {
+                trust: keys.trust(),
+                ..Settings::new(node, keys.group().clone(), keys.clients())
+            },
             members,
             keys,
             signer,
             member_inputs_max: 2_048,
             snapshot_bytes: 256 << 20,
             lie: None,
+            observer: None,
         }
     }
 }
@@ -103,6 +132,12 @@ pub enum NodeError {
     /// The endpoint could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Connections are to prove names, and these prove none.
+    #[error(
+        "{0} proves nobody, and unsigned words are believed by the connection alone: take tls:// \
+         or quic:// with certificates, or sign"
+    )]
+    Unproven(Address),
 }
 
 /// The view of a node.
@@ -137,6 +172,9 @@ impl Node {
         (ledger, recovered): (Ledger, Option<Recovered>),
         builder: EndpointBuilder,
     ) -> Result<Self, NodeError> {
+        if options.keys.trust() == Trust::Channels {
+            are_proven(&options.members)?;
+        }
         let replica = recovery::recover(&options, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (view, has_begun) = replica.view();
@@ -218,6 +256,13 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.actor.abort();
     }
+}
+
+/// Looks whether connections to all of them prove names.
+fn are_proven(members: &Configuration) -> Result<(), NodeError> {
+    let mut all = members.nodes().flat_map(|node| members.addresses_of(node));
+    let bare = all.find(|address| !settings::proves_names(address));
+    bare.map_or(Ok(()), |address| Err(NodeError::Unproven(address.clone())))
 }
 
 /// Signatures that are not checked again: of some thousand batches, 5 MiB.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use convoke::NodeId;
 use convoke::quorum::{Configuration, ConfigurationError};
+use convoke::transport::Address;
 use node_kit::cluster::{Cluster, LedgerForm, Node, Protocol};
 use serde::{Deserialize, Serialize};
 
-use crate::core::{Checker, ClientId, Group, Keys, NoMembers, Scope, Signer};
+use crate::core::{Checker, ClientId, Group, Keys, NoMembers, Scope, Signer, Trust};
 use crate::key_file::PublicKey;
 use crate::node::Options;
 
@@ -19,6 +20,9 @@ pub enum Auth {
     /// Ed25519 under all of them.
     #[default]
     Signed,
+    /// Connections of `tls://` or `quic://`, which prove who is at their other end: requests,
+    /// replies and all words are unsigned but those that certificates are made of.
+    Channel,
     /// Nothing, to measure all else. Anybody can say anything in anybody's name.
     None,
 }
@@ -41,6 +45,27 @@ pub struct KeyOf {
     pub key: PublicKey,
 }
 
+/// A client, and the proof of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientRow {
+    /// Its number.
+    pub id: u64,
+    /// Its key, where requests are signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PublicKey>,
+    /// The node whose connection proves it, where that is the proof: the number that its
+    /// certificate has. Several clients may share one. Default: that of the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u64>,
+}
+
+impl ClientRow {
+    /// The node whose connection proves it.
+    pub fn connection(&self) -> u64 {
+        self.node.unwrap_or(self.id)
+    }
+}
+
 /// The table `[protocol]`. All nodes and clients must have the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -48,7 +73,7 @@ pub struct Settings {
     /// Place of the records: `disk`, or `ram` for measurements. A replica whose records are gone
     /// must not come back under its name.
     pub ledger: LedgerForm,
-    /// Protection: `signed`, or `none` for measurements.
+    /// Protection: `signed`, `channel`, or `none` for measurements.
     pub auth: Auth,
     /// A request that has waited for so long ends the view; it doubles with each view that fails.
     /// Default 2,000.
@@ -64,8 +89,8 @@ pub struct Settings {
     pub snapshot_mib: u64,
     /// Keys of the nodes.
     pub member: Vec<KeyOf>,
-    /// Keys of the clients.
-    pub client: Vec<KeyOf>,
+    /// Clients, and their keys.
+    pub client: Vec<ClientRow>,
 }
 
 impl Default for Settings {
@@ -106,14 +131,19 @@ impl Protocol for Settings {
         for id in named.difference(&wanted) {
             found.push(format!("there is a key of node {id}, and no such node"));
         }
-        found.extend(twice("node", &self.member));
-        found.extend(twice("client", &self.client));
+        found.extend(twice("node", self.member.iter().map(|of| (of.id, Some(of.key)))));
+        found.extend(twice("client", self.client.iter().map(|of| (of.id, of.key))));
         if self.client.is_empty() || self.client.len() > CLIENTS_MAX {
             found.push(format!(
-                "{} clients have a key: from 1 to {CLIENTS_MAX}, each in a table \
+                "there are {} clients: from 1 to {CLIENTS_MAX} can be, each in a table \
                  [[protocol.client]]",
                 self.client.len()
             ));
+        }
+        match self.auth {
+            Auth::Channel => found.extend(self.unproven(nodes)),
+            Auth::Signed => found.extend(self.keyless()),
+            Auth::None => {}
         }
         let least = [self.timeout_ms, self.checkpoint_every, self.in_flight, self.snapshot_mib];
         if least.contains(&0) || self.batch_max == 0 {
@@ -127,14 +157,60 @@ impl Protocol for Settings {
     }
 }
 
+impl Settings {
+    /// Clients that could not sign.
+    fn keyless(&self) -> impl Iterator<Item = String> + '_ {
+        let clients = self.client.iter().filter(|of| of.key.is_none());
+        clients.map(|of| format!("client {} has no key: `pbft keygen` makes one", of.id))
+    }
+
+    /// Connections that would prove nobody, and clients that they would prove as somebody else.
+    fn unproven(&self, nodes: &[Node<Role>]) -> Vec<String> {
+        let mut found = Vec::new();
+        for node in nodes {
+            let all = node.addresses.iter().chain(&node.listen);
+            if let Some(address) = all.into_iter().find(|address| !proves_names(address)) {
+                found.push(format!(
+                    "auth = \"channel\" believes connections, and one over {}:// proves nobody: \
+                     give node {} addresses of tls:// or quic:// and `keys`, or take auth = \
+                     \"signed\"",
+                    address.scheme(),
+                    node.id.get()
+                ));
+            }
+        }
+        for client in &self.client {
+            let connection = client.connection();
+            if nodes.iter().any(|node| node.id.get() == connection) {
+                found.push(format!(
+                    "client {} is known by the connection of node {connection}, which is a \
+                     replica: give it a `node` of its own",
+                    client.id
+                ));
+            } else if connection == 0 {
+                found.push(format!("client {} has no `node`: a node is 1 or more", client.id));
+            }
+        }
+        found
+    }
+}
+
+/// True where a connection to this address proves who is at its other end.
+pub(crate) fn proves_names(address: &Address) -> bool {
+    matches!(address.scheme(), "tls" | "quic")
+}
+
 /// Names and keys that stand there twice. Whoever has a key speaks for all that have it.
-fn twice<'a>(whose: &'a str, keys: &'a [KeyOf]) -> impl Iterator<Item = String> + 'a {
-    keys.iter().enumerate().flat_map(move |(index, of)| {
-        let before = &keys[..index];
-        let is_named = before.iter().any(|other| other.id == of.id);
-        let is_known = before.iter().any(|other| other.key == of.key);
-        let named = is_named.then(|| format!("{whose} {} has two keys", of.id));
-        let known = is_known.then(|| format!("{whose} {} has the key of another", of.id));
+fn twice(
+    whose: &str,
+    keys: impl Iterator<Item = (u64, Option<PublicKey>)>,
+) -> impl Iterator<Item = String> {
+    let (mut named, mut known) = (BTreeSet::new(), BTreeSet::new());
+    keys.flat_map(move |(id, key)| {
+        let is_named = !named.insert(id);
+        let is_known = key.is_some_and(|key| !known.insert(key));
+        let named = is_named.then(|| format!("{whose} {id} stands there twice"));
+        let known = is_known.then(|| format!("{whose} {id} has the key of another"));
         named.into_iter().chain(known)
     })
 }
@@ -149,6 +225,14 @@ pub enum SettingsError {
     /// It has no nodes.
     #[error(transparent)]
     Group(#[from] NoMembers),
+    /// Requests are signed, and there is no key for it.
+    #[error("{whose} {id} has to sign what it says: name the file of its secret key")]
+    NoKey {
+        /// `node` or `client`.
+        whose: &'static str,
+        /// Its number.
+        id: u64,
+    },
     /// The secret key is not that of the file.
     #[error("the secret key of {whose} {id} does not belong to its key in the cluster file")]
     OtherKey {
@@ -174,15 +258,25 @@ pub fn members(cluster: &Cluster<Settings>) -> Result<Configuration, SettingsErr
 pub fn keys(cluster: &Cluster<Settings>) -> Result<Keys, SettingsError> {
     let settings = cluster.protocol();
     let group = Group::new(cluster.nodes().iter().map(|node| node.id))?;
-    let checker = |key: &PublicKey| match settings.auth {
-        Auth::Signed => key.checker(),
+    let of_member = |key: &PublicKey| match settings.auth {
+        Auth::Signed | Auth::Channel => key.checker(),
         Auth::None => Checker::Unsigned,
     };
-    let member = |of: &KeyOf| Some((NodeId::try_from(of.id).ok()?, checker(&of.key)));
-    let client = |of: &KeyOf| (ClientId(of.id), checker(&of.key));
+    let of_client = |of: &ClientRow| match settings.auth {
+        Auth::Signed => Some(of.key?.checker()),
+        Auth::Channel => Some(Checker::Connection(NodeId::try_from(of.connection()).ok()?)),
+        Auth::None => Some(Checker::Unsigned),
+    };
+    let member = |of: &KeyOf| Some((NodeId::try_from(of.id).ok()?, of_member(&of.key)));
+    let client = |of: &ClientRow| Some((ClientId(of.id), of_client(of)?));
     let members = settings.member.iter().filter_map(member).collect();
-    let clients = settings.client.iter().map(client).collect();
-    Ok(Keys::new(Scope { cluster: cluster.id(), epoch: EPOCH }, group, members, clients))
+    let clients = settings.client.iter().filter_map(client).collect();
+    let trust = match settings.auth {
+        Auth::Channel => Trust::Channels,
+        Auth::Signed | Auth::None => Trust::Signatures,
+    };
+    let scope = Scope { cluster: cluster.id(), epoch: EPOCH };
+    Ok(Keys::new(scope, group, members, clients).trusting(trust))
 }
 
 /// The epoch of a configuration: there is one as long as members do not change.
@@ -198,7 +292,7 @@ pub fn options(
     signer: Signer,
 ) -> Result<Options, SettingsError> {
     let settings = cluster.protocol();
-    let signer = own_signer(settings.auth, ("node", node.get()), &settings.member, signer)?;
+    let signer = node_signer(settings, node, signer)?;
     let mut options = Options::new(node, members(cluster)?, keys(cluster)?, signer);
     options.core.timeout = Duration::from_millis(settings.timeout_ms);
     options.core.checkpoint_every = settings.checkpoint_every;
@@ -209,21 +303,46 @@ pub fn options(
     Ok(options)
 }
 
-/// The key that somebody signs with, if it is the one that the file has.
+/// The key that a node signs with, if it is the one that the file has.
 ///
 /// # Errors
 /// [`SettingsError::OtherKey`].
-pub fn own_signer(
-    auth: Auth,
-    (whose, id): (&'static str, u64),
-    keys: &[KeyOf],
+pub fn node_signer(
+    settings: &Settings,
+    node: NodeId,
     signer: Signer,
 ) -> Result<Signer, SettingsError> {
-    if auth == Auth::None {
+    if settings.auth == Auth::None {
         return Ok(Signer::Unsigned);
     }
-    let known = keys.iter().find(|of| of.id == id).map(|of| of.key.checker());
-    match (known, signer.checker()) {
+    let known = settings.member.iter().find(|of| of.id == node.get()).map(|of| of.key);
+    own_signer(("node", node.get()), known, Some(signer))
+}
+
+/// The key that a client signs with, if it is the one that the file has. Where requests are not
+/// signed it needs none.
+///
+/// # Errors
+/// [`SettingsError::OtherKey`], [`SettingsError::NoKey`].
+pub fn client_signer(
+    settings: &Settings,
+    id: u64,
+    signer: Option<Signer>,
+) -> Result<Signer, SettingsError> {
+    if settings.auth != Auth::Signed {
+        return Ok(Signer::Unsigned);
+    }
+    let known = settings.client.iter().find(|of| of.id == id).and_then(|of| of.key);
+    own_signer(("client", id), known, signer)
+}
+
+fn own_signer(
+    (whose, id): (&'static str, u64),
+    known: Option<PublicKey>,
+    signer: Option<Signer>,
+) -> Result<Signer, SettingsError> {
+    let signer = signer.ok_or(SettingsError::NoKey { whose, id })?;
+    match (known.map(|key| key.checker()), signer.checker()) {
         (Some(Checker::Ed25519(known)), Checker::Ed25519(own)) if known == own => Ok(signer),
         _ => Err(SettingsError::OtherKey { whose, id }),
     }
@@ -260,17 +379,47 @@ mod tests {
         assert!(matches!(refused, Err(SettingsError::OtherKey { id: 2, .. })));
     }
 
+    /// What certificates are made of is signed, and needs keys; clients need none.
+    #[test]
+    fn channels_are_taken_where_connections_prove_names_and_nowhere_else() {
+        let members = keys_of("member", &[1, 2, 3, 4]);
+        let channel = |client: &str| {
+            format!("auth = 'channel'\n{members}[[protocol.client]]\nid = 9\n{client}")
+        };
+        let secured = |scheme: &str, settings: &str| {
+            let proven = format!("keys = 'k'\naddresses = ['{scheme}://");
+            text(settings).replace("addresses = ['tcp://", &proven)
+        };
+        for scheme in ["tls", "quic"] {
+            let cluster = Cluster::<Settings>::parse(&secured(scheme, &channel(""))).unwrap();
+            assert_eq!(keys(&cluster).unwrap().trust(), Trust::Channels);
+            assert!(matches!(client_signer(cluster.protocol(), 9, None), Ok(Signer::Unsigned)));
+        }
+        let refused =
+            |file: &str| Cluster::<Settings>::parse(file).map(drop).unwrap_err().to_string();
+        let rdma = text(&channel("")).replace("tcp://", "rdma://");
+        for (scheme, file) in [("tcp", text(&channel(""))), ("rdma", rdma)] {
+            let words = refused(&file);
+            let remedy = format!("over {scheme}:// proves nobody: give node 4 addresses of tls://");
+            assert!(words.contains(&remedy), "{words}");
+        }
+        let words = refused(&secured("tls", &channel("node = 3")));
+        assert!(words.contains("connection of node 3, which is a replica"), "{words}");
+        let words = refused(&text(&channel("")).replace("auth = 'channel'", "auth = 'signed'"));
+        assert!(words.contains("client 9 has no key"), "{words}");
+    }
+
     #[test]
     fn keys_that_are_missing_or_too_many_are_told() {
         let refused = |settings: &str| {
             Cluster::<Settings>::parse(&text(settings)).map(drop).unwrap_err().to_string()
         };
         let words = refused(&(keys_of("member", &[1, 2, 3, 3, 9]) + &keys_of("client", &[9])));
-        for part in ["node 4 has no key", "a key of node 9", "node 3 has two keys"] {
+        for part in ["node 4 has no key", "a key of node 9", "node 3 stands there twice"] {
             assert!(words.contains(part), "{words}");
         }
         let words = refused(&keys_of("member", &[1, 2, 3, 4]));
-        assert!(words.contains("0 clients have a key"), "{words}");
+        assert!(words.contains("there are 0 clients"), "{words}");
         let words = refused("[[protocol.member]]\nid = 1\nkey = 'abc'\n");
         assert!(words.contains("64 hexadecimal digits"), "{words}");
     }

@@ -34,8 +34,8 @@ pub use self::menu::{Habits, Menu};
 use self::truth::Truth;
 pub use self::truth::Violation;
 use crate::core::{
-    ClientId, Effect, Group, Keys, Message, Refused, Replica, Scope, Settings, Signed, SignedReply,
-    SignedRequest, Signer, Unproven, View,
+    Checker, ClientId, Effect, Group, Keys, Message, Refused, Replica, Scope, Settings, Signed,
+    SignedReply, SignedRequest, Signer, Trust, Unproven, View,
 };
 
 /// Result of a run.
@@ -69,6 +69,14 @@ pub fn run(seed: u64) -> Result<Report, Violation> {
     run_menu(seed, Menu::draw(seed), false)
 }
 
+/// Runs a seed in which connections prove names, with the menu that it draws.
+///
+/// # Errors
+/// [`Violation`].
+pub fn run_channels(seed: u64) -> Result<Report, Violation> {
+    run_menu(seed, Menu::draw_channels(seed), false)
+}
+
 /// Runs a seed with this menu; `is_traced` prints every event.
 ///
 /// # Errors
@@ -81,15 +89,20 @@ pub fn run_menu(seed: u64, menu: Menu, is_traced: bool) -> Result<Report, Violat
     Ok(world.report)
 }
 
+/// The node whose connection proves a client.
+fn connection_of(client: ClientId) -> NodeId {
+    NodeId::new(1_000 + client.0)
+}
+
 /// One process: a member, and which of its twins.
 type HostId = (NodeId, u8);
 
 /// Something that is to happen.
 #[derive(Debug)]
 enum Event {
-    Message { to: HostId, message: Signed<Message> },
-    Request { to: HostId, request: SignedRequest },
-    Reply { reply: SignedReply },
+    Message { from: NodeId, to: HostId, message: Signed<Message> },
+    Request { from: NodeId, to: HostId, request: SignedRequest },
+    Reply { from: NodeId, reply: SignedReply },
     Timeout { host: HostId },
     Synced { host: HostId, run: u64, position: usize },
     Restart { host: HostId },
@@ -126,21 +139,31 @@ impl World {
         let scope = Scope { cluster: seed, epoch: 1 };
         let mut secrets = Random::of(seed, 3);
         let mut signer = || secret(&mut secrets, menu.is_signed);
+        let is_by_channels = menu.trust == Trust::Channels;
         let members: Vec<NodeId> = (1..=menu.nodes).map(NodeId::new).collect();
         let signers: BTreeMap<_, _> = members.iter().map(|node| (*node, signer())).collect();
         let of_clients: BTreeMap<_, _> =
             (1..=menu.clients).map(|client| (ClientId(client), signer())).collect();
+        let checker = |client: &ClientId, signer: &Signer| match menu.trust {
+            Trust::Signatures => signer.checker(),
+            Trust::Channels => Checker::Connection(connection_of(*client)),
+        };
         let group = Group::new(members.clone()).expect("there are members");
         let keys = Keys::new(
             scope,
             group.clone(),
             signers.iter().map(|(node, signer)| (*node, signer.checker())).collect(),
-            of_clients.iter().map(|(client, signer)| (*client, signer.checker())).collect(),
-        );
+            of_clients.iter().map(|(client, signer)| (*client, checker(client, signer))).collect(),
+        )
+        .trusting(menu.trust);
         let liars = members.iter().take(usize::try_from(menu.liars).unwrap_or(0));
-        let liars: BTreeMap<_, _> =
-            liars.map(|node| (*node, Liar::new(*node, signers[node].clone(), scope))).collect();
-        let client = |(client, signer)| (client, Client::new(client, signer));
+        let liars: BTreeMap<_, _> = liars
+            .map(|node| (*node, Liar::new(*node, signers[node].clone(), keys.clone())))
+            .collect();
+        let client = |(client, signer)| {
+            let signer = if is_by_channels { Signer::Unsigned } else { signer };
+            (client, Client::new(client, signer, client.0 <= menu.partial))
+        };
         let mut world = Self {
             schedule: Schedule::default(),
             random: Random::of(seed, 2),
@@ -178,6 +201,7 @@ impl World {
             settings.in_flight = self.menu.in_flight;
             settings.batch_max = self.menu.batch_max;
             settings.each_client_max = clients::WINDOW;
+            settings.trust = self.menu.trust;
             settings.timeout = self.timeout();
             settings.repeat = self.timeout() / 3;
             settings.part_bytes = 200;
@@ -201,17 +225,17 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         let now = self.schedule.now();
         match event {
-            Event::Message { to, message } => match self.keys.open(message) {
+            Event::Message { from, to, message } => match self.keys.open(from, message) {
                 Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
                 Err(refused) => self.refuse(refused),
             },
-            Event::Request { to, request } => {
-                match self.keys.examine_request(request).and_then(Unproven::open) {
+            Event::Request { from, to, request } => {
+                match self.keys.examine_request(from, request).and_then(Unproven::open) {
                     Ok(request) => self.input(to, |replica| replica.handle_request(now, request)),
                     Err(refused) => self.refuse(refused),
                 }
             }
-            Event::Reply { reply } => self.take_reply(reply),
+            Event::Reply { from, reply } => self.take_reply(from, reply),
             Event::Timeout { host } => {
                 if self.hosts.get_mut(&host).is_some_and(|host| host.take_due(now)) {
                     return self.input(host, |replica| replica.handle_timeout(now));
@@ -311,7 +335,7 @@ impl World {
             if let Some(replica) = self.hosts[&id].replica().filter(|_| !self.is_liar(node)) {
                 self.truth.said(node, &message, replica.stable().checkpoint.sequence)?;
             }
-            let signed = self.signers[&node].sign(self.scope, node, message);
+            let signed = self.keys.sign(&self.signers[&node], node, message).into_inner();
             for other in to {
                 self.send(id, other, signed.clone());
             }
@@ -336,9 +360,9 @@ impl World {
 
     fn trace(&mut self, event: &Event) {
         let (kind, about) = match event {
-            Event::Message { to, message } => (to.0.get(), message.signature.0.to_vec()),
-            Event::Request { to, request } => (to.0.get(), request.signature.0.to_vec()),
-            Event::Reply { reply } => (0, reply.signature.0.to_vec()),
+            Event::Message { to, message, .. } => (to.0.get(), message.signature.0.to_vec()),
+            Event::Request { to, request, .. } => (to.0.get(), request.signature.0.to_vec()),
+            Event::Reply { reply, .. } => (0, reply.signature.0.to_vec()),
             other => (0, format!("{other:?}").into_bytes()),
         };
         let now = u64::try_from(self.schedule.now().as_nanos()).unwrap_or(u64::MAX);

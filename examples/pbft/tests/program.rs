@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use convoke::NodeId;
+use node_kit::cluster::Authority;
 use node_kit::processes::Ports;
 
 fn pbft(arguments: &[&str]) -> Output {
@@ -33,9 +35,32 @@ fn start(config: &str) -> Vec<Child> {
         let mut line = String::new();
         let mut output = BufReader::new(node.stdout.take().expect("it is piped"));
         output.read_line(&mut line).expect("it prints text");
-        assert!(line.contains("listens at tcp://"), "{line}");
+        assert!(line.contains("listens at t"), "{line}");
     }
     nodes
+}
+
+/// The same file for TLS: with certificates of all nodes and of a client, and without keys of
+/// clients.
+fn secure_config(folder: &Path) -> (String, Ports) {
+    let (config, ports) = write_config(folder);
+    let authority = Authority::new("local.example").unwrap();
+    for id in 1..=4 {
+        authority.issue(NodeId::new(id), &folder.join(format!("node-{id}/keys"))).unwrap();
+    }
+    authority.issue(NodeId::new(9), &folder.join("client")).unwrap();
+    let file = std::fs::read_to_string(&config).unwrap();
+    let (file, _) = file.split_once("[[protocol.client]]").unwrap();
+    let mut secure = String::new();
+    for line in file.lines() {
+        secure += &match line.strip_prefix("folder = ") {
+            Some(folder) => format!("{line}\nkeys = \"{}/keys\"\n", folder.trim_matches('"')),
+            None => line.replace("tcp://", "tls://") + "\n",
+        };
+    }
+    let secure = secure.replace("[protocol]", "[protocol]\nauth = \"channel\"");
+    std::fs::write(&config, secure + "[[protocol.client]]\nid = 1001\nnode = 9\n").unwrap();
+    (config, ports)
 }
 
 /// A cluster file, as the page says to write it, and what keeps its ports free.
@@ -96,6 +121,39 @@ fn nodes_serve_clients_and_come_back_with_all_that_they_had() {
 }
 
 #[test]
+fn certificates_alone_let_clients_in_and_no_plain_address_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = secure_config(folder.path());
+    let mut nodes = start(&config);
+    let certificates = path(folder.path(), "client");
+    let client = |node: &str, arguments: &[&str]| {
+        let flags = ["client", "--config", &config, "--id", "1001", "--node-id", node];
+        let certificates = ["--certificates", &certificates, "--deadline", "120"];
+        let output = pbft(&[&flags, &certificates[..], arguments].concat());
+        (output.status.code(), text(&output))
+    };
+    assert_eq!(client("9", &["put", "k", "a"]), (Some(0), String::new()));
+    assert_eq!(client("9", &["get", "k"]), (Some(0), "a\n".to_owned()));
+    assert_eq!(client("10", &["get", "k"]).0, Some(1), "the certificate proves another");
+    assert_eq!(client("9", &["--path", "primary", "get", "k"]).0, Some(1));
+    for node in &mut nodes {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+
+    let plain = std::fs::read_to_string(&config).unwrap().replace("tls://", "tcp://");
+    std::fs::write(&config, plain).unwrap();
+    for command in ["check-config", "node"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_pbft"));
+        let program = program.args([command, "--config", &config, "--id", "1"]);
+        let output = program.output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        let remedy = "give node 1 addresses of tls:// or quic://";
+        assert!(!output.status.success() && words.contains(remedy), "{words}");
+    }
+}
+
+#[test]
 fn keys_that_are_not_those_of_the_file_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());
@@ -115,10 +173,21 @@ fn a_measurement_counts_what_is_done() {
     let folder = tempfile::tempdir().unwrap();
     let json = path(folder.path(), "row.json");
     let flags = ["bench", "--clients", "2", "--seconds", "1", "--ledger", "ram", "--json", &json];
-    let output = pbft(&flags);
+    let charts = path(folder.path(), "charts");
+    let more = ["--auth", "signed,channel", "--transport", "quic", "--svg", &charts];
+    let output = pbft(&[&flags, &more[..]].concat());
     assert!(output.status.success(), "{}", text(&output));
-    let row: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    assert!(row["failed"] == 0 && row["unknown"] == 0, "{row}");
-    assert!(row["server_cpu_us_per_operation"].as_f64() >= Some(0.0), "{row}");
+    let rows: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    for (index, auth) in ["signed", "channel"].into_iter().enumerate() {
+        let row = &rows[index];
+        assert!(row["failed"] == 0 && row["unknown"] == 0 && row["auth"] == auth, "{row}");
+        assert!(row["server_cpu_us_per_operation"].as_f64() >= Some(0.0), "{row}");
+    }
+    for chart in ["throughput", "latency", "processor"] {
+        let chart = std::fs::read_to_string(path(folder.path(), &format!("charts/{chart}.svg")));
+        assert!(chart.unwrap().contains("quic, channel"));
+    }
+    let refused = pbft(&["bench", "--auth", "channel"]);
+    assert!(!refused.status.success(), "tcp proves nobody");
 }

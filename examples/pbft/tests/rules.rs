@@ -14,6 +14,7 @@ mod rules {
     const NOW: Duration = Duration::from_secs(1);
     const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
     const VIEW: View = View(0);
+    const FROM: NodeId = NodeId::new(1);
 
     /// Counts operations.
     #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ mod rules {
 
     fn hear(replica: &mut Replica<Counter>, by: u64, body: Message) {
         let signed = signer(by).sign(SCOPE, NodeId::new(by), body);
-        replica.handle_message(NOW, keys().open(signed).expect("it is signed"));
+        replica.handle_message(NOW, keys().open(NodeId::new(by), signed).expect("it is signed"));
     }
 
     fn vote(phase: Phase, sequence: u64, batch: &Batch) -> Vote {
@@ -180,7 +181,7 @@ mod rules {
         let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
         let sibling = signer(3).sign(SCOPE, NodeId::new(4), vote.clone());
         let elsewhere = signer(3).sign(Scope { cluster: 8, ..SCOPE }, NodeId::new(3), vote);
-        let found = [stranger, sibling, elsewhere].map(|signed| keys().open(signed).err());
+        let found = [stranger, sibling, elsewhere].map(|signed| keys().open(FROM, signed).err());
         let wanted = [Refused::Stranger, Refused::Signature, Refused::Signature].map(Some);
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
@@ -190,7 +191,7 @@ mod rules {
         let batch = Batch::new([forged.clone()]);
         let body = Message::Propose(vote(Phase::Propose, 1, &batch), Some(batch));
         let signed: Signed<Message> = signer(1).sign(SCOPE, NodeId::new(1), body);
-        let found = (keys().open(signed).err(), keys().examine_request(forged).err());
+        let found = (keys().open(FROM, signed).err(), keys().examine_request(FROM, forged).err());
         let wanted = (Some(Refused::Request), Some(Refused::Request));
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }

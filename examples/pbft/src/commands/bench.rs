@@ -1,9 +1,12 @@
 //! `pbft bench`: processes of this machine under load.
 
+mod chart;
+
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use convoke_sim::random::Random;
 use node_kit::cluster::LedgerForm;
@@ -15,10 +18,11 @@ use pbft::proto::{Inspection, PbftClient};
 use pbft::settings::{Auth, Settings};
 use serde::Serialize;
 
+use super::client::is_to_all;
 use super::floor::Signatures;
 use super::inspect::inspect;
 use super::local::Local;
-use crate::args::{BenchArgs, Ledger, Way};
+use crate::args::{AuthName, BenchArgs, Ledger, Transport};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -55,7 +59,51 @@ struct Machine {
     signatures: Signatures,
 }
 
+/// Measures each transport and protection with each count of clients, on a cluster of its own.
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
+    for (transport, auth) in pairs(args) {
+        if (transport, auth) == (Transport::Tcp, AuthName::Channel) {
+            bail!(
+                "with --auth channel a connection has to prove who is at its other end, and tcp \
+                 proves nobody: take --transport tls or quic"
+            );
+        }
+        is_to_all(args.path, auth.into())?;
+    }
+    let mut rows = Vec::new();
+    for (transport, auth) in pairs(args) {
+        for clients in &args.clients {
+            let row = measure_anew(args, (transport, auth), *clients).await?;
+            print(&row);
+            rows.push(row);
+        }
+    }
+    if let Some(path) = &args.json {
+        write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
+    }
+    if let Some(folder) = &args.svg {
+        std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+        write(&folder.join("throughput.svg"), chart::throughput(&rows))?;
+        write(&folder.join("latency.svg"), chart::latency(&rows))?;
+        write(&folder.join("processor.svg"), chart::processor(&rows))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn pairs(args: &BenchArgs) -> impl Iterator<Item = (Transport, AuthName)> + '_ {
+    args.transport.iter().flat_map(|transport| args.auth.iter().map(|auth| (*transport, *auth)))
+}
+
+fn write(path: &Path, text: String) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("{}", path.display()))
+}
+
+/// Measures a cluster that is started for it, in a folder of its own.
+async fn measure_anew(
+    args: &BenchArgs,
+    (transport, auth): (Transport, AuthName),
+    clients: u64,
+) -> Result<Row> {
     let mut folder = tempfile::Builder::new();
     folder.prefix("pbft-bench-");
     let folder = match &args.folder {
@@ -73,30 +121,30 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     };
     let settings = Settings {
         ledger: form,
-        auth: args.auth.into(),
+        auth: auth.into(),
         batch_max: args.batch,
         in_flight: args.in_flight,
         ..Settings::default()
     };
-    let scheme = args.transport.scheme();
+    let scheme = transport.scheme();
     let form = Form { scheme, ..Form::plain(args.replicas, settings) };
-    let mut local = Local::new(folder.path(), args.clients, form).await?;
+    let mut local = Local::new(folder.path(), clients, form).await?;
     local.processes.start_all().await?;
-    let row = measure(args, &local, &machine).await?;
+    let row = measure(args, scheme, &local, &machine).await?;
     local.stop().await?;
-    print(&row);
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&row)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("{}", path.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(row)
 }
 
-async fn measure(args: &BenchArgs, local: &Local, machine: &Machine) -> Result<Row> {
+async fn measure(
+    args: &BenchArgs,
+    transport: &'static str,
+    local: &Local,
+    machine: &Machine,
+) -> Result<Row> {
     let options = Options {
         attempt: Duration::from_secs(5),
         deadline: Duration::from_secs(30),
-        is_to_all: args.path == Way::All,
+        is_to_all: is_to_all(args.path, local.processes.cluster().protocol().auth)?,
     };
     let mut clients = local.clients(&options)?;
     let first = clients.first_mut().context("there has to be a client")?;
@@ -122,7 +170,7 @@ async fn measure(args: &BenchArgs, local: &Local, machine: &Machine) -> Result<R
     let floor = machine.signatures.floor_us(args.replicas, requests_per_batch);
     Ok(Row {
         replicas: args.replicas,
-        transport: args.transport.scheme(),
+        transport,
         auth: settings.auth,
         path: if options.is_to_all { "all" } else { "primary" },
         ledger: settings.ledger,
@@ -228,7 +276,11 @@ fn print(row: &Row) {
         Some(floor) => println!("; an operation cannot take less than {floor:.0} us for them"),
         None => println!(),
     }
-    if row.auth == Auth::None {
-        println!("nothing was signed: this measures all else, and protects nothing");
+    match row.auth {
+        Auth::Signed => {}
+        Auth::Channel => println!("signed was what certificates are made of, and no request"),
+        Auth::None => {
+            println!("nothing was signed: this measures all else, and protects nothing");
+        }
     }
 }

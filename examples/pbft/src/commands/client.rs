@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use convoke::{Endpoint, NodeId};
 use node_kit::cluster::Keys;
 use pbft::client::{Client, Options};
 use pbft::core::{ClientId, Signer};
 use pbft::key_file::SecretKey;
-use pbft::settings;
+use pbft::settings::{self, Auth};
 
 use super::Cluster;
 use crate::args::{ClientArgs, IdentityArgs, Way};
@@ -23,15 +23,26 @@ pub(crate) async fn endpoint(cluster: &Cluster, identity: &IdentityArgs) -> Resu
     Ok(builder.keep_connected().start().await?)
 }
 
+/// True when all replicas are asked at once. Where connections prove requests, nothing else will do.
+pub(crate) fn is_to_all(path: Option<Way>, auth: Auth) -> Result<bool> {
+    match (path, auth) {
+        (Some(Way::Primary), Auth::Channel) => bail!(
+            "with auth = \"channel\" a replica believes a request that it hears from the client: \
+             take --path all"
+        ),
+        (Some(Way::All), _) | (None, Auth::Channel) => Ok(true),
+        (Some(Way::Primary) | None, _) => Ok(false),
+    }
+}
+
 /// A client of a cluster, if the key is the one that the cluster file has.
 pub(crate) fn connect(
     endpoint: &Endpoint,
     cluster: &Cluster,
-    (id, signer): (u64, Signer),
+    (id, signer): (u64, Option<Signer>),
     options: Options,
 ) -> Result<Client> {
-    let protocol = cluster.protocol();
-    let signer = settings::own_signer(protocol.auth, ("client", id), &protocol.client, signer)?;
+    let signer = settings::client_signer(cluster.protocol(), id, signer)?;
     let (members, keys) = (settings::members(cluster)?, Arc::new(settings::keys(cluster)?));
     Ok(Client::new(endpoint, &members, keys, (ClientId(id), signer), options))
 }
@@ -39,11 +50,13 @@ pub(crate) fn connect(
 /// A read that finds nothing, and a compare-and-swap that finds something else, end with code 1.
 pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
-    let signer = SecretKey::read(&args.key)?.signer();
+    let key = args.key.as_deref().map(SecretKey::read).transpose()?;
+    let signer = key.map(|key| key.signer());
+    let auth = cluster.protocol().auth;
     let endpoint = endpoint(&cluster, &args.identity).await?;
     let options = Options {
         deadline: Duration::from_secs(args.deadline),
-        is_to_all: args.path == Way::All,
+        is_to_all: is_to_all(args.path, auth)?,
         ..Options::default()
     };
     let mut client = connect(&endpoint, &cluster, (args.id, signer), options)?;

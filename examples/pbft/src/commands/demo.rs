@@ -47,15 +47,17 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let pause = Duration::from_secs_f64(args.seconds);
+    let (auth, scheme) = args.auth.setting();
     let settings = Settings {
         timeout_ms: args.timeout,
         checkpoint_every: CHECKPOINT_EVERY,
+        auth,
         ..Settings::default()
     };
-    let form = Form::plain(REPLICAS, settings);
+    let form = Form { scheme, ..Form::plain(REPLICAS, settings) };
     let mut local = Local::new(folder, args.clients + 1, form).await?;
     local.processes.start_all().await?;
-    println!("{REPLICAS} processes, {} clients", args.clients);
+    println!("{REPLICAS} processes over {scheme}, {} clients", args.clients);
     let options = Options { deadline: Duration::from_secs(60), ..Options::default() };
     let mut clients = local.clients(&options)?;
     let mut reader = clients.pop().context("there is one client more")?;

@@ -43,12 +43,12 @@ impl Signatures {
         })?;
         let check_us = median(|| {
             for signed in &signed {
-                keys.examine_request(signed.clone())?.open()?;
+                keys.examine_request(FROM, signed.clone())?.open()?;
             }
             Ok(())
         })?;
         let check_of_64_us = median(|| {
-            let examined = signed.iter().map(|signed| keys.examine_request(signed.clone()));
+            let examined = signed.iter().map(|signed| keys.examine_request(FROM, signed.clone()));
             let examined = examined.collect::<Result<Vec<_>, _>>()?;
             Claims::prove(examined.iter().map(|one| &**one.claims()));
             examined.into_iter().try_for_each(|one| one.open().map(drop))?;
@@ -68,6 +68,9 @@ impl Signatures {
         n * self.check_of_64_us + per_batch / requests_per_batch.max(1.0)
     }
 }
+
+/// Whoever brings something that is signed.
+const FROM: NodeId = NodeId::new(1);
 
 /// Signatures of a round.
 const COUNT: u64 = 64;

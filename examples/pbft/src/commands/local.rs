@@ -9,7 +9,7 @@ use node_kit::program::local::{Form, Local as Processes};
 use pbft::client::{Client, Options};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
-use pbft::settings::{KeyOf, Settings};
+use pbft::settings::{Auth, ClientRow, KeyOf, Settings};
 
 use super::node::KEY_FILE;
 
@@ -17,7 +17,7 @@ use super::node::KEY_FILE;
 pub(crate) struct Local {
     pub(crate) processes: Processes<Settings>,
     endpoint: Endpoint,
-    signers: Vec<(u64, Signer)>,
+    signers: Vec<(u64, Option<Signer>)>,
 }
 
 impl Local {
@@ -31,9 +31,13 @@ impl Local {
         }
         let mut signers = Vec::new();
         for id in 1..=clients {
-            let key = SecretKey::generate()?;
-            settings.client.push(KeyOf { id, key: key.public() });
-            signers.push((id, key.signer()));
+            // All clients have one endpoint, whose certificate is of the node behind the replicas.
+            let by_connection = settings.auth == Auth::Channel;
+            let node = by_connection.then_some(form.nodes as u64 + 1);
+            let key = (!by_connection).then(SecretKey::generate).transpose()?;
+            let public = key.as_ref().map(SecretKey::public);
+            settings.client.push(ClientRow { id, key: public, node });
+            signers.push((id, key.map(|key| key.signer())));
         }
         let processes = Processes::new(folder, form).await?;
         let endpoint = processes.client()?.keep_connected().start().await?;
@@ -48,7 +52,7 @@ impl Local {
     /// All clients.
     pub(crate) fn clients(&self, options: &Options) -> Result<Vec<Client>> {
         let cluster = self.processes.cluster();
-        let client = |signer: &(u64, Signer)| {
+        let client = |signer: &(u64, Option<Signer>)| {
             super::client::connect(&self.endpoint, cluster, signer.clone(), options.clone())
         };
         self.signers.iter().map(client).collect()

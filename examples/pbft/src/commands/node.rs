@@ -74,9 +74,8 @@ async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Resul
 /// The key of a node, which has to be that of the file.
 pub(super) fn signer(cluster: &Cluster, id: u64) -> Result<Signer> {
     let key = SecretKey::read(&cluster.node(id)?.folder.join(KEY_FILE))?;
-    let settings = cluster.protocol();
-    let owner = ("node", id);
-    Ok(settings::own_signer(settings.auth, owner, &settings.member, key.signer())?)
+    let node = cluster.node(id)?.id;
+    Ok(settings::node_signer(cluster.protocol(), node, key.signer())?)
 }
 
 /// Says how the node stands, for as long as it runs.

@@ -1,35 +1,80 @@
-//! `pbft sim`: seeds of the simulated world.
+//! `pbft sim`: seeds of the simulations.
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use pbft::world::{Menu, run as run_seed, run_menu};
+use pbft::simulation::{self, Plan};
+use pbft::world::{self, Menu};
 
-use crate::args::SimArgs;
+use crate::args::{Part, SimArgs};
 
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     #[cfg(feature = "mutants")]
     pbft::mutant::set(args.mutant);
-    if let Some(seed) = args.seed {
-        let menu = Menu::draw(seed);
-        println!("{menu:?}");
-        println!("{:?}", run_menu(seed, menu, true)?);
-        return Ok(ExitCode::SUCCESS);
+    let parts = match &args.part[..] {
+        [] if args.seed.is_some() => &[Part::World],
+        [] => Part::ALL,
+        some => some,
+    };
+    for part in parts {
+        match args.seed {
+            Some(seed) => replay(*part, seed)?,
+            None => many(*part, args.start_seed, args.seeds)?,
+        }
     }
-    let (mut accepted, mut views, mut crashes, mut lies, mut messages) = (0, 0, 0, 0, 0);
-    for seed in args.start_seed..args.start_seed.saturating_add(args.seeds) {
-        let report =
-            run_seed(seed).with_context(|| format!("seed {seed}; replay: sim --seed {seed}"))?;
-        accepted += report.accepted;
-        views += report.view;
-        crashes += report.crashes;
-        lies += report.lies;
-        messages += report.messages;
-    }
-    println!(
-        "{} seeds without a violation: {accepted} requests accepted, {views} views, {crashes} \
-         crashes, {lies} contradictions seen, {messages} messages",
-        args.seeds
-    );
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a seed, and prints every event.
+fn replay(part: Part, seed: u64) -> Result<()> {
+    if part == Part::Nodes {
+        let plan = Plan::draw(seed);
+        println!("{plan:?}");
+        println!("{:?}", simulation::run_plan(seed, &plan, true)?);
+        return Ok(());
+    }
+    let menu = if part == Part::World { Menu::draw(seed) } else { Menu::draw_channels(seed) };
+    println!("{menu:?}");
+    println!("{:?}", world::run_menu(seed, menu, true)?);
+    Ok(())
+}
+
+/// Counts of what has happened in many runs.
+#[derive(Debug, Default)]
+struct Sum {
+    answered: u64,
+    views: u64,
+    crashes: u64,
+    lies: u64,
+}
+
+fn many(part: Part, start: u64, count: u64) -> Result<()> {
+    let mut sum = Sum::default();
+    for seed in start..start.saturating_add(count) {
+        let again = || format!("seed {seed}; replay: sim --part {part} --seed {seed}");
+        let one = one(part, seed).with_context(again)?;
+        sum.answered += one.answered;
+        sum.views += one.views;
+        sum.crashes += one.crashes;
+        sum.lies += one.lies;
+    }
+    let Sum { answered, views, crashes, lies } = sum;
+    println!(
+        "{part}: {count} seeds without a violation: {answered} requests answered, {views} views, \
+         {crashes} crashes, {lies} contradictions seen"
+    );
+    Ok(())
+}
+
+fn one(part: Part, seed: u64) -> Result<Sum> {
+    let report = match part {
+        Part::World => world::run(seed)?,
+        Part::Channels => world::run_channels(seed)?,
+        Part::Nodes => {
+            let simulation::Report { answered, views, crashes, lies, .. } = simulation::run(seed)?;
+            return Ok(Sum { answered: answered as u64, views, crashes, lies });
+        }
+    };
+    let world::Report { accepted, view, crashes, lies, .. } = report;
+    Ok(Sum { answered: accepted, views: view, crashes, lies })
 }

@@ -24,15 +24,19 @@ const CHECKPOINT_EVERY: u64 = 16;
 /// Time for a request that reads something back.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-pub(crate) async fn run(TortureArgs { course, replicas }: &TortureArgs) -> Result<ExitCode> {
+pub(crate) async fn run(args: &TortureArgs) -> Result<ExitCode> {
+    let TortureArgs { course, replicas, auth } = args;
+    let (auth, scheme) = auth.setting();
     let faulty = Group::new((1..=*replicas as u64).map(NodeId::new))?.faults() as u64;
     in_folder("pbft-torture-", async |folder| {
         let settings = Settings {
             snapshot_mib: SNAPSHOT_MIB,
             checkpoint_every: CHECKPOINT_EVERY,
+            auth,
             ..Settings::default()
         };
-        let form = Form { links: Some(Duration::ZERO), ..Form::plain(*replicas, settings) };
+        let links = Some(Duration::ZERO);
+        let form = Form { scheme, links, ..Form::plain(*replicas, settings) };
         let mut local = Local::new(folder, course.clients + 1, form).await?;
         local.processes.start_all().await?;
         let within = |deadline| Options { deadline, ..Options::default() };

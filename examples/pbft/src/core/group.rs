@@ -110,6 +110,11 @@ impl Group {
     pub fn witnesses(&self) -> usize {
         self.faults() + 1
     }
+
+    /// Members of whom f + 1 do not lie: 2f + 1. As many are there without the liars.
+    pub fn backers(&self) -> usize {
+        2 * self.faults() + 1
+    }
 }
 
 impl fmt::Debug for View {
@@ -153,6 +158,7 @@ mod tests {
             let (n, f, q) = (group.members().len(), group.faults(), group.quorum());
             assert!(n > 3 * f && 2 * q > n + f && 2 * (q - 1) <= n + f, "{n} {f} {q}");
             assert!(q <= n - f, "without the liars there is a quorum: {n} {f} {q}");
+            assert!(group.backers() <= n - f, "and so many that all believe: {n} {f}");
         }
     }
 }

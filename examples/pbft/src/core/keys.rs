@@ -11,12 +11,13 @@ use convoke::NodeId;
 use super::group::{ClientId, Group, View};
 use super::known::Known;
 use super::message::{
-    Batch, Fetched, Message, NewView, Phase, Prepared, Request, SignedRequest, Stable, ViewChange,
-    Vote,
+    Batch, Fetched, Message, NewView, Phase, Prepared, Reply, Request, SignedRequest, Stable,
+    ViewChange, Vote,
 };
 use super::replies::{SignedReply, WAY_MAX};
 use super::signature::{Checker, Claims, Signature, Signer};
 use super::text::{Words, request_text};
+use super::trust::Trust;
 use crate::mutant::{self, Mutant};
 
 /// Cluster and epoch that every signed word names.
@@ -106,6 +107,9 @@ pub enum Refused {
     /// A proof in it proves nothing.
     #[error("a certificate in it is not one")]
     Certificate,
+    /// It is unsigned, and the connection by which it came proves somebody else.
+    #[error("the connection does not prove its sender")]
+    Connection,
 }
 
 /// Everybody's keys of one cluster and epoch.
@@ -115,18 +119,25 @@ pub struct Keys {
     group: Group,
     members: BTreeMap<NodeId, Checker>,
     clients: BTreeMap<ClientId, Checker>,
+    trust: Trust,
     known: Option<Arc<Known>>,
 }
 
 impl Keys {
-    /// The keys of these members and clients.
+    /// The keys of these members and clients, who sign all that they say.
     pub fn new(
         scope: Scope,
         group: Group,
         members: BTreeMap<NodeId, Checker>,
         clients: BTreeMap<ClientId, Checker>,
     ) -> Self {
-        Self { scope, group, members, clients, known: None }
+        Self { scope, group, members, clients, trust: Trust::Signatures, known: None }
+    }
+
+    /// The same, with this trust. Clients that connections prove have [`Checker::Connection`].
+    #[must_use]
+    pub fn trusting(self, trust: Trust) -> Self {
+        Self { trust, ..self }
     }
 
     /// The same, which remember so many signatures that were right: lost votes are said again, and
@@ -136,31 +147,69 @@ impl Keys {
         Self { known: Some(Arc::new(Known::new(signatures))), ..self }
     }
 
-    /// Signs words of this node's replica. They need no check: all that they are made of has had
-    /// its own.
+    /// Signs words of this node's replica, where they are to be signed. They need no check: all
+    /// that they are made of has had its own.
     pub fn sign(&self, signer: &Signer, by: NodeId, body: Message) -> Verified<Signed<Message>> {
-        Verified(signer.sign(self.scope, by, body))
+        let signed = match self.trust.signs(&body) {
+            true => signer.sign(self.scope, by, body),
+            false => Signed { by, body, signature: Signature::NONE },
+        };
+        Verified(signed)
+    }
+
+    /// Signs replies of this node's replica, where they are to be signed.
+    pub fn sign_replies(
+        &self,
+        signer: &Signer,
+        by: NodeId,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Vec<SignedReply> {
+        match self.trust {
+            Trust::Signatures => signer.sign_replies(self.scope, by, replies),
+            Trust::Channels => {
+                replies.into_iter().map(|reply| SignedReply::unsigned(by, reply)).collect()
+            }
+        }
     }
 
     /// Checks words of a member, and every signature in them.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn open(&self, message: Signed<Message>) -> Result<Verified<Signed<Message>>, Refused> {
-        self.examine(message)?.open()
+    pub fn open(
+        &self,
+        from: NodeId,
+        message: Signed<Message>,
+    ) -> Result<Verified<Signed<Message>>, Refused> {
+        self.examine(from, message)?.open()
     }
 
-    /// Checks all of a member's words but their signatures.
+    /// Checks all of a member's words but their signatures. `from` is who is at the other end of
+    /// the connection, which has to be proven where this [trusts](Self::trust) connections.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn examine(&self, message: Signed<Message>) -> Result<Unproven<Signed<Message>>, Refused> {
+    pub fn examine(
+        &self,
+        from: NodeId,
+        message: Signed<Message>,
+    ) -> Result<Unproven<Signed<Message>>, Refused> {
         let mut claims = self.no_claims();
         let Signed { by, body, signature } = &message;
-        self.claim(body, *by, signature, Refused::Signature, &mut claims)?;
+        match self.trust.signs(body) {
+            true => self.claim(body, *by, signature, Refused::Signature, &mut claims)?,
+            false => self.claim_connection(from, *by, signature)?,
+        }
         match body {
             Message::Propose(_, Some(batch)) | Message::Fetched(Fetched::Batch(batch)) => {
                 self.claim_batch(batch, &mut claims)?;
+            }
+            Message::Pass(requests) => self.claim_requests(requests, &mut claims)?,
+            Message::Vouch(vouches) => {
+                let is_known = |client| self.clients.contains_key(client);
+                if !vouches.iter().all(|vouch| is_known(&vouch.client)) {
+                    return Err(Refused::Request);
+                }
             }
             Message::ViewChange(change) => self.claim_change(change, &mut claims)?,
             Message::NewView(new_view) => self.claim_new_view(new_view, &mut claims)?,
@@ -170,26 +219,44 @@ impl Keys {
         Ok(Unproven { words: message, claims: Arc::new(claims) })
     }
 
-    /// Checks all of a request but its signature.
+    /// Checks all of a request but its signature. `from` is who is at the other end of the
+    /// connection, which has to be proven where that proves the client.
     ///
     /// # Errors
     /// [`Refused`].
     pub fn examine_request(
         &self,
+        from: NodeId,
         signed: SignedRequest,
     ) -> Result<Unproven<SignedRequest>, Refused> {
         let mut claims = self.no_claims();
         if !mutant::is(Mutant::RequestsUnsigned) {
             self.claim_request(&signed, &mut claims)?;
+            let client = self.clients.get(&signed.request.client);
+            if let Some(Checker::Connection(node)) = client
+                && *node != from
+            {
+                return Err(Refused::Connection);
+            }
         }
         Ok(Unproven { words: signed, claims: Arc::new(claims) })
     }
 
-    /// Checks an answer, for a client.
+    /// Checks an answer of the member that is at the other end of the connection, for a client.
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn open_reply(&self, reply: SignedReply) -> Result<Verified<SignedReply>, Refused> {
+    pub fn open_reply(
+        &self,
+        from: NodeId,
+        reply: SignedReply,
+    ) -> Result<Verified<SignedReply>, Refused> {
+        if self.trust == Trust::Channels {
+            let is_bare = reply.way.is_empty();
+            let known = self.claim_connection(from, reply.by, &reply.signature);
+            let known = known.and(if is_bare { Ok(()) } else { Err(Refused::Signature) });
+            return known.map(|()| Verified(reply));
+        }
         let mut claims = self.no_claims();
         let checker = self.members.get(&reply.by).ok_or(Refused::Stranger)?;
         if reply.way.len() > WAY_MAX {
@@ -221,6 +288,24 @@ impl Keys {
         claims.add(checker, &words.text(self.scope, by), signature, wrong)
     }
 
+    /// Claims that words without a signature are of the member that the connection proves.
+    fn claim_connection(
+        &self,
+        from: NodeId,
+        by: NodeId,
+        signature: &Signature,
+    ) -> Result<(), Refused> {
+        if !self.members.contains_key(&by) {
+            return Err(Refused::Stranger);
+        }
+        let is_its = from == by || mutant::is(Mutant::NamesClaimed);
+        match (is_its, *signature == Signature::NONE) {
+            (true, true) => Ok(()),
+            (false, _) => Err(Refused::Connection),
+            (true, false) => Err(Refused::Signature),
+        }
+    }
+
     fn claim_request(&self, signed: &SignedRequest, claims: &mut Claims) -> Result<(), Refused> {
         let checker = self.clients.get(&signed.request.client).ok_or(Refused::Stranger)?;
         let text = request_text(self.scope, &signed.request);
@@ -228,10 +313,18 @@ impl Keys {
     }
 
     fn claim_batch(&self, batch: &Batch, claims: &mut Claims) -> Result<(), Refused> {
+        self.claim_requests(batch.requests(), claims)
+    }
+
+    fn claim_requests(
+        &self,
+        requests: &[SignedRequest],
+        claims: &mut Claims,
+    ) -> Result<(), Refused> {
         if mutant::is(Mutant::RequestsUnsigned) {
             return Ok(());
         }
-        let mut requests = batch.requests().iter();
+        let mut requests = requests.iter();
         let claimed = requests.try_for_each(|signed| self.claim_request(signed, claims));
         claimed.map_err(|_| Refused::Request)
     }
@@ -295,6 +388,11 @@ impl Keys {
             claimed.map_err(|_| Refused::Certificate)?;
         }
         Ok(())
+    }
+
+    /// The proof by which words are believed.
+    pub fn trust(&self) -> Trust {
+        self.trust
     }
 
     /// Cluster and epoch.

@@ -27,8 +27,28 @@ pub struct Request {
 pub struct SignedRequest {
     /// The request.
     pub request: Request,
-    /// The client's.
+    /// The client's; [none](Signature::NONE) where connections prove requests.
     pub signature: Signature,
+}
+
+/// Word that a client has made a request, which the digest names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vouch {
+    /// The client.
+    pub client: ClientId,
+    /// The request's number.
+    pub number: u64,
+    /// The digest of the whole request.
+    pub digest: Digest,
+}
+
+impl Vouch {
+    /// The word about this request.
+    pub fn of(request: &Request) -> Self {
+        let mut text = Text::named("request of a connection");
+        text.put_request(request);
+        Self { client: request.client, number: request.number, digest: text.digest() }
+    }
 }
 
 /// Requests that are ordered as one. The empty one is the null request, which does nothing.
@@ -208,6 +228,10 @@ pub enum Message {
     Fetch(Fetch),
     /// An answer.
     Fetched(Fetched),
+    /// It vouches for requests, to the primary. Where connections prove requests.
+    Vouch(Vec<Vouch>),
+    /// It vouches for these requests, and passes them on. Where connections prove requests.
+    Pass(Vec<SignedRequest>),
 }
 
 /// Outcome of a request.

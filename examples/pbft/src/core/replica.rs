@@ -7,6 +7,7 @@ mod fetching;
 mod ordering;
 mod repeating;
 mod restarting;
+mod vouching;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,13 +22,15 @@ use super::group::{ClientId, Digest, Group, Sequence, View};
 use super::keys::{Signed, Verified};
 use super::message::{
     Batch, Checkpoint, Message, NewView, Outcome, Phase, Record, Reply, Signatures, SignedRequest,
-    Stable, ViewChange, Vote,
+    Stable, ViewChange, Vote, Vouch,
 };
 use super::plan::Plan;
 use super::requests::Requests;
 use super::signature::Signature;
 use super::slot::Slot;
 use super::state::{Executed, Machine, Snapshot, State, state_digest};
+use super::trust::Trust;
+use super::vouches::Vouches;
 use crate::mutant::{self, Mutant};
 
 /// Settings of a [`Replica`]. All replicas have the same, but for the node.
@@ -39,6 +42,8 @@ pub struct Settings {
     pub group: Group,
     /// All clients.
     pub clients: BTreeSet<ClientId>,
+    /// The proof by which requests are believed. Default: signatures.
+    pub trust: Trust,
     /// Places between two checkpoints. Default 128.
     pub checkpoint_every: u64,
     /// Places above the stable checkpoint that are open: at least two checkpoints, the default.
@@ -68,6 +73,7 @@ impl Settings {
             node,
             group,
             clients: clients.into_iter().collect(),
+            trust: Trust::Signatures,
             checkpoint_every: 128,
             window: 256,
             in_flight: 32,
@@ -152,6 +158,11 @@ pub struct Replica<M> {
     /// The last place that this node has proposed something for.
     proposed: Sequence,
     requests: Requests,
+    /// Word of others about requests, and requests that this node has vouched for in this turn.
+    vouches: Vouches,
+    vouched: Vec<Vouch>,
+    /// Requests for which proposals wait until somebody vouches for them.
+    doubted: BTreeSet<(ClientId, u64)>,
     /// The latest view that each member wants.
     changes: BTreeMap<NodeId, Signed<Arc<ViewChange>>>,
     clock: Clock,
@@ -183,6 +194,9 @@ impl<M: Machine> Replica<M> {
             claims: BTreeMap::new(),
             proposed: Sequence(0),
             requests: Requests::new(settings.each_client_max),
+            vouches: Vouches::new(settings.each_client_max * (settings.group.members().len() + 1)),
+            vouched: Vec::new(),
+            doubted: BTreeSet::new(),
             changes: BTreeMap::new(),
             clock: Clock::new(settings.timeout),
             transfer: None,
@@ -208,17 +222,23 @@ impl<M: Machine> Replica<M> {
             Message::Status(status) => self.on_status(now, by, status),
             Message::Fetch(fetch) => self.on_fetch(by, fetch),
             Message::Fetched(fetched) => self.on_fetched(now, fetched),
+            Message::Vouch(vouches) => self.on_vouch(now, by, &vouches),
+            Message::Pass(requests) => self.on_pass(now, by, &requests),
         }
         self.propose_more();
     }
 
-    /// Takes a request, of its client or passed on by a member.
+    /// Takes a request: of its client, or passed on by a member where it is signed.
     pub fn handle_request(&mut self, now: Duration, request: Verified<SignedRequest>) {
         let signed = request.into_inner();
         let (client, number) = (signed.request.client, signed.request.number);
         if let Some(outcome) = self.state.outcome(client, number) {
             self.reply(client, number, outcome);
             return;
+        }
+        if self.is_by_channels() {
+            self.believe(now, &signed);
+            return self.propose_more();
         }
         let primary = self.primary();
         let is_new = self.requests.insert(now, signed.clone());
@@ -230,7 +250,7 @@ impl<M: Machine> Replica<M> {
 
     /// The next thing to be done.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.effects.pop_front().or_else(|| self.vouch())
     }
 
     /// Its view; false beside it while the view has not begun.

@@ -43,6 +43,11 @@ pub struct Beside {
 }
 
 impl SignedReply {
+    /// A reply that the connection proves by which it comes.
+    pub(super) fn unsigned(by: NodeId, reply: Reply) -> Self {
+        Self { by, reply, way: Vec::new(), signature: Signature::NONE }
+    }
+
     /// The bytes under the signature, as this reply and its way have it.
     pub(super) fn text(&self, scope: Scope) -> Text {
         let leaf = self.reply.text(scope, self.by).digest();
@@ -62,7 +67,7 @@ impl Signer {
         by: NodeId,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Vec<SignedReply> {
-        let unsigned = |reply| SignedReply { by, reply, way: Vec::new(), signature: NO_SIGNATURE };
+        let unsigned = |reply| SignedReply::unsigned(by, reply);
         let mut signed: Vec<SignedReply> = replies.into_iter().map(unsigned).collect();
         // The nodes of a level: their digests, and the replies below each.
         let leaf = |(place, signed): (usize, &SignedReply)| {
@@ -98,8 +103,6 @@ impl Signer {
 /// Digests of a way, at most: no turn has more replies.
 pub(super) const WAY_MAX: usize = 32;
 
-const NO_SIGNATURE: Signature = Signature([0; 64]);
-
 /// The digest of two: its text begins with words that no reply begins with.
 fn pair(left: Digest, right: Digest) -> Digest {
     let mut text = Text::named("pair of replies");
@@ -115,6 +118,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
+    const BY: NodeId = NodeId::new(1);
 
     fn reply(number: u64) -> Reply {
         let outcome = Outcome::Done(number.to_le_bytes().to_vec().into());
@@ -136,16 +140,16 @@ mod tests {
             for (number, signed) in (0..).zip(&signed) {
                 assert_eq!(signed.reply, reply(number));
                 assert!(signed.way.len() <= 5, "{count}: {}", signed.way.len());
-                keys.open_reply(signed.clone()).unwrap();
+                keys.open_reply(BY, signed.clone()).unwrap();
                 let lie = SignedReply { reply: reply(100), ..signed.clone() };
-                assert_eq!(keys.open_reply(lie), Err(Refused::Signature));
+                assert_eq!(keys.open_reply(BY, lie), Err(Refused::Signature));
                 for step in 0..signed.way.len() {
                     let mut other = signed.clone();
                     other.way[step].is_left = !other.way[step].is_left;
-                    assert_eq!(keys.open_reply(other), Err(Refused::Signature));
+                    assert_eq!(keys.open_reply(BY, other), Err(Refused::Signature));
                     let mut shorter = signed.clone();
                     shorter.way.remove(step);
-                    assert_eq!(keys.open_reply(shorter), Err(Refused::Signature));
+                    assert_eq!(keys.open_reply(BY, shorter), Err(Refused::Signature));
                 }
             }
         }

@@ -3,17 +3,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::group::ClientId;
-use super::message::SignedRequest;
+use super::group::{ClientId, Digest};
+use super::message::{Request, SignedRequest, Vouch};
 
-type Key = (ClientId, u64);
+/// A client that lies may make several requests by one number, which connections prove: the digest
+/// tells them apart. Of signed ones the first counts, and has the lowest digest.
+type Key = (ClientId, u64, Digest);
+
+const LOWEST: Digest = Digest([0; 32]);
+const HIGHEST: Digest = Digest([u8::MAX; 32]);
+
+fn key(signed: &SignedRequest, vouch: Option<Vouch>) -> Key {
+    let Request { client, number, .. } = signed.request;
+    (client, number, vouch.map_or(LOWEST, |vouch| vouch.digest))
+}
 
 /// A request that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     pub(super) signed: SignedRequest,
-    /// When it was heard of.
+    /// The word of this node about it, where connections prove requests.
+    vouch: Option<Vouch>,
+    /// When it was heard of, or backed.
     since: Duration,
+    /// So many vouch for it that all will believe it. Signed ones are believed by all.
+    is_backed: bool,
     /// A batch of this view has it.
     is_proposed: bool,
 }
@@ -27,33 +41,107 @@ pub(super) struct Requests {
     arrivals: u64,
     by_arrival: BTreeMap<u64, Waiting>,
     by_key: BTreeMap<Key, u64>,
+    /// Arrivals before this one were passed on last time.
+    passed: u64,
 }
 
 impl Requests {
     pub(super) fn new(each_max: usize) -> Self {
         let (by_arrival, by_key) = (BTreeMap::new(), BTreeMap::new());
-        Self { each_max, arrivals: 0, by_arrival, by_key }
+        Self { each_max, arrivals: 0, by_arrival, by_key, passed: 0 }
     }
 
-    /// Takes a request. True when it is new, and there was room.
+    /// Takes a request that is signed. True when it is new, and there was room.
     pub(super) fn insert(&mut self, now: Duration, signed: SignedRequest) -> bool {
-        let key = (signed.request.client, signed.request.number);
-        let of_client = (key.0, 0)..=(key.0, u64::MAX);
-        if self.by_key.contains_key(&key) || self.by_key.range(of_client).count() >= self.each_max {
+        self.put(now, signed, None, self.each_max)
+    }
+
+    /// Takes a request that this node vouches for; `is_shared` when others do, of whom one does not
+    /// lie. True when it is new, and there was room.
+    ///
+    /// What this node has vouched for it keeps: others may count on it. So what they believe has
+    /// places beside those that a client can fill here alone. Each of n members vouches for as many
+    /// by itself, so there are never more.
+    pub(super) fn insert_vouched(
+        &mut self,
+        now: Duration,
+        signed: SignedRequest,
+        (vouch, is_shared): (Vouch, bool),
+        members: usize,
+    ) -> bool {
+        let places = if is_shared { members + 1 } else { 1 };
+        self.put(now, signed, Some(vouch), places * self.each_max)
+    }
+
+    fn put(
+        &mut self,
+        now: Duration,
+        signed: SignedRequest,
+        vouch: Option<Vouch>,
+        room: usize,
+    ) -> bool {
+        let key = key(&signed, vouch);
+        let of_client = (key.0, 0, LOWEST)..=(key.0, u64::MAX, HIGHEST);
+        if self.by_key.contains_key(&key) || self.by_key.range(of_client).count() >= room {
             return false;
         }
         self.by_key.insert(key, self.arrivals);
-        let waiting = Waiting { signed, since: now, is_proposed: false };
+        let is_backed = vouch.is_none();
+        let waiting = Waiting { signed, vouch, since: now, is_backed, is_proposed: false };
         self.by_arrival.insert(self.arrivals, waiting);
         self.arrivals += 1;
         true
     }
 
-    /// A batch of this view has it.
-    pub(super) fn propose(&mut self, key: Key) {
-        let waiting = self.by_key.get(&key).and_then(|at| self.by_arrival.get_mut(at));
-        if let Some(waiting) = waiting {
-            waiting.is_proposed = true;
+    /// True when this node vouches for it.
+    pub(super) fn vouches_for(&self, vouch: Vouch) -> bool {
+        self.by_key.contains_key(&(vouch.client, vouch.number, vouch.digest))
+    }
+
+    /// Its word about all of them.
+    pub(super) fn vouches(&self) -> impl Iterator<Item = Vouch> {
+        self.by_arrival.values().filter_map(|waiting| waiting.vouch)
+    }
+
+    /// So many vouch for it that all will believe it: its clock runs from now on.
+    pub(super) fn back(&mut self, now: Duration, vouch: Vouch) {
+        let at = self.by_key.get(&(vouch.client, vouch.number, vouch.digest));
+        let waiting = at.and_then(|at| self.by_arrival.get_mut(at));
+        if let Some(waiting) = waiting.filter(|waiting| !waiting.is_backed) {
+            (waiting.is_backed, waiting.since) = (true, now);
+        }
+    }
+
+    /// Requests that have waited since then, so many and with so many bytes at most, and one at
+    /// least. Each time those behind the last ones, so that none is kept from its turn.
+    pub(super) fn next_passed(
+        &mut self,
+        before: Duration,
+        count: usize,
+        bytes: usize,
+    ) -> Vec<SignedRequest> {
+        let turn = self.by_arrival.range(self.passed..).chain(self.by_arrival.range(..self.passed));
+        let (mut passed, mut room, mut last) = (Vec::new(), bytes, None);
+        for (at, waiting) in turn.filter(|(_, waiting)| waiting.since <= before).take(count) {
+            let size = waiting.signed.request.operation.len();
+            if size > room && !passed.is_empty() {
+                break;
+            }
+            room = room.saturating_sub(size);
+            last = Some(*at);
+            passed.push(waiting.signed.clone());
+        }
+        self.passed = last.map_or(0, |last| last + 1);
+        passed
+    }
+
+    /// A batch of this view has it; all requests by its number with it.
+    pub(super) fn propose(&mut self, client: ClientId, number: u64) {
+        let places = self.by_key.range((client, number, LOWEST)..=(client, number, HIGHEST));
+        for (_, at) in places {
+            if let Some(waiting) = self.by_arrival.get_mut(at) {
+                waiting.is_proposed = true;
+            }
         }
     }
 
@@ -62,28 +150,36 @@ impl Requests {
         self.by_arrival.values_mut().for_each(|waiting| waiting.is_proposed = false);
     }
 
-    /// Forgets a request, and says since when it had waited.
-    pub(super) fn remove(&mut self, key: Key) -> Option<Duration> {
-        let at = self.by_key.remove(&key)?;
-        self.by_arrival.remove(&at).map(|waiting| waiting.since)
+    /// Forgets all requests by a number, and says since when one has waited.
+    pub(super) fn remove(&mut self, client: ClientId, number: u64) -> Option<Duration> {
+        let places = self.by_key.range((client, number, LOWEST)..=(client, number, HIGHEST));
+        let places: Vec<(Key, u64)> = places.map(|(key, at)| (*key, *at)).collect();
+        let mut since = None;
+        for (key, at) in places {
+            self.by_key.remove(&key);
+            let waiting = self.by_arrival.remove(&at);
+            since = since.or(waiting.map(|waiting| waiting.since));
+        }
+        since
     }
 
     /// Forgets those that are decided.
     pub(super) fn retain(&mut self, is_open: impl Fn(ClientId, u64) -> bool) {
-        let decided: Vec<Key> = self
-            .by_key
-            .keys()
-            .filter(|(client, number)| !is_open(*client, *number))
-            .copied()
-            .collect();
-        for key in decided {
-            self.remove(key);
+        let numbers = self.by_key.keys().map(|(client, number, _)| (*client, *number));
+        let decided: Vec<_> =
+            numbers.filter(|(client, number)| !is_open(*client, *number)).collect();
+        for (client, number) in decided {
+            self.remove(client, number);
         }
     }
 
-    /// Since when the one has waited that waits longest.
+    /// Since when the one has waited that waits longest, of those that all believe.
     pub(super) fn oldest(&self) -> Option<Duration> {
-        self.by_arrival.values().next().map(|waiting| waiting.since)
+        let backed = self.by_arrival.values().filter(|waiting| waiting.is_backed);
+        let mut since = backed.map(|waiting| (waiting.since, waiting.vouch.is_none()));
+        let (first, is_signed) = since.next()?;
+        // Signed ones stand in the order of their times.
+        Some(if is_signed { first } else { since.map(|(at, _)| at).fold(first, Duration::min) })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -106,9 +202,10 @@ impl Requests {
         batch
     }
 
-    /// Requests that no batch of this view has, the oldest first.
+    /// Requests that all believe and no batch of this view has, the oldest first.
     pub(super) fn unproposed(&self) -> impl Iterator<Item = &SignedRequest> {
-        let waiting = self.by_arrival.values().filter(|waiting| !waiting.is_proposed);
+        let is_open = |waiting: &&Waiting| waiting.is_backed && !waiting.is_proposed;
+        let waiting = self.by_arrival.values().filter(is_open);
         waiting.map(|waiting| &waiting.signed)
     }
 }

@@ -7,7 +7,7 @@ use super::group::{Digest, Sequence, View};
 use super::keys::{Scope, Signed};
 use super::message::{
     Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply, Request,
-    Signatures, Stable, Status, ViewChange, Vote,
+    Signatures, Stable, Status, ViewChange, Vote, Vouch,
 };
 
 /// Bytes to be signed or digested. Everything of variable length has its length before it.
@@ -201,6 +201,25 @@ impl Words for Message {
             Self::Status(status) => status.text(scope, by),
             Self::Fetch(fetch) => fetch.text(scope, by),
             Self::Fetched(fetched) => fetched.text(scope, by),
+            Self::Vouch(vouches) => {
+                let mut text = Text::of(scope, "vouch", by.get(), View(0), Sequence(0));
+                text.put(vouches.len() as u64);
+                for Vouch { client, number, digest } in vouches {
+                    text.put(client.0);
+                    text.put(*number);
+                    text.put_digest(*digest);
+                }
+                text
+            }
+            Self::Pass(requests) => {
+                let mut text = Text::of(scope, "pass", by.get(), View(0), Sequence(0));
+                text.put(requests.len() as u64);
+                for signed in requests {
+                    text.put_request(&signed.request);
+                    text.put_bytes(&signed.signature.0);
+                }
+                text
+            }
         }
     }
 }

@@ -17,7 +17,9 @@ use super::counts::Counts;
 use super::meters::Meters;
 use super::waiters::{Waiter, Waiters};
 use super::{Lie, NodeError, Options, Standing, recovery};
-use crate::core::{Batch, Effect, Message, Replica, Reply, Signed, SignedRequest, Verified, Vote};
+use crate::core::{
+    Batch, Digest, Effect, Message, Outcome, Replica, Reply, Signed, SignedRequest, Verified, Vote,
+};
 use crate::kv::Machine;
 use crate::proto::{Answer, Inspection, PbftClient, Words, words};
 use crate::wire;
@@ -220,7 +222,10 @@ impl Actor {
                     self.tell(&[to], words::Words::Request(wire::encode(&request)));
                 }
                 Effect::Reply(reply) => self.reply(reply),
-                Effect::Executed { outcomes, .. } => {
+                Effect::Executed { sequence, digest, outcomes } => {
+                    if let Some(observer) = &self.options.observer {
+                        observer.0(sequence, digest);
+                    }
                     self.batches += 1;
                     self.batched += outcomes.len() as u64;
                     self.meters.batch_requests.record(outcomes.len() as f64);
@@ -257,6 +262,14 @@ impl Actor {
                     self.send(&[*other], &self.another(vote, batch, index));
                 }
             }
+            (Some(Lie::Contradict), Message::Vote(vote)) => {
+                for (index, other) in others.iter().enumerate() {
+                    let digest = if index % 2 == 0 { vote.digest } else { Digest([9; 32]) };
+                    let vote = Message::Vote(Vote { digest, ..*vote });
+                    let Options { core, keys, signer, .. } = &*self.options;
+                    self.send(&[*other], keys.sign(signer, core.node, vote).get());
+                }
+            }
             _ => self.send(&others, words),
         }
     }
@@ -267,7 +280,7 @@ impl Actor {
         let requests = batch.requests();
         let batch = Batch::new(requests.iter().cycle().take(requests.len() + more).cloned());
         let vote = Vote { digest: batch.digest(), ..*vote };
-        signer.sign(keys.scope(), core.node, Message::Propose(vote, Some(batch)))
+        keys.sign(signer, core.node, Message::Propose(vote, Some(batch))).into_inner()
     }
 
     fn send(&self, to: &[NodeId], words: &Signed<Message>) {
@@ -305,6 +318,11 @@ impl Actor {
     }
 
     fn reply(&mut self, reply: Reply) {
+        let outcome = match self.options.lie {
+            Some(Lie::Contradict) => Outcome::Done("a lie".into()),
+            _ => reply.outcome,
+        };
+        let reply = Reply { outcome, ..reply };
         let waiting = self.waiters.take(reply.client, reply.number);
         if !waiting.is_empty() {
             self.replies.push((reply, waiting));
@@ -321,7 +339,7 @@ impl Actor {
         tokio::spawn(async move {
             let Options { core, keys, signer, .. } = &*options;
             let (replies, waiting): (Vec<Reply>, Vec<_>) = replies.into_iter().unzip();
-            let signed = signer.sign_replies(keys.scope(), core.node, replies);
+            let signed = keys.sign_replies(signer, core.node, replies);
             for (signed, waiting) in signed.iter().zip(waiting) {
                 let answer = Answer { reply: wire::encode(signed) };
                 for task in waiting {

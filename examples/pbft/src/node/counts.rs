@@ -19,6 +19,8 @@ pub(super) enum Dropped {
     Flood,
     /// The node has no room.
     Full,
+    /// A request to the primary alone, where others would not believe it.
+    NotToAll,
     /// The door of the core did not let it in.
     Refused(Refused),
 }
@@ -31,10 +33,12 @@ impl Dropped {
             Self::TooLarge => "too_large",
             Self::Flood => "flood",
             Self::Full => "full",
+            Self::NotToAll => "not_to_all",
             Self::Refused(Refused::Stranger) => "stranger",
             Self::Refused(Refused::Signature) => "signature",
             Self::Refused(Refused::Request) => "request",
             Self::Refused(Refused::Certificate) => "certificate",
+            Self::Refused(Refused::Connection) => "connection",
         }
     }
 }

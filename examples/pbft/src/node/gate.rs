@@ -92,6 +92,7 @@ mod tests {
     use crate::core::{ClientId, Group, Keys, Request, Scope, Signature, SignedRequest, Signer};
 
     const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
+    const FROM: NodeId = NodeId::new(99);
 
     /// One request in a hundred is signed by somebody else: it alone is refused.
     #[tokio::test]
@@ -108,7 +109,7 @@ mod tests {
                 99 => signer(client - 1).sign_request(SCOPE, request),
                 _ => signer(client).sign_request(SCOPE, request),
             };
-            let (gate, words) = (gate.clone(), keys.examine_request(signed));
+            let (gate, words) = (gate.clone(), keys.examine_request(FROM, signed));
             tokio::spawn(async move { gate.pass(words).await.is_ok() })
         };
         let passing: Vec<_> = (0..200).map(pass).collect();
@@ -117,9 +118,9 @@ mod tests {
         }
         let request = Request { client: ClientId(1), number: 1, operation: "x".into() };
         let again = signer(1).sign_request(SCOPE, request.clone());
-        assert!(keys.examine_request(again).unwrap().claims().is_empty(), "it is known");
+        assert!(keys.examine_request(FROM, again).unwrap().claims().is_empty(), "it is known");
         let forged = SignedRequest { request, signature: Signature([1; 64]) };
-        let forged = keys.examine_request(forged);
+        let forged = keys.examine_request(FROM, forged);
         assert_eq!(gate.pass(forged).await.unwrap_err(), Refused::Request);
     }
 }

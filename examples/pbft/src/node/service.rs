@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke::quorum::Configuration;
-use convoke::{Code, Context, Finish, NodeId, Status, Task};
+use convoke::{Caller, Code, Context, Finish, NodeId, Status, Task};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::actor::Input;
 use super::counts::{Counts, Dropped};
 use super::gate::Gate;
 use super::waiters::Waiter;
-use crate::core::{ClientId, Keys, Message, Signed, SignedRequest, Verified};
+use crate::core::{ClientId, Keys, Message, Refused, Signed, SignedRequest, Trust, Verified};
 use crate::kv::OPERATION_BYTES_MAX;
 use crate::proto::{
     Answer, Asked, Awaited, InspectRequest, Inspection, Pbft, Words, asked, pbft, words,
@@ -33,14 +33,15 @@ pub(super) struct Front {
 
 impl Pbft for Front {
     async fn tell(&self, words: Words, context: Context) -> Result<(), Status> {
-        let share = self.share_of(context.caller().node())?;
+        let from = self.proven(context.caller())?;
+        let share = self.share_of(from)?;
         match words.words {
             Some(words::Words::Said(bytes)) => {
-                let words = self.open(bytes).await?;
+                let words = self.open(from, bytes).await?;
                 self.send(Input::Words { words, _share: share })
             }
             Some(words::Words::Request(bytes)) => {
-                let request = self.open_request(bytes).await?;
+                let request = self.open_request(from, bytes).await?;
                 self.send(Input::Request { request, waiter: None, _share: Some(share) })
             }
             None => Err(self.refuse(Dropped::Malformed)),
@@ -48,11 +49,11 @@ impl Pbft for Front {
     }
 
     async fn execute(&self, asked: Asked, task: Task<Answer>) -> Result<Finish, Status> {
-        let asker = task.context().caller().node();
+        let asker = self.proven(task.context().caller())?;
         match asked.asked {
-            Some(asked::Asked::Request(bytes)) => self.delegate(bytes, task).await,
+            Some(asked::Asked::Request(bytes)) => self.delegate(asker, bytes, task).await,
             Some(asked::Asked::RequestToAll(bytes)) => {
-                let request = self.open_request(bytes).await?;
+                let request = self.open_request(asker, bytes).await?;
                 let (client, number) = name(&request);
                 let (task, finish) = task.defer();
                 let waiter = Some(Waiter { client, number, asker, task });
@@ -83,8 +84,16 @@ impl Pbft for Front {
 
 impl Front {
     /// Takes a request, and lets each replica answer its client by itself.
-    async fn delegate(&self, bytes: Bytes, task: Task<Answer>) -> Result<Finish, Status> {
-        let request = self.open_request(bytes).await?;
+    async fn delegate(
+        &self,
+        asker: NodeId,
+        bytes: Bytes,
+        task: Task<Answer>,
+    ) -> Result<Finish, Status> {
+        if self.keys.trust() == Trust::Channels {
+            return Err(self.refuse(Dropped::NotToAll));
+        }
+        let request = self.open_request(asker, bytes).await?;
         let (client, number) = name(&request);
         self.send(Input::Request { request, waiter: None, _share: None })?;
         let awaited = Awaited { client: client.0, number };
@@ -94,33 +103,45 @@ impl Front {
         task.fan_out(branches).await
     }
 
+    /// The node that calls, which has to have proven its name where that is what counts.
+    fn proven(&self, caller: Caller) -> Result<NodeId, Status> {
+        if self.keys.trust() == Trust::Channels && !caller.is_authenticated() {
+            return Err(self.refuse(Dropped::Refused(Refused::Connection)));
+        }
+        Ok(caller.node())
+    }
+
     /// A place among the inputs of a member.
     fn share_of(&self, from: NodeId) -> Result<OwnedSemaphorePermit, Status> {
         let share = self.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
         Arc::clone(share).try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
     }
 
-    async fn open(&self, bytes: Bytes) -> Result<Verified<Signed<Message>>, Status> {
+    async fn open(&self, from: NodeId, bytes: Bytes) -> Result<Verified<Signed<Message>>, Status> {
         let size = bytes.len();
         let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
         let opened = match size <= EXAMINED_HERE_BYTES {
-            true => self.gate.pass(self.keys.examine(words)).await,
+            true => self.gate.pass(self.keys.examine(from, words)).await,
             false => {
                 let keys = Arc::clone(&self.keys);
-                let opened = tokio::task::spawn_blocking(move || keys.open(words)).await;
+                let opened = tokio::task::spawn_blocking(move || keys.open(from, words)).await;
                 opened.map_err(|_| stopping())?
             }
         };
         opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
-    async fn open_request(&self, bytes: Bytes) -> Result<Verified<SignedRequest>, Status> {
+    async fn open_request(
+        &self,
+        from: NodeId,
+        bytes: Bytes,
+    ) -> Result<Verified<SignedRequest>, Status> {
         let signed: SignedRequest =
             wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
         if signed.request.operation.len() > OPERATION_BYTES_MAX {
             return Err(self.refuse(Dropped::TooLarge));
         }
-        let opened = self.gate.pass(self.keys.examine_request(signed)).await;
+        let opened = self.gate.pass(self.keys.examine_request(from, signed)).await;
         opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
@@ -135,7 +156,7 @@ impl Front {
     fn refuse(&self, cause: Dropped) -> Status {
         self.counts.count(cause);
         let code = match cause {
-            Dropped::Malformed | Dropped::TooLarge => Code::InvalidArgument,
+            Dropped::Malformed | Dropped::TooLarge | Dropped::NotToAll => Code::InvalidArgument,
             Dropped::NoMember | Dropped::Refused(_) => Code::PermissionDenied,
             Dropped::Flood | Dropped::Full => Code::ResourceExhausted,
         };
@@ -144,6 +165,7 @@ impl Front {
             Dropped::NoMember => "the node is no replica of this cluster".to_owned(),
             Dropped::TooLarge => format!("an operation has {OPERATION_BYTES_MAX} bytes at most"),
             Dropped::Flood => "too many words of this replica wait here".to_owned(),
+            Dropped::NotToAll => "requests are not signed here: ask all replicas".to_owned(),
             Dropped::Full => "too many inputs wait here".to_owned(),
             Dropped::Refused(refused) => refused.to_string(),
         };

@@ -4,7 +4,7 @@ use super::{Malformed, Reader, Wire, put_kind};
 use crate::core::{
     Batch, Beside, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared,
     Reply, Request, Sequence, Signatures, Signed, SignedReply, SignedRequest, Stable, Status, View,
-    ViewChange, Vote,
+    ViewChange, Vote, Vouch,
 };
 
 /// A struct as its fields, in this order.
@@ -59,6 +59,7 @@ fields! {
     SignedRequest { request: Request, signature: crate::core::Signature }
     Vote { phase: Phase, view: View, sequence: Sequence, digest: Digest }
     Checkpoint { sequence: Sequence, digest: Digest }
+    Vouch { client: crate::core::ClientId, number: u64, digest: Digest }
     Prepared { view: View, sequence: Sequence, digest: Digest, signatures: Signatures }
     Stable { checkpoint: Checkpoint, signatures: Signatures }
     ViewChange { view: View, stable: Stable, prepared: Vec<Prepared> }
@@ -84,7 +85,9 @@ kinds! {
         6 => Stable(stable),
         7 => Status(status),
         8 => Fetch(fetch),
-        9 => Fetched(fetched)
+        9 => Fetched(fetched),
+        10 => Vouch(vouches),
+        11 => Pass(requests)
     }
 }
 

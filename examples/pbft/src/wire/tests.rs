@@ -12,7 +12,7 @@ use super::{Malformed, Wire, decode, encode};
 use crate::core::{
     Batch, Beside, Checkpoint, ClientId, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase,
     Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed, SignedReply,
-    SignedRequest, Stable, Status, View, ViewChange, Vote,
+    SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
 };
 
 fn node() -> impl Strategy<Value = NodeId> {
@@ -130,6 +130,8 @@ fn message() -> impl Strategy<Value = Message> {
         status().prop_map(Message::Status),
         fetch().prop_map(Message::Fetch),
         fetched().prop_map(Message::Fetched),
+        vec(request().prop_map(|signed| Vouch::of(&signed.request)), 0..4).prop_map(Message::Vouch),
+        vec(request(), 0..3).prop_map(Message::Pass),
     ]
 }
 

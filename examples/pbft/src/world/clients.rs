@@ -6,8 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::NodeId;
 
-use super::{Event, Violation, World};
-use crate::core::{ClientId, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, View};
+use super::{Event, Violation, World, connection_of};
+use crate::core::{
+    ClientId, Outcome, Reply, Request, Signature, SignedReply, SignedRequest, Signer, Trust, View,
+};
 
 /// Requests of a client that its session tells from each other.
 pub(super) const WINDOW: usize = 8;
@@ -21,6 +23,8 @@ pub(super) struct Client {
     /// The view it believes in.
     view: View,
     open: BTreeMap<u64, Open>,
+    /// It tells some members alone, and not all the same.
+    is_partial: bool,
 }
 
 /// A request that has no outcome yet.
@@ -32,13 +36,13 @@ struct Open {
 }
 
 impl Client {
-    pub(super) fn new(id: ClientId, signer: Signer) -> Self {
-        Self { id, signer, next: 0, view: View(0), open: BTreeMap::new() }
+    pub(super) fn new(id: ClientId, signer: Signer, is_partial: bool) -> Self {
+        Self { id, signer, next: 0, view: View(0), open: BTreeMap::new(), is_partial }
     }
 
-    /// Numbers of requests without an outcome.
+    /// Numbers of requests without an outcome, of which there has to be one in the end.
     pub(super) fn open(&self) -> impl Iterator<Item = u64> {
-        self.open.keys().copied()
+        self.open.keys().copied().filter(|_| !self.is_partial)
     }
 }
 
@@ -46,6 +50,9 @@ impl World {
     pub(super) fn step_client(&mut self, id: ClientId) {
         let pause = self.random.micros(self.menu.pause_us.clone());
         self.schedule.after(pause, Event::Client { client: id });
+        if self.clients.get(&id).is_some_and(|client| client.is_partial) {
+            return self.ask_some(id);
+        }
         self.ask_again(id);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let number = client.next;
@@ -56,9 +63,9 @@ impl World {
             return;
         }
         client.next += 1;
-        self.truth.asked(id, client.next);
         self.report.asked += 1;
         let operation = Bytes::from([id.0.to_le_bytes(), number.to_le_bytes()].concat());
+        self.truth.asked(id, number, operation.clone());
         let request = Request { client: id, number, operation };
         let request = client.signer.sign_request(self.scope, request);
         let open = Open {
@@ -67,8 +74,40 @@ impl World {
             outcomes: BTreeMap::new(),
         };
         client.open.insert(number, open);
+        if self.menu.trust == Trust::Channels {
+            return self.ask_all(id, &request);
+        }
         let primary = self.keys.primary(client.view);
-        self.deliver_request(None, primary, request);
+        self.deliver_request(connection_of(id), primary, request);
+    }
+
+    fn ask_all(&mut self, client: ClientId, request: &SignedRequest) {
+        for member in self.keys.group().members().to_vec() {
+            self.deliver_request(connection_of(client), member, request.clone());
+        }
+    }
+
+    /// Makes a request of which some members hear, and perhaps others of another.
+    fn ask_some(&mut self, id: ClientId) {
+        if self.is_closing {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let number = client.next;
+        client.next += 1;
+        let others = self.random.chance(40);
+        for member in self.keys.group().members().to_vec() {
+            let is_other = others && self.random.chance(50);
+            if !is_other && self.random.chance(50) {
+                continue;
+            }
+            let name = (number | u64::from(is_other) << 40).to_le_bytes();
+            let operation = Bytes::from([id.0.to_le_bytes(), name].concat());
+            self.truth.asked(id, number, operation.clone());
+            let request = Request { client: id, number, operation };
+            let request = SignedRequest { request, signature: Signature::NONE };
+            self.deliver_request(connection_of(id), member, request);
+        }
     }
 
     /// Asks all replicas what the primary did not answer in time.
@@ -81,14 +120,12 @@ impl World {
             again.push(open.request.clone());
         }
         for request in again {
-            for member in self.keys.group().members().to_vec() {
-                self.deliver_request(None, member, request.clone());
-            }
+            self.ask_all(id, &request);
         }
     }
 
-    pub(super) fn take_reply(&mut self, reply: SignedReply) -> Result<(), Violation> {
-        let reply = match self.keys.open_reply(reply) {
+    pub(super) fn take_reply(&mut self, from: NodeId, reply: SignedReply) -> Result<(), Violation> {
+        let reply = match self.keys.open_reply(from, reply) {
             Ok(reply) => reply.into_inner(),
             Err(refused) => return self.refuse(refused),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use convoke::NodeId;
 
 use super::{Event, HostId, Violation, World};
-use crate::core::{Message, Outcome, Reply, Signed, SignedRequest};
+use crate::core::{Message, Outcome, Reply, Signed, SignedRequest, Trust};
 
 impl World {
     /// Sends words to a member, as a replica wants it, or what its liar makes of it.
@@ -13,7 +13,7 @@ impl World {
         let node = from.0;
         if to == node {
             let pause = self.random.micros(1..100);
-            return self.schedule.after(pause, Event::Message { to: from, message });
+            return self.schedule.after(pause, Event::Message { from: node, to: from, message });
         }
         let Some(liar) = self.liars.get_mut(&node) else {
             return self.transmit(node, to, message);
@@ -27,8 +27,13 @@ impl World {
             self.transmit(node, to, message);
         }
         if self.random.per_mille(self.menu.habits.invented_per_mille) {
-            let request = self.liars[&node].invent(&mut self.random, &self.menu);
-            self.deliver_request(Some(node), to, request);
+            let liar = &self.liars[&node];
+            let request = liar.invent(&mut self.random, &self.menu);
+            if self.menu.trust == Trust::Channels {
+                let words = liar.vouch(&mut self.random, &request);
+                self.transmit(node, to, words);
+            }
+            self.deliver_request(node, to, request);
         }
     }
 
@@ -40,7 +45,7 @@ impl World {
         }
         for pause in self.pauses(Some(from), to) {
             let to = (to, self.side(to, from));
-            self.schedule.after(pause, Event::Message { to, message: message.clone() });
+            self.schedule.after(pause, Event::Message { from, to, message: message.clone() });
         }
     }
 
@@ -69,21 +74,18 @@ impl World {
     }
 
     pub(super) fn send_request(&mut self, from: NodeId, to: NodeId, request: SignedRequest) {
-        self.deliver_request(Some(from), to, request);
+        self.deliver_request(from, to, request);
     }
 
-    pub(super) fn deliver_request(
-        &mut self,
-        from: Option<NodeId>,
-        to: NodeId,
-        request: SignedRequest,
-    ) {
+    pub(super) fn deliver_request(&mut self, from: NodeId, to: NodeId, request: SignedRequest) {
         self.report.messages += 1;
-        for pause in self.pauses(from, to) {
+        // Links of clients are not cut.
+        let member = Some(from).filter(|from| self.keys.group().contains(*from));
+        for pause in self.pauses(member, to) {
             // Of twins each hears of some requests.
             let is_second = self.menu.habits.is_twins && self.is_liar(to) && self.random.chance(50);
             let to = (to, u8::from(is_second));
-            self.schedule.after(pause, Event::Request { to, request: request.clone() });
+            self.schedule.after(pause, Event::Request { from, to, request: request.clone() });
         }
     }
 
@@ -94,10 +96,12 @@ impl World {
         if self.is_liar(node) && self.random.per_mille(self.menu.habits.forged_per_mille) {
             self.forge_replies(node, reply.clone());
         }
-        let signed = self.signers[&node].sign_replies(self.scope, node, [reply]);
+        let signed = self.keys.sign_replies(&self.signers[&node], node, [reply]);
         let pause = self.menu.network.delay(&mut self.random);
         if !self.random.per_mille(self.menu.network.lost_per_mille) {
-            signed.into_iter().for_each(|reply| self.schedule.after(pause, Event::Reply { reply }));
+            for reply in signed {
+                self.schedule.after(pause, Event::Reply { from: node, reply });
+            }
         }
     }
 
@@ -105,8 +109,8 @@ impl World {
     fn forge_replies(&mut self, node: NodeId, mut reply: Reply) {
         reply.outcome = Outcome::Done("a lie of all".into());
         for member in self.keys.group().members().to_vec() {
-            for reply in self.signers[&node].sign_replies(self.scope, member, [reply.clone()]) {
-                self.schedule.after(Duration::ZERO, Event::Reply { reply });
+            for reply in self.keys.sign_replies(&self.signers[&node], member, [reply.clone()]) {
+                self.schedule.after(Duration::ZERO, Event::Reply { from: node, reply });
             }
         }
     }

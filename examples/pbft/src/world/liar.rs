@@ -14,15 +14,15 @@ use convoke_sim::random::Random;
 
 use super::Menu;
 use crate::core::{
-    Batch, ClientId, Digest, Fetched, Message, NewView, Request, Scope, Sequence, Signature,
-    Signed, SignedRequest, Signer, View, ViewChange, Vote,
+    Batch, ClientId, Digest, Fetched, Keys, Message, NewView, Request, Scope, Sequence, Signature,
+    Signed, SignedRequest, Signer, Trust, View, ViewChange, Vote, Vouch,
 };
 
 #[derive(Debug)]
 pub(super) struct Liar {
     node: NodeId,
     signer: Signer,
-    scope: Scope,
+    keys: Keys,
     /// Words that it has heard or said, the latest last.
     heard: Vec<Signed<Message>>,
     batches: Vec<Batch>,
@@ -35,9 +35,14 @@ pub(super) struct Liar {
 const HEARD_MAX: usize = 200;
 
 impl Liar {
-    pub(super) fn new(node: NodeId, signer: Signer, scope: Scope) -> Self {
+    pub(super) fn new(node: NodeId, signer: Signer, keys: Keys) -> Self {
         let (heard, batches, changes) = (Vec::new(), vec![Batch::null()], Vec::new());
-        Self { node, signer, scope, heard, batches, changes, salt: 0 }
+        Self { node, signer, keys, heard, batches, changes, salt: 0 }
+    }
+
+    /// Signs words in somebody's name with its own key, where words like these are signed.
+    fn sign(&self, by: NodeId, body: Message) -> Signed<Message> {
+        self.keys.sign(&self.signer, by, body).into_inner()
     }
 
     /// Divides the others anew between its twins.
@@ -96,30 +101,45 @@ impl Liar {
             if random.chance(30) {
                 said.push(message.clone());
             }
-            let body = self.tamper(random, message.body);
-            said.push(self.signer.sign(self.scope, self.node, body));
+            let body = self.tamper(random, menu, message.body);
+            said.push(self.sign(self.node, body));
         } else {
             said.push(message);
         }
         said
     }
 
-    /// A request that its client never made, signed with a key that is not the client's.
+    /// A request that its client never made, signed with a key that is not the client's where it is
+    /// to be signed.
     pub(super) fn invent(&self, random: &mut Random, menu: &Menu) -> SignedRequest {
         let client = ClientId(1 + random.within(0..menu.clients));
         let number = (1 << 20) + random.within(0..4);
         let operation = Bytes::from([client.0.to_le_bytes(), number.to_le_bytes()].concat());
-        self.signer.sign_request(self.scope, Request { client, number, operation })
+        let request = Request { client, number, operation };
+        match menu.trust {
+            Trust::Signatures => self.signer.sign_request(self.keys.scope(), request),
+            Trust::Channels => SignedRequest { request, signature: Signature::NONE },
+        }
+    }
+
+    /// Word that a client has made a request, which it has not.
+    pub(super) fn vouch(&self, random: &mut Random, request: &SignedRequest) -> Signed<Message> {
+        let body = match random.chance(50) {
+            true => Message::Vouch(vec![Vouch::of(&request.request)]),
+            false => Message::Pass(vec![request.clone()]),
+        };
+        self.sign(self.node, body)
     }
 
     /// Words in the name of somebody else, or of another scope.
     fn forge(&self, random: &mut Random, menu: &Menu, message: Signed<Message>) -> Signed<Message> {
         let other = NodeId::new(1 + random.within(0..menu.nodes));
-        let body = self.tamper(random, message.body);
+        let body = self.tamper(random, menu, message.body);
         match random.index(3) {
-            0 => self.signer.sign(self.scope, other, body),
+            0 => self.sign(other, body),
             1 => {
-                let scope = Scope { epoch: self.scope.epoch + 1, ..self.scope };
+                let scope = self.keys.scope();
+                let scope = Scope { epoch: scope.epoch + 1, ..scope };
                 self.signer.sign(scope, self.node, body)
             }
             _ => Signed { by: other, body, signature: Signature([7; 64]) },
@@ -127,8 +147,12 @@ impl Liar {
     }
 
     /// The same words with a field changed.
-    fn tamper(&self, random: &mut Random, body: Message) -> Message {
+    fn tamper(&self, random: &mut Random, menu: &Menu, body: Message) -> Message {
         match body {
+            Message::Propose(vote, _) if menu.trust == Trust::Channels && random.chance(30) => {
+                let batch = Batch::new([self.invent(random, menu)]);
+                Message::Propose(Vote { digest: batch.digest(), ..vote }, Some(batch))
+            }
             Message::Propose(vote, _) if random.chance(60) => {
                 let batch = random.pick(&self.batches).cloned().unwrap_or_else(Batch::null);
                 Message::Propose(Vote { digest: batch.digest(), ..vote }, Some(batch))
@@ -192,7 +216,7 @@ impl Liar {
         }
         for change in changes.iter_mut().filter(|change| change.by == self.node) {
             let body = Arc::new(tamper_change(random, &change.body));
-            let signed = self.signer.sign(self.scope, self.node, Message::ViewChange(body.clone()));
+            let signed = self.sign(self.node, Message::ViewChange(body.clone()));
             *change = Signed { by: self.node, body, signature: signed.signature };
         }
         Arc::new(NewView { view: new_view.view, changes })

@@ -6,6 +6,8 @@ use std::time::Duration;
 use convoke_sim::random::Random;
 use node_kit::world::{Network, odd};
 
+use crate::core::Trust;
+
 /// Lies of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
@@ -64,6 +66,11 @@ pub struct Menu {
     pub timeout_ms: u64,
     /// Signatures are Ed25519, not the stand-in.
     pub is_signed: bool,
+    /// The proof of names.
+    pub trust: Trust,
+    /// Clients, the first so many, that lie: of each request only some members hear, and at times
+    /// some of another of the same number.
+    pub partial: u64,
     /// Time with faults.
     pub faulty_for: Duration,
 }
@@ -101,8 +108,19 @@ impl Menu {
             cut: 30,
             timeout_ms: [60, 200, 400][random.index(3)],
             is_signed: false,
+            trust: Trust::Signatures,
+            partial: 0,
             faulty_for: Duration::from_secs(4),
         }
+    }
+
+    /// The menu of a seed where connections prove names: the same, and clients may lie.
+    pub fn draw_channels(seed: u64) -> Self {
+        let mut random = Random::of(seed, 6);
+        let mut menu = Self { trust: Trust::Channels, ..Self::draw(seed) };
+        menu.partial = random.within(0..3);
+        menu.clients += menu.partial;
+        menu
     }
 
     /// Nothing goes wrong.
@@ -126,6 +144,8 @@ impl Menu {
             cut: 0,
             timeout_ms: 400,
             is_signed: false,
+            trust: Trust::Signatures,
+            partial: 0,
             faulty_for: Duration::from_secs(2),
         }
     }

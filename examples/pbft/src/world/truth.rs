@@ -1,14 +1,14 @@
 //! The truth about an order, whatever its replicas believe, and the properties that must hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use convoke::NodeId;
 
 use super::machine::TWICE;
 use crate::core::{
-    Batch, ClientId, Digest, Executed, Message, NewView, Outcome, Phase, Plan, Record, Sequence,
-    View, Vote,
+    Batch, ClientId, Digest, Executed, Message, NewView, Outcome, Phase, Plan, Record, Request,
+    Sequence, View, Vote,
 };
 
 /// A property that did not hold.
@@ -138,7 +138,10 @@ pub(super) struct Truth {
     committed: BTreeMap<Sequence, (View, Digest)>,
     votes: BTreeMap<(NodeId, Phase, View, Sequence), Vote>,
     states: BTreeMap<Sequence, Digest>,
-    asked: BTreeMap<ClientId, u64>,
+    /// Batches that were kept somewhere.
+    batches: BTreeMap<Digest, Batch>,
+    /// Operations that clients wanted: a client that lies may want several by one number.
+    asked: BTreeMap<(ClientId, u64), BTreeSet<Bytes>>,
     results: BTreeMap<(ClientId, u64), Bytes>,
 }
 
@@ -151,14 +154,15 @@ impl Truth {
             committed: BTreeMap::new(),
             votes: BTreeMap::new(),
             states: BTreeMap::new(),
+            batches: BTreeMap::new(),
             asked: BTreeMap::new(),
             results: BTreeMap::new(),
         }
     }
 
-    /// A client has made requests below this number.
-    pub(super) fn asked(&mut self, client: ClientId, below: u64) {
-        self.asked.insert(client, below);
+    /// A client has made a request.
+    pub(super) fn asked(&mut self, client: ClientId, number: u64, operation: Bytes) {
+        self.asked.entry((client, number)).or_default().insert(operation);
     }
 
     /// Words of a replica that does not lie leave it. All up to `low` is stable there.
@@ -213,6 +217,9 @@ impl Truth {
                 self.committed.entry(vote.sequence).or_insert(committed);
             }
             Record::Entered(signed) => self.entered(node, &signed.body, plan)?,
+            Record::Batch(batch) => {
+                self.batches.insert(batch.digest(), batch.clone());
+            }
             _ => {}
         }
         Ok(())
@@ -244,9 +251,18 @@ impl Truth {
         if first != second {
             return Err(Violation::TwoBatches { node, sequence, first, second });
         }
+        let requests = self.batches.get(&second).map(Batch::requests).unwrap_or_default();
+        for (signed, executed) in requests.iter().zip(outcomes) {
+            let Request { client, number, ref operation } = signed.request;
+            let asked = self.asked.get(&(client, number));
+            // Under a number that is decided nothing runs, whatever stands there.
+            if executed.is_new && asked.is_none_or(|asked| !asked.contains(operation)) {
+                return Err(Violation::NotAsked { node, client, number });
+            }
+        }
         for Executed { client, number, outcome, .. } in outcomes {
             let (client, number) = (*client, *number);
-            if self.asked.get(&client).is_none_or(|below| number >= *below) {
+            if !self.asked.contains_key(&(client, number)) {
                 return Err(Violation::NotAsked { node, client, number });
             }
             let Outcome::Done(result) = outcome else { continue };

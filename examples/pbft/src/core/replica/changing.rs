@@ -191,6 +191,7 @@ impl<M: Machine> Replica<M> {
         self.proposed = self.plan.high;
         self.slots.values_mut().for_each(|slot| slot.begin_view());
         self.requests.begin_view();
+        self.doubted.clear();
         self.append(Record::Entered(signed.clone()));
         self.entered = Some(signed);
     }

@@ -20,9 +20,10 @@ impl<M: Machine> Replica<M> {
         self.executed = sequence;
         let outcomes = self.state.execute(sequence, &batch);
         for executed in &outcomes {
-            if let Some(since) = self.requests.remove((executed.client, executed.number)) {
+            if let Some(since) = self.requests.remove(executed.client, executed.number) {
                 self.clock.took(now, since);
             }
+            self.forget_vouches(executed.client, executed.number);
             self.reply(executed.client, executed.number, executed.outcome.clone());
         }
         self.effects.push_back(Effect::Executed { sequence, digest, outcomes });
@@ -38,6 +39,9 @@ impl<M: Machine> Replica<M> {
         let snapshot = Snapshot::new(self.state.encode(), self.settings.part_bytes);
         let digest = state_digest(&snapshot.parts);
         self.snapshots.insert(sequence, snapshot);
+        if self.is_by_channels() {
+            self.forget_decided(); // what was never proposed, and is too old by now
+        }
         self.say(Message::Checkpoint(Checkpoint { sequence, digest }));
         self.keep_snapshot();
     }

@@ -175,8 +175,7 @@ impl<M: Machine> Replica<M> {
         self.executed = sequence;
         self.snapshots.insert(sequence, Snapshot::new(bytes, self.settings.part_bytes));
         self.keep_snapshot();
-        let state = &self.state;
-        self.requests.retain(|client, number| state.outcome(client, number).is_none());
+        self.forget_decided();
         self.forget();
         self.execute(now);
     }

@@ -43,7 +43,7 @@ impl<M: Machine> Replica<M> {
 
     pub(super) fn mark_proposed(&mut self, batch: &Batch) {
         for signed in batch.requests() {
-            self.requests.propose((signed.request.client, signed.request.number));
+            self.requests.propose(signed.request.client, signed.request.number);
         }
     }
 
@@ -99,7 +99,10 @@ impl<M: Machine> Replica<M> {
             self.batches.entry(digest).or_insert(null);
         }
         let Some(batch) = self.batches.get(&digest).cloned() else { return };
-        slot.is_accepted = true;
+        if !self.is_vouched(sequence, digest, &batch) {
+            return;
+        }
+        self.slots.entry(sequence).or_default().is_accepted = true;
         self.know_requests(now, &batch);
         let proposal = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
         let record = Record::Accepted(proposal, Some(signature));
@@ -111,12 +114,16 @@ impl<M: Machine> Replica<M> {
         self.check(now, sequence);
     }
 
-    /// Requests of a batch have clocks, too: their clients signed them.
+    /// Requests of a batch have clocks, too: their clients signed them, or are vouched for.
     fn know_requests(&mut self, now: Duration, batch: &Batch) {
         for signed in batch.requests() {
             let (client, number) = (signed.request.client, signed.request.number);
-            if self.state.outcome(client, number).is_none() {
-                self.requests.insert(now, signed.clone());
+            if self.state.outcome(client, number).is_some() {
+                continue;
+            }
+            match self.is_by_channels() {
+                true => self.believe(now, signed),
+                false => drop(self.requests.insert(now, signed.clone())),
             }
         }
         self.mark_proposed(batch);
@@ -142,6 +149,9 @@ impl<M: Machine> Replica<M> {
         };
         if let Err(first) = tally.add(by, vote.digest, signature) {
             return self.lied(by, vote, first, signature);
+        }
+        if vote.phase == Phase::Prepare {
+            self.accept(now, vote.sequence); // others vouch for the batch
         }
         self.check(now, vote.sequence);
     }

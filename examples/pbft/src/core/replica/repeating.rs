@@ -26,7 +26,9 @@ impl<M: Machine> Replica<M> {
             self.tell(other, Message::Status(status));
             self.repeat_change(other);
         }
-        if !self.is_changing && !self.is_primary() {
+        if self.is_by_channels() {
+            self.pass_on(now);
+        } else if !self.is_changing && !self.is_primary() {
             self.forward();
         }
         self.fetch(now);
@@ -41,8 +43,11 @@ impl<M: Machine> Replica<M> {
         done
     }
 
-    /// Passes what no proposal has on to the primary.
+    /// Passes what no proposal has on to the primary, or vouches for it.
     pub(super) fn forward(&mut self) {
+        if self.is_by_channels() {
+            return self.vouch_for_all();
+        }
         let to = self.primary();
         for request in self.requests.unproposed() {
             self.effects.push_back(Effect::Forward { to, request: request.clone() });
