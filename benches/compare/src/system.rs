@@ -94,6 +94,9 @@ impl System {
         let is_throughput = matches!(bench, Bench::UnaryThroughput | Bench::UnaryThroughput4Kib);
         let is_single = matches!(bench, Bench::UnaryLatency | Bench::Large);
         let is_echo = is_throughput || is_single;
+        if bench == Bench::UnaryErrors {
+            return matches!(self, Self::ConvokeTcp | Self::Tonic | Self::Tarpc);
+        }
         match self {
             // It has no runtime, and a thread that waits for one answer at a time.
             Self::TcpBlocking => is_single && flavour == Flavour::Ct,
