@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use alloc_tracker::Allocator;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use compare::attack;
 use compare::bencher::Effort;
@@ -168,6 +168,7 @@ fn run(run: &Run) -> Result<()> {
 
 fn roo(arguments: &Roo) -> Result<()> {
     let cases = roo_cases(System::ConvokeTcp, arguments.runtime);
+    ensure!(!cases.is_empty(), "--runtime {} is for one server", arguments.runtime);
     let quota = |operations| Quota { time: Duration::MAX, operations };
     // A tenth is enough to connect and to fill caches.
     let runs = arguments.runs.max(1);
@@ -243,7 +244,7 @@ fn progress(plan: &Plan, round: usize, index: usize, case: &Case) {
 }
 
 fn serve(arguments: &Serve) -> Result<()> {
-    let runtime = arguments.flavour.runtime()?;
+    let runtime = arguments.flavour.server_runtime()?;
     let delay = Duration::from_micros(arguments.delay_us);
     runtime.block_on(async {
         let (control, ended) = Control::start(arguments.listen.clone());

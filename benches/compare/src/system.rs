@@ -94,6 +94,9 @@ impl System {
         let is_throughput = matches!(bench, Bench::UnaryThroughput | Bench::UnaryThroughput4Kib);
         let is_single = matches!(bench, Bench::UnaryLatency | Bench::Large);
         let is_echo = is_throughput || is_single;
+        if flavour.has_own_servers() && bench != Bench::UnaryThroughput {
+            return false;
+        }
         if bench == Bench::UnaryErrors {
             return matches!(self, Self::ConvokeTcp | Self::Tonic | Self::Tarpc);
         }

@@ -110,4 +110,6 @@ fn what_cannot_be_measured_is_refused_in_words() {
     assert!(!compare(&["--pin", "two"]).status.success());
     assert!(!compare(&["--rounds", "0"]).status.success());
     assert!(!compare(&["--seconds", "-1"]).status.success());
+    // Servers with workers of their own are about one server.
+    assert!(!compare(&["roo", "--runtime", "2w"]).status.success());
 }
