@@ -35,3 +35,4 @@ pub mod svg;
 pub mod system;
 mod systems;
 pub mod tally;
+mod thrift;
