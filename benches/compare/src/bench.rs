@@ -12,6 +12,8 @@ pub enum Bench {
     UnaryLatency,
     /// The same, 64 in flight over one connection.
     UnaryThroughput,
+    /// The same, of which one of [`REFUSED_EVERY`] is refused as not found.
+    UnaryErrors,
     /// An echo of 4 KiB, 64 in flight over one connection.
     UnaryThroughput4Kib,
     /// An echo of 1 MiB, one at a time.
@@ -40,12 +42,15 @@ pub const ITEMS: u32 = 1_000;
 pub const MEMBERS: usize = 4;
 /// Answers that decide it.
 pub const QUORUM: usize = 3;
+/// Of this many operations one is refused, where a bench is about errors.
+pub const REFUSED_EVERY: usize = 100;
 
 impl Bench {
     /// All, in the order of the table.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::UnaryLatency,
         Self::UnaryThroughput,
+        Self::UnaryErrors,
         Self::UnaryThroughput4Kib,
         Self::Large,
         Self::StreamItems,
@@ -70,11 +75,16 @@ impl Bench {
     /// Operations at a time.
     pub fn in_flight(self) -> usize {
         match self {
-            Self::UnaryThroughput | Self::UnaryThroughput4Kib => 64,
+            Self::UnaryThroughput | Self::UnaryErrors | Self::UnaryThroughput4Kib => 64,
             Self::Hops { in_flight, .. } => in_flight,
             Self::Quorum => 16,
             Self::UnaryLatency | Self::Large | Self::StreamItems | Self::Fanout { .. } => 1,
         }
+    }
+
+    /// True when the server is to refuse the operation of this turn.
+    pub fn refuses(self, turn: usize) -> bool {
+        self == Self::UnaryErrors && turn.is_multiple_of(REFUSED_EVERY)
     }
 
     /// Bytes of a request's payload, and of each answer's.
@@ -126,6 +136,7 @@ impl fmt::Display for Bench {
         match self {
             Self::UnaryLatency => f.write_str("unary_latency_100b"),
             Self::UnaryThroughput => f.write_str("unary_throughput_64_inflight"),
+            Self::UnaryErrors => f.write_str("unary_throughput_64_errors"),
             Self::UnaryThroughput4Kib => f.write_str("unary_throughput_4kib"),
             Self::Large => f.write_str("large_1mib"),
             Self::StreamItems => f.write_str("stream_items"),

@@ -1,10 +1,11 @@
 //! How clients are kept busy: callers that each wait for their answer, or one task that keeps a
 //! number of requests on their way.
 
+use std::fmt;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 
 use crate::bench::{Bench, Form};
@@ -35,12 +36,15 @@ pub struct Work {
     pub form: Form,
     /// Sent along with each request.
     pub payload: Bytes,
+    /// True for an operation that the server is to refuse as not found.
+    pub is_refused: bool,
 }
 
 impl Work {
     /// Work that a bench asks for.
     pub fn new(bench: Bench, form: Form) -> Self {
-        Self { bench, form, payload: vec![7; bench.payload_bytes()].into() }
+        let payload = vec![7; bench.payload_bytes()].into();
+        Self { bench, form, payload, is_refused: false }
     }
 }
 
@@ -51,8 +55,24 @@ pub trait Client: Clone + Send + Sync + 'static {
         self.clone()
     }
 
-    /// One operation, answered in full.
+    /// One operation, answered in full, or refused where it is to be.
     fn operate(&self, work: &Work) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Takes the end of an operation that is to be refused: the refusal that was asked for succeeds,
+/// and an answer fails, as any other error does.
+///
+/// # Errors
+/// When it was not refused, or for another reason.
+pub fn refused<T, E: fmt::Display>(
+    result: Result<T, E>,
+    is_not_found: impl FnOnce(&E) -> bool,
+) -> Result<()> {
+    match result {
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => bail!("another refusal: {error}"),
+        Ok(_) => bail!("an answer instead of a refusal"),
+    }
 }
 
 /// As many callers as the bench wants in flight, each with one operation at a time.
@@ -64,7 +84,7 @@ pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Res
     let quota = quota.share(callers);
     let callers = (0..callers).map(|index| {
         let (client, work) = (client.of_caller(index), work.clone());
-        tokio::spawn(async move { caller(&client, &work, quota).await })
+        tokio::spawn(async move { caller(&client, &work, index, quota).await })
     });
     let callers: Vec<_> = callers.collect();
     let mut all = Tally::default();
@@ -74,11 +94,15 @@ pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Res
     Ok(all)
 }
 
-async fn caller(client: &impl Client, work: &Work, quota: Quota) -> Tally {
+/// Callers have their refusals at different turns, so that they do not come in bursts.
+async fn caller(client: &impl Client, usual: &Work, index: usize, quota: Quota) -> Tally {
     let mut tally = Tally::default();
+    let refused = Work { is_refused: true, ..usual.clone() };
+    let mut turn = index;
     let begin = Instant::now();
     let mut started = begin;
     loop {
+        let work = if usual.bench.refuses(turn) { &refused } else { usual };
         let result = client.operate(work).await;
         let now = Instant::now();
         match result {
@@ -89,6 +113,7 @@ async fn caller(client: &impl Client, work: &Work, quota: Quota) -> Tally {
             return tally;
         }
         started = now;
+        turn += 1;
     }
 }
 
@@ -185,6 +210,36 @@ mod tests {
             let stack = Stack { forged: Some(forged), ..Stack::default() };
             assert!(windowed(stack, 8, TWENTY).await.is_err());
         }
+    }
+
+    /// Fails what is to be refused, so that refusals can be counted.
+    #[derive(Clone)]
+    struct Refusing;
+
+    impl Client for Refusing {
+        async fn operate(&self, work: &Work) -> Result<()> {
+            ensure!(!work.is_refused, "as asked");
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn one_operation_of_a_hundred_is_refused_and_only_in_the_bench_of_errors() {
+        // 64 callers with 100 operations each.
+        let quota = Quota { time: Duration::MAX, operations: 6_400 };
+        for (bench, failed) in [(Bench::UnaryErrors, 64), (Bench::UnaryThroughput, 0)] {
+            let tally = closed_loop(&Refusing, &Work::new(bench, Form::Client), quota).await;
+            let tally = tally.unwrap();
+            assert_eq!((tally.failed, tally.ended_count()), (failed, 6_400), "{bench}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_succeeds_when_it_is_the_one_that_was_asked_for() {
+        let is_not_found = |error: &&str| *error == "not found";
+        assert!(refused(Err::<(), _>("not found"), is_not_found).is_ok());
+        assert!(refused(Err::<(), _>("overloaded"), is_not_found).is_err());
+        assert!(refused(Ok::<_, &str>(()), is_not_found).is_err());
     }
 
     #[derive(Clone)]

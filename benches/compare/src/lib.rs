@@ -7,7 +7,8 @@
 //!   report: rows, table, ratios within each round ── svg: a chart
 //! ```
 //!
-//! It is no library for others: the binary and its smoke test use it. `docs/benchmarks.md` says
+//! It is no library for others: two binaries and their tests use it, of which `compare-counted`
+//! counts allocations and `compare` does not. `docs/benchmarks.md` says
 //! what each bench means, and what keeps the comparison fair.
 
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod output;
 pub mod pin;
 pub mod plan;
 pub mod processes;
+pub mod program;
 mod proto;
 pub mod report;
 pub mod roo;
@@ -34,3 +36,4 @@ pub mod svg;
 pub mod system;
 mod systems;
 pub mod tally;
+mod thrift;

@@ -11,7 +11,7 @@ pub struct Usage {
     /// Processor time, of user and system.
     pub cpu: Duration,
     /// Allocations; none are seen unless the program has [`alloc_tracker::Allocator`] as its global
-    /// one.
+    /// one, as `compare-counted` has.
     pub allocations: u64,
 }
 

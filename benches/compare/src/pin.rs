@@ -28,7 +28,7 @@ impl Pin {
         if cfg!(target_os = "linux") { Self::One } else { Self::None }
     }
 
-    /// For a runtime: that of two threads is never pinned.
+    /// For a runtime: only those of one thread at both ends are pinned.
     #[must_use]
     pub fn of(self, flavour: Flavour) -> Self {
         if flavour == Flavour::Ct { self } else { Self::None }
@@ -154,8 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_of_two_threads_runs_where_it_likes() {
-        assert_eq!(Pin::One.of(Flavour::Mt), Pin::None);
+    fn a_runtime_of_workers_runs_where_it_likes() {
+        for flavour in [Flavour::Mt, Flavour::OneWorker, Flavour::TwoWorkers] {
+            assert_eq!(Pin::One.of(flavour), Pin::None);
+        }
         assert_eq!(Pin::One.of(Flavour::Ct), Pin::One);
     }
 }

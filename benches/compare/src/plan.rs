@@ -22,7 +22,7 @@ pub struct Case {
     pub system: System,
     /// The form, by who leads; [`Form::Client`] where there is but one way.
     pub form: Form,
-    /// Runtime of both sides.
+    /// Runtimes of its two sides.
     pub flavour: Flavour,
 }
 

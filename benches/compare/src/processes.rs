@@ -19,7 +19,7 @@ pub struct Setup {
     pub program: PathBuf,
     /// The system that the servers speak.
     pub system: System,
-    /// Their runtime.
+    /// The runtimes, of which servers take theirs.
     pub flavour: Flavour,
     /// How much later every frame leaves, where the system can do that.
     pub delay: Duration,

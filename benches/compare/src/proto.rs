@@ -8,4 +8,9 @@
     reason = "generated"
 )]
 
+/// The count of a request that is refused as not found.
+pub(crate) const NOT_FOUND: u32 = u32::MAX;
+/// The count of a request that is never answered.
+pub(crate) const NEVER: u32 = u32::MAX - 1;
+
 tonic::include_proto!("compare");

@@ -24,7 +24,7 @@ pub struct Row {
     pub system: System,
     /// The form, by who led from server to server; absent where one server answered.
     pub form: Option<Form>,
-    /// Runtime of both sides.
+    /// Runtimes of client and servers.
     pub runtime: Flavour,
     /// Processors that client and servers ran on.
     pub pin: Pin,

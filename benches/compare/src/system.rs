@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::flavour::Flavour;
 use crate::systems::{
     convoke, convoke_edge, convoke_grpc, convoke_quic, convoke_tcp, convoke_tls, quinn, tarpc,
-    tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server,
+    tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server, volo,
 };
 
 /// Something that carries requests and answers.
@@ -44,6 +44,10 @@ pub enum System {
     TonicBidi,
     /// tarpc with bincode.
     Tarpc,
+    /// Thrift by volo, over one connection.
+    Volo,
+    /// The same over a pool of connections.
+    VoloPool,
     /// Frames over one stream of bare QUIC.
     #[value(name = "quinn-1stream")]
     #[serde(rename = "quinn-1stream")]
@@ -54,7 +58,7 @@ pub enum System {
 
 impl System {
     /// All, in the order of the table.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::TcpBlocking,
         Self::TcpTokio,
         Self::ConvokeTcp,
@@ -66,6 +70,8 @@ impl System {
         Self::Tonic4Channels,
         Self::TonicBidi,
         Self::Tarpc,
+        Self::Volo,
+        Self::VoloPool,
         Self::QuinnOneStream,
         Self::QuinnStreamPerRequest,
     ];
@@ -84,6 +90,8 @@ impl System {
             Self::Tonic4Channels => "tonic-4ch",
             Self::TonicBidi => "tonic-bidi",
             Self::Tarpc => "tarpc",
+            Self::Volo => "volo",
+            Self::VoloPool => "volo-pool",
             Self::QuinnOneStream => "quinn-1stream",
             Self::QuinnStreamPerRequest => "quinn-stream-per-request",
         }
@@ -94,6 +102,15 @@ impl System {
         let is_throughput = matches!(bench, Bench::UnaryThroughput | Bench::UnaryThroughput4Kib);
         let is_single = matches!(bench, Bench::UnaryLatency | Bench::Large);
         let is_echo = is_throughput || is_single;
+        if flavour.has_own_servers() && bench != Bench::UnaryThroughput {
+            return false;
+        }
+        if bench == Bench::UnaryErrors {
+            return matches!(
+                self,
+                Self::ConvokeTcp | Self::Tonic | Self::Tarpc | Self::Volo | Self::VoloPool
+            );
+        }
         match self {
             // It has no runtime, and a thread that waits for one answer at a time.
             Self::TcpBlocking => is_single && flavour == Flavour::Ct,
@@ -105,8 +122,9 @@ impl System {
             Self::ConvokeTcp => true,
             Self::ConvokeEdge => matches!(bench, Bench::UnaryLatency | Bench::UnaryThroughput),
             Self::Tonic => form != Form::Tree,
-            Self::Tonic4Channels => is_throughput,
-            Self::TonicBidi | Self::Tarpc | Self::QuinnStreamPerRequest => is_echo,
+            // One call at a time has one connection either way.
+            Self::Tonic4Channels | Self::VoloPool => is_throughput,
+            Self::TonicBidi | Self::Tarpc | Self::Volo | Self::QuinnStreamPerRequest => is_echo,
         }
     }
 
@@ -124,6 +142,8 @@ impl System {
             | Self::Tonic4Channels
             | Self::TonicBidi
             | Self::Tarpc
+            | Self::Volo
+            | Self::VoloPool
             | Self::QuinnOneStream
             | Self::QuinnStreamPerRequest => false,
         }
@@ -144,6 +164,8 @@ impl System {
             | Self::Tonic4Channels
             | Self::TonicBidi
             | Self::Tarpc
+            | Self::Volo
+            | Self::VoloPool
             | Self::QuinnOneStream
             | Self::QuinnStreamPerRequest => None,
         }
@@ -163,6 +185,8 @@ impl System {
             | Self::Tonic4Channels
             | Self::TonicBidi
             | Self::Tarpc
+            | Self::Volo
+            | Self::VoloPool
             | Self::QuinnOneStream
             | Self::QuinnStreamPerRequest => false,
         }
@@ -182,6 +206,8 @@ impl System {
             | Self::TcpTokio
             | Self::ConvokeEdge
             | Self::Tarpc
+            | Self::Volo
+            | Self::VoloPool
             | Self::QuinnOneStream
             | Self::QuinnStreamPerRequest => false,
         }
@@ -204,6 +230,8 @@ impl System {
                 tonic_server::serve(control).await
             }
             Self::Tarpc => tarpc::serve(control).await,
+            Self::Volo => volo::serve(control, volo::Sharing::Multiplex).await,
+            Self::VoloPool => volo::serve(control, volo::Sharing::Pool).await,
             Self::QuinnOneStream | Self::QuinnStreamPerRequest => quinn::serve(control).await,
         }
     }
@@ -224,6 +252,8 @@ impl System {
             Self::Tonic4Channels => tonic::measure(bencher, 4).await,
             Self::TonicBidi => tonic_bidi::measure(bencher).await,
             Self::Tarpc => tarpc::measure(bencher).await,
+            Self::Volo => volo::measure(bencher, volo::Sharing::Multiplex).await,
+            Self::VoloPool => volo::measure(bencher, volo::Sharing::Pool).await,
             Self::QuinnOneStream => quinn::measure_one_stream(bencher).await,
             Self::QuinnStreamPerRequest => quinn::measure_stream_per_request(bencher).await,
         }

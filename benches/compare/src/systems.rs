@@ -14,3 +14,4 @@ pub(crate) mod tcp_tokio;
 pub(crate) mod tonic;
 pub(crate) mod tonic_bidi;
 pub(crate) mod tonic_server;
+pub(crate) mod volo;

@@ -9,10 +9,17 @@ use compare::processes::{Servers, Setup};
 use compare::system::System;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_compare");
+const COUNTED: &str = env!("CARGO_BIN_EXE_compare-counted");
 
 #[test]
-fn a_server_ends_with_its_input() {
-    let mut command = Command::new(PROGRAM);
+fn a_server_ends_with_its_input_and_counts_if_its_program_does() {
+    assert_eq!(allocations_of_a_server(PROGRAM), 0);
+    assert!(allocations_of_a_server(COUNTED) > 0);
+}
+
+/// Those that it makes to read two commands and to answer one.
+fn allocations_of_a_server(program: &str) -> u64 {
+    let mut command = Command::new(program);
     command.args(["serve", "tcp-tokio", "ct"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -20,10 +27,15 @@ fn a_server_ends_with_its_input() {
     let mut input = child.stdin.take().unwrap();
     writeln!(input, "begin\nend").unwrap();
     assert_eq!(output.next().unwrap().unwrap(), "begun");
-    assert!(output.next().unwrap().unwrap().starts_with("spent "));
+    let spent = output.next().unwrap().unwrap();
+    let [_, allocations] = spent.strip_prefix("spent ").unwrap().split(' ').collect::<Vec<_>>()[..]
+    else {
+        panic!("{spent}");
+    };
     drop(input);
     assert!(child.wait().unwrap().success());
     assert!(output.next().is_none());
+    allocations.parse().unwrap()
 }
 
 #[test]

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Figures, median};
 use crate::bench::Form;
-use crate::flavour::Flavour;
 use crate::plan::Case;
 use crate::system::System;
 
@@ -49,10 +48,9 @@ fn label(case: &Case, other: &Case) -> Option<String> {
     let same =
         (case.system == other.system, case.form == other.form, case.flavour == other.flavour);
     match same {
-        // Two workers against one thread.
-        (true, true, false) => {
-            (other.flavour == Flavour::Ct).then(|| format!("{} ct", other.system))
-        }
+        // Two workers against one thread, or against one worker.
+        (true, true, false) => (case.flavour.baseline() == Some(other.flavour))
+            .then(|| format!("{} {}", other.system, other.flavour)),
         // A tree against the same asked one after another.
         (true, false, true) => {
             (other.form == Form::Client).then(|| format!("{} client", other.system))
@@ -80,6 +78,7 @@ mod tests {
     use super::super::tests::sample;
     use super::*;
     use crate::bench::Bench;
+    use crate::flavour::Flavour;
     use crate::pin::Pin;
 
     #[test]
@@ -117,6 +116,26 @@ mod tests {
             let labels = System::ALL.map(|other| label(&case(system), &case(other)));
             let labels: Vec<_> = labels.into_iter().flatten().collect();
             assert_eq!(labels, [yardstick.name()], "{system}");
+        }
+    }
+
+    #[test]
+    fn more_threads_are_compared_with_fewer() {
+        let case = |flavour| Case {
+            bench: Bench::UnaryThroughput,
+            system: System::Tarpc,
+            form: Form::Client,
+            flavour,
+        };
+        for (flavour, against) in [
+            (Flavour::Ct, None),
+            (Flavour::Mt, Some("tarpc ct")),
+            (Flavour::OneWorker, None),
+            (Flavour::TwoWorkers, Some("tarpc 1w")),
+        ] {
+            let others = Flavour::ALL.map(|other| label(&case(flavour), &case(other)));
+            let labels: Vec<_> = others.iter().flatten().map(String::as_str).collect();
+            assert_eq!(labels, against.into_iter().collect::<Vec<_>>(), "{flavour}");
         }
     }
 

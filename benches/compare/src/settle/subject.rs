@@ -13,11 +13,11 @@ use convoke::{Code, Endpoint, Peer};
 use crate::flavour::Flavour;
 use crate::lab::{BODY_BYTES, ECHO, FAIL, Host, NEVER, Remote, Room, resident_bytes_of};
 use crate::processes::{Server, Setup};
-use crate::proto::Payload;
 use crate::proto::rival_client::RivalClient;
+use crate::proto::{NEVER as NEVER_ANSWERED, NOT_FOUND, Payload};
 use crate::system::System;
 use crate::systems::tarpc::EchoClient;
-use crate::systems::{tarpc, tonic, tonic_server};
+use crate::systems::{tarpc, tonic};
 
 use super::phase::Phase;
 
@@ -247,14 +247,14 @@ impl Client for RivalClient<Channel> {
     }
 
     async fn not_found(&self) -> Result<()> {
-        let reply = self.clone().unary(payload(tonic_server::NOT_FOUND)).await;
+        let reply = self.clone().unary(payload(NOT_FOUND)).await;
         let status = reply.err().context("it answers")?;
         ensure!(status.code() == Status::NotFound, "{status}");
         Ok(())
     }
 
     async fn never(&self) {
-        let _ = self.clone().unary(payload(tonic_server::NEVER)).await;
+        let _ = self.clone().unary(payload(NEVER_ANSWERED)).await;
     }
 
     fn unsettled(&self) -> Option<usize> {

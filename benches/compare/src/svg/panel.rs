@@ -19,8 +19,10 @@ pub(super) fn colour(system: System) -> &'static str {
     if system.is_convoke() {
         return "#c2410c";
     }
-    const OTHERS: [&str; 8] =
-        ["#334155", "#64748b", "#2563eb", "#60a5fa", "#7c3aed", "#0d9488", "#a16207", "#ca8a04"];
+    const OTHERS: [&str; 10] = [
+        "#334155", "#64748b", "#2563eb", "#60a5fa", "#7c3aed", "#0d9488", "#be185d", "#f472b6",
+        "#a16207", "#ca8a04",
+    ];
     let mut others = System::ALL.iter().filter(|one| !one.is_convoke());
     let index = others.position(|one| *one == system).unwrap_or_default();
     OTHERS[index % OTHERS.len()]

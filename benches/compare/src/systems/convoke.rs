@@ -19,8 +19,8 @@ use crate::authority;
 use crate::bench::{Bench, Form, ITEMS, QUORUM};
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
-use crate::drive::{Client, Work};
-use crate::proto::Payload;
+use crate::drive::{Client, Work, refused};
+use crate::proto::{NOT_FOUND, Payload};
 
 /// The differences of one transport from another.
 pub(crate) struct Wire {
@@ -124,6 +124,13 @@ impl Node {
     }
 }
 
+fn echo(request: Payload) -> Result<Payload, Status> {
+    match request.count {
+        NOT_FOUND => Err(Status::new(Code::NotFound, "nothing here")),
+        _ => Ok(request),
+    }
+}
+
 fn one_less(request: Payload) -> Payload {
     Payload { count: request.count - 1, ..request }
 }
@@ -150,7 +157,7 @@ fn service(node: Node) -> ServiceOf<Node> {
         .unary(FANOUT_NESTED, Node::fanout_nested)
         .and(|service| {
             service
-                .unary(ECHO, |request, _: Context| async { Ok::<_, Status>(request) })
+                .unary(ECHO, |request, _: Context| async { echo(request) })
                 .tree(ITEM_STREAM, items)
         })
 }
@@ -227,6 +234,7 @@ impl Client for Caller {
                 expect_bytes(&reply, leaves * work.payload.len())
             }
             (Bench::Quorum, _) => self.quorum(work).await,
+            _ if work.is_refused => self.not_found(&self.peers[0], work).await,
             _ => self.echo(&self.peers[0], work).await,
         }
     }
@@ -237,6 +245,13 @@ impl Caller {
         let request = ECHO.request(counted(work, 0));
         let reply = self.endpoint.invoke(request).to(peer).await?;
         expect_bytes(&reply, work.payload.len())
+    }
+
+    async fn not_found(&self, peer: &Peer, work: &Work) -> Result<()> {
+        let request = ECHO.request(Payload { count: NOT_FOUND, ..counted(work, 0) });
+        refused(self.endpoint.invoke(request).to(peer).await, |error| {
+            error.status().is_some_and(|status| status.code() == Code::NotFound)
+        })
     }
 
     fn ask(&self, request: Request<Payload>) -> CallBuilder<Payload> {

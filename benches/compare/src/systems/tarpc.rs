@@ -12,7 +12,7 @@ use tokio_serde::formats::Bincode;
 
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
-use crate::drive::{Client, Work};
+use crate::drive::{Client, Work, refused};
 
 /// The service that the client calls.
 #[tarpc::service]
@@ -25,6 +25,9 @@ pub(crate) trait Echo {
     async fn never(body: Bytes) -> Bytes;
 }
 
+/// Error of what is not found.
+const NOTHING: &str = "nothing here";
+
 #[derive(Clone, Debug)]
 struct Node;
 
@@ -34,7 +37,7 @@ impl Echo for Node {
     }
 
     async fn not_found(self, _: Context, _: Bytes) -> Result<Bytes, String> {
-        Err("nothing here".into())
+        Err(NOTHING.to_owned())
     }
 
     async fn never(self, _: Context, _: Bytes) -> Bytes {
@@ -78,6 +81,10 @@ pub(crate) async fn connect(address: &str) -> Result<EchoClient> {
 
 impl Client for EchoClient {
     async fn operate(&self, work: &Work) -> Result<()> {
+        if work.is_refused {
+            let reply = self.not_found(context::current(), work.payload.clone()).await?;
+            return refused(reply, |error| error == NOTHING);
+        }
         let reply = self.echo(context::current(), work.payload.clone()).await?;
         ensure!(reply.len() == work.payload.len(), "a reply of {} bytes", reply.len());
         Ok(())

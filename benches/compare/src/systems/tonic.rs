@@ -7,11 +7,13 @@ use anyhow::{Result, ensure};
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::bench::{Bench, Form, ITEMS, QUORUM};
 use crate::bencher::{Bencher, Sample};
-use crate::drive::{Client, Work};
+use crate::drive::{Client, Work, refused};
+use crate::proto::NOT_FOUND;
 use crate::proto::Payload;
 use crate::proto::rival_client::RivalClient;
 
@@ -83,6 +85,10 @@ impl Client for Caller {
                 Ok(())
             }
             (Bench::Quorum, _) => self.quorum(work).await,
+            _ if work.is_refused => {
+                let request = Payload { count: NOT_FOUND, ..counted(work, 0) };
+                refused(first.unary(request).await, |status| status.code() == Code::NotFound)
+            }
             _ => echo(&self.servers[0], work).await,
         }
     }

@@ -13,14 +13,9 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::tonic::connect;
 use crate::control::Control;
-use crate::proto::Payload;
 use crate::proto::rival_client::RivalClient;
 use crate::proto::rival_server::{Rival, RivalServer};
-
-/// The count of a request that fails.
-pub(crate) const NOT_FOUND: u32 = u32::MAX;
-/// The count of a request that is never answered.
-pub(crate) const NEVER: u32 = u32::MAX - 1;
+use crate::proto::{NEVER, NOT_FOUND, Payload};
 
 /// The servers after this one.
 #[derive(Debug)]
