@@ -36,11 +36,7 @@ impl Service<ServerContext, Entry> for Node {
     type Response = Entry;
     type Error = ServerError;
 
-    async fn call<'s, 'cx>(
-        &'s self,
-        _: &'cx mut ServerContext,
-        call: Entry,
-    ) -> Result<Entry, ServerError> {
+    async fn call(&self, _: &mut ServerContext, call: Entry) -> Result<Entry, ServerError> {
         Ok(call.answer())
     }
 }
