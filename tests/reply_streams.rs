@@ -158,7 +158,8 @@ async fn an_item_does_not_wait_for_the_next_while_its_handler_waits() -> Result 
     Ok(())
 }
 
-/// Who is not read gets no further than its credit, and is told when nobody wants the rest.
+/// A stream that is not read gets no further than its credit, and its handler is told when nobody
+/// wants the rest.
 #[tokio::test]
 async fn a_handler_that_sends_for_ever_waits_for_its_reader_and_is_stopped_with_the_call() -> Result
 {

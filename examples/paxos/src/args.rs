@@ -254,7 +254,7 @@ impl Transport {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchArgs {
-    /// Who asks for what: workloads of the RAM-Paxos paper, or many clients.
+    /// Load: a workload of the RAM-Paxos paper, or many clients.
     #[arg(long, value_enum, default_value_t = Workload::Kv)]
     pub(crate) workload: Workload,
     /// Nodes.

@@ -178,7 +178,7 @@ fn a_put_is_answered_in_the_shape_that_is_asked_for() {
     node.wait().unwrap();
 }
 
-/// What a command writes with `--json`.
+/// JSON that a command writes with `--json`.
 fn measured(folder: &Path, arguments: &[&str]) -> Vec<serde_json::Value> {
     let json = folder.join("rows.json");
     let output = paxos(&[arguments, &["--json", json.to_str().expect("as above")]].concat());

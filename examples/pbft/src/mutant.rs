@@ -38,9 +38,9 @@ pub enum Mutant {
     QuorumOfThree,
     /// A state is taken from anybody as it is.
     StateUnchecked,
-    /// Where connections prove names, words without a signature count in any name.
+    /// Words without a signature count in any name, where connections prove names.
     NamesClaimed,
-    /// Where connections prove requests, the word of one member is enough for one.
+    /// The word of one member is enough for a request, where connections prove them.
     OneVouches,
     /// Whatever a primary proposes was asked for.
     ProposalsBelieved,

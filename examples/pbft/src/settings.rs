@@ -379,7 +379,7 @@ mod tests {
         assert!(matches!(refused, Err(SettingsError::OtherKey { id: 2, .. })));
     }
 
-    /// What certificates are made of is signed, and needs keys; clients need none.
+    /// Words that certificates are made of are signed, and need keys; clients need none.
     #[test]
     fn channels_are_taken_where_connections_prove_names_and_nowhere_else() {
         let members = keys_of("member", &[1, 2, 3, 4]);

@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::drive::{Client, Work, refused};
 use crate::thrift::{Entry, REFUSED, UNARY};
 
-/// How calls share connections.
+/// Way in which calls share connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// All on one.

@@ -26,8 +26,8 @@ impl<Resp: Payload> ReplyStream<Resp> {
     /// for something or ends, or with a few others.
     ///
     /// # Errors
-    /// [`SendError`] when the task has been stopped, or at once when the message is too large. Up to
-    /// 32 small items may still be taken before the handler is told that it was stopped.
+    /// [`SendError`] when the task has been stopped, or at once when the message is too large. A
+    /// handler that is stopped may still have up to 32 small items taken before it is told.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.

@@ -71,7 +71,7 @@ pub(crate) struct Onward {
     pub(crate) terms: Terms,
 }
 
-/// What the request of a branch says of its call.
+/// Part of the request of a branch that is about its call.
 #[derive(Debug)]
 pub(crate) struct Terms {
     budget_us: u64,

@@ -38,7 +38,7 @@ pub(super) struct Course {
     pub(super) shape: Shape,
 }
 
-/// What became of the proposals of one node.
+/// Fate of the proposals of one node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposed {
     pub(super) node: u64,

@@ -67,7 +67,7 @@ impl Scale {
     pub(super) const QUICK: Self = Self { payloads: &[1, 100_000], nodes: &[3, 5] };
 }
 
-/// What is measured at a point.
+/// Quantity that is measured at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Case {
     pub(super) workload: Workload,
