@@ -27,7 +27,8 @@ async fn an_endpoint_speaks_tcp_alone_until_it_is_given_more() -> Result {
         ("grpc://127.0.0.1:0", "GrpcTransport::new()", "`grpc`"),
         ("grpcs://127.0.0.1:0", "GrpcTransport::tls(identity)", "`grpc` with `tls`"),
         ("rdma://127.0.0.1:0", "RdmaTransport", "`rdma`"),
-        ("sim://a", "add one with this scheme", "EndpointBuilder::transport"),
+        ("sim://a", ".transport(network.transport())", "`sim`"),
+        ("carrier-pigeon://a", "add one with this scheme", "EndpointBuilder::transport"),
     ];
     for (address, line, feature) in missing {
         let Err(StartError::Listen(error)) = convoke::endpoint().listen(address).start().await
