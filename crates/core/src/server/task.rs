@@ -167,9 +167,9 @@ impl<Resp: Payload> Task<Resp> {
         opened.map_err(|reason| Refused { reason, request })
     }
 
-    /// Hands the rest of the work to `peer`, when the handler returns. The branch of a task that has
-    /// sent nothing moves there itself, which costs no manifest. Waits while the connection to the
-    /// peer has no room.
+    /// Hands the rest of the work to `peer`, when the handler returns. The branch of a task that
+    /// has sent nothing moves there itself, which costs no manifest. Waits while the connection to
+    /// the peer has no room.
     ///
     /// # Errors
     /// As [`Task::delegate`].
