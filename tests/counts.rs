@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use alloc_tracker::{Allocator, Session};
 use convoke::transport::TcpTransport;
+use convoke_transport::conformance::locks_taken;
 use convoke::{Context, Endpoint, Finish, Limits, Method, Peer, Service, Status, Task};
 use support::{builder, peer};
 
@@ -131,6 +132,22 @@ async fn calls_in_flight_together_share_their_writes() -> Result {
         assert_eq!(after.frames_sent - before.frames_sent, 6_400);
         let writes = after.writes - before.writes;
         assert!(writes < 6_400 / 16, "{writes} writes of 6,400 calls");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn locks_of_a_call_on_both_sides_together() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    // The endpoints' five and six of their connections; and two each, and what a batch takes.
+    for (callers, hundredths_max) in [(1, 1_120), (64, 425)] {
+        ask(&client, &to, callers, 10).await;
+        let before = locks_taken();
+        ask(&client, &to, callers, 6_400 / callers).await;
+        let locks = locks_taken() - before;
+        assert!(locks <= 64 * hundredths_max, "{locks} of 6,400 calls, {callers} at once");
+        println!("{callers} at once: {locks} locks of 6,400 calls");
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::{Cause, Executed};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use convoke_proto::id::NodeId;
 use convoke_proto::time::Timestamp;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::ops::DerefMut;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -87,7 +88,8 @@ impl<P: Platform> TcpConnection<P> {
 
     /// The hello is out: from now on frames are sent.
     pub(crate) fn start(&self, half: P::Half) {
-        self.write_in_place(WriteDuty::new(half));
+        let filled = self.refill(WriteDuty::new(half));
+        self.write_in_place(filled);
     }
 
     /// The duty that was handed over to the writer task, if any.
@@ -97,11 +99,19 @@ impl<P: Platform> TcpConnection<P> {
 
     /// Composes the next batch when the last is written. `None` when there is nothing to write; the
     /// duty is then home, or gone with the connection.
-    pub(crate) fn refill(&self, mut duty: WriteDuty<P::Half>) -> Option<WriteDuty<P::Half>> {
+    pub(crate) fn refill(&self, duty: WriteDuty<P::Half>) -> Option<WriteDuty<P::Half>> {
         if !duty.batch.is_empty() {
             return Some(duty);
         }
-        let mut out = self.out.lock();
+        self.compose(self.out.lock(), duty)
+    }
+
+    /// As [`Self::refill`], for whoever has the lock.
+    fn compose(
+        &self,
+        mut out: impl DerefMut<Target = Out<P::Half>>,
+        mut duty: WriteDuty<P::Half>,
+    ) -> Option<WriteDuty<P::Half>> {
         if out.duty.is_gone() {
             return None;
         }
@@ -152,19 +162,19 @@ impl<P: Platform> TcpConnection<P> {
         self.reader_signal.notify_one();
     }
 
-    fn write_in_place(&self, mut duty: WriteDuty<P::Half>) {
+    /// Writes what is filled, and what is appended meanwhile, but not for ever.
+    fn write_in_place(&self, mut filled: Option<WriteDuty<P::Half>>) {
         for _ in 0..IN_PLACE_BATCHES_MAX {
-            match self.refill(duty) {
-                Some(filled) => duty = filled,
-                None => return,
-            }
+            let Some(mut duty) = filled else { return };
             match self.write_batch(&mut duty) {
-                Ok(Written::All) => {}
-                Ok(Written::WouldBlock) => break,
+                Ok(Written::All) => filled = self.refill(duty),
+                Ok(Written::WouldBlock) => return self.hand_over(duty),
                 Err(error) => return self.on_write_error(&error),
             }
         }
-        self.hand_over(duty);
+        if let Some(duty) = filled {
+            self.hand_over(duty);
+        }
     }
 
     fn hand_over(&self, duty: WriteDuty<P::Half>) {
@@ -195,9 +205,10 @@ impl<P: Platform> Connection for TcpConnection<P> {
     }
 
     fn flush(&self) {
-        let taken = self.out.lock().duty.take_home();
-        if let Some(duty) = taken {
-            self.write_in_place(duty);
+        let mut out = self.out.lock();
+        if let Some(duty) = out.duty.take_home() {
+            let filled = self.compose(out, duty);
+            self.write_in_place(filled);
         }
     }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::ops::DerefMut;
 
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::Notify;
 
 use crate::socket::WriteHalf;

@@ -28,7 +28,7 @@ use convoke_transport::parts::{Foreign, HelloError, refusal};
 use convoke_transport::security::{Tls, server_name};
 use convoke_transport::sockets::linger;
 use convoke_transport::{Address, Principal};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use rustls::{ClientConnection, Connection, ServerConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;

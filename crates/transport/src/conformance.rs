@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use crate::{Address, Transport};
 
+pub use crate::parts::lock::counted::locks_taken;
 pub use ends::*;
 pub use flow::*;
 pub use frames::*;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use convoke_proto::id::NodeId;
 use convoke_proto::mailbox::MailKey;
 use convoke_proto::wire::{Cast, Frame, Message};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use smallvec::SmallVec;
 
 use crate::carrier::{Carried, REFERENCE_BYTES_MAX};

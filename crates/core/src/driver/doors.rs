@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use convoke_proto::id::NodeId;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 
 use crate::transport::{Address, CloseReason, Listener};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::Notify;
 
 use crate::transport::Connection;

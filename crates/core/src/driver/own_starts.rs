@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoke_proto::visits::Start;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::runtime::RuntimeFlavor;
 
 use super::Driver;

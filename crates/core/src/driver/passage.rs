@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use convoke_proto::wire::Executed;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 
 /// Progress of a request through the middleware, and the values that this left for the handler.
 #[derive(Default)]

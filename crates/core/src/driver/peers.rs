@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke_proto::id::NodeId;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::watch;
 
 use super::Driver;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 
 /// Tells a running handler to stop: its future is dropped at the next chance.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_proto::wire::Extension;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 
 use crate::caller::Caller;
 use crate::error::Status;

@@ -83,7 +83,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context as Polling, Wake};
 
-    use parking_lot::Mutex;
+    use convoke_transport::parts::Mutex;
 
     use super::*;
     use crate::{Context, Endpoint, Items, Method, Service, Status};

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::{Cause, Executed, Extension, extension};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 
 use crate::transport::{Connection, Lane};
 

@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use convoke_proto::task::TaskFailure;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tower_layer::Layer;
 
 use crate::driver::{self, HandlerResult, LastWord, MakeRoom, MethodEntry, Passage, TaskHandle};

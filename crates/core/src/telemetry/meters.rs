@@ -13,7 +13,7 @@ use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
 use convoke_proto::wire::{Executed, Frame, Head, Message};
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::time::Instant;
 
 use crate::method::Request;

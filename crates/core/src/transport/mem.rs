@@ -22,7 +22,7 @@ use convoke_transport::parts::{
     QueueLimits, RefusedHere, Settings, SettingsError, keep_alive, keep_alive_interval,
     read_messages,
 };
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use convoke_transport::Principal;
 use convoke_transport::parts::{FlowHello, Greeting};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::mpsc;
 
 use crate::handshake::HandshakeError;

@@ -21,7 +21,7 @@ use convoke_transport::parts::{
     clean_text, cut_text, index,
 };
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use convoke_transport::identity::IdentitySeam as _;
 use convoke_transport::parts::Refusals;
 use convoke_transport::{Address, ListenError, Listener, Sink, sockets};
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use quinn::{Endpoint, Incoming};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::io::ReadBuf;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 

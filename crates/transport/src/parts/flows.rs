@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
+use crate::parts::Mutex;
 
 use self::ending::Ending;
 use self::inlet::Waiting;

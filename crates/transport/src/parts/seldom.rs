@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::parts::Mutex;
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, Bytes};
-use parking_lot::Mutex;
+use crate::parts::Mutex;
 
 use super::sent::take;
 use super::{Flow, Flows};
