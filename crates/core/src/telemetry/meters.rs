@@ -12,8 +12,8 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
 use convoke_proto::wire::{Executed, Frame, Head, Message};
-use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use convoke_transport::parts::Mutex;
+use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use tokio::time::Instant;
 
 use crate::method::Request;

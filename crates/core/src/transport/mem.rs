@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use convoke_transport::parts::Mutex;
 use convoke_transport::parts::{
     Admission, Greeting, Inbound, Life, Lifetime, Lost, Messages, Opening, Pipe, PipeConnection,
     QueueLimits, RefusedHere, Settings, SettingsError, keep_alive, keep_alive_interval,
     read_messages,
 };
-use convoke_transport::parts::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use convoke_transport::conformance::PATIENCE;
-use parking_lot::Mutex;
+use convoke_transport::parts::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::Dispatch;

@@ -1,0 +1,233 @@
+//! Output of a task: its replies, items, branches and metadata, and what it waits for between them.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_proto::task::{Branch, SendError};
+use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
+use convoke_proto::wire::Extension;
+
+use crate::method::Request;
+use crate::peer::Peer;
+
+use super::super::Node;
+use super::super::ahead::Ahead;
+use super::TaskHandle;
+
+/// Branches that a fan-out opens before others have their turn at the node.
+const BRANCHES_A_LOCK: usize = 64;
+
+/// A branch that a task is about to open.
+#[derive(Debug)]
+pub(crate) struct NewBranch {
+    branch: Branch,
+    /// Time that it gets, from when it is opened.
+    budget: Option<Duration>,
+}
+
+impl NewBranch {
+    fn take(&mut self, now: Timestamp) -> Branch {
+        Branch { deadline: self.budget.map(|budget| now + budget), ..self.branch.take() }
+    }
+}
+
+impl TaskHandle {
+    /// Carries out an output of the task. One that comes from beside the handler, from a part of it
+    /// that was spawned, is not held back: no end of a poll would let it go.
+    pub(crate) fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
+        self.driver.with_node(|node, now| {
+            self.hand_over(node, now);
+            let result = act(node, now);
+            self.let_go_beside_poll(node, now);
+            result
+        })
+    }
+
+    /// Gives the node the items that are ahead of it: before anything else that the task says. One
+    /// that was stopped has nobody to send them to.
+    pub(super) fn hand_over(&self, node: &mut Node, now: Timestamp) {
+        self.hand_over_of(&mut self.ahead.lock(), node, now);
+    }
+
+    fn hand_over_of(&self, ahead: &mut Ahead, node: &mut Node, now: Timestamp) {
+        let sent = ahead.drain().map(|(index, items)| {
+            (index, node.stream_items(now, self.task(), index, items).unwrap_or(0))
+        });
+        if let Some((index, credit)) = sent {
+            ahead.note_credit(index, credit);
+        }
+    }
+
+    /// After an output: lets go what is held back, if no end of a poll would.
+    fn let_go_beside_poll(&self, node: &mut Node, now: Timestamp) {
+        if self.hold.on_output() {
+            self.release_held(node, now);
+        }
+    }
+
+    /// Lets go all that is held back.
+    pub(super) fn release_held(&self, node: &mut Node, now: Timestamp) {
+        self.hand_over(node, now);
+        node.handle_yield(now, self.task());
+    }
+
+    /// A reply as it travels. In process it travels as it is.
+    pub(crate) fn packed(&self, payload: Bytes) -> Bytes {
+        if self.start.origin == self.driver.identity.node {
+            return payload;
+        }
+        self.driver.packing.pack_reply(&self.start.extensions, payload)
+    }
+
+    pub(crate) fn reply(&self, payload: Bytes) -> Result<(), SendError> {
+        let payload = self.packed(payload);
+        self.output(|node, now| node.reply(now, self.task(), payload))
+    }
+
+    /// A branch with a request to a peer, as it travels.
+    pub(crate) fn branch<Resp>(
+        &self,
+        request: &Request<Resp>,
+        peer: Peer,
+    ) -> Result<NewBranch, SendError> {
+        if let Some((size, limit)) = request.too_large(usize::MAX) {
+            return Err(SendError::TooLarge { size, limit });
+        }
+        let branch = Branch {
+            to: peer.node(),
+            method: request.method,
+            payload: self.driver.packing.pack_request(peer.node(), request.payload.clone()),
+            extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
+            deadline: None,
+        };
+        Ok(NewBranch { branch, budget: request.deadline })
+    }
+
+    /// Opens a branch once the connection to its node has room.
+    pub(crate) fn poll_delegate(
+        &self,
+        branch: &mut NewBranch,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.driver.with_state(|state, now, _| {
+            ready!(state.poll_room(branch.branch.to, cx));
+            self.hand_over(&mut state.node, now);
+            let opened = state.node.delegate(now, self.task(), branch.take(now));
+            self.let_go_beside_poll(&mut state.node, now);
+            Poll::Ready(opened.map(|_| ()))
+        })
+    }
+
+    /// Opens branches in their order, each once the connection to its node has room, the first few
+    /// of them under one lock. One at a node that is known to be dead is a failure record.
+    pub(crate) fn poll_fan_out(
+        &self,
+        branches: &mut VecDeque<NewBranch>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.driver.with_state(|state, now, _| {
+            self.hand_over(&mut state.node, now);
+            for _ in 0..BRANCHES_A_LOCK {
+                let Some(branch) = branches.front_mut() else { break };
+                let to = branch.branch.to;
+                ready!(state.poll_room(to, cx));
+                let node = &mut state.node;
+                match node.delegate(now, self.task(), branch.take(now)) {
+                    Ok(_) => {}
+                    Err(SendError::NodeDead) => node.delegate_to_dead(now, self.task(), to)?,
+                    Err(refusal) => return Poll::Ready(Err(refusal)),
+                }
+                self.let_go_beside_poll(node, now);
+                branches.pop_front();
+            }
+            Poll::Ready(Ok(()))
+        })
+    }
+
+    /// Gives the branch that the task ends with, once the connection to its node has room.
+    pub(crate) fn poll_tail(
+        &self,
+        branch: &mut NewBranch,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Branch, SendError>> {
+        let now = self.driver.now();
+        let state = self.driver.state.lock();
+        let Branch { to, ref payload, .. } = branch.branch;
+        ready!(state.poll_room(to, cx));
+        state.node.check_branch(now, self.task(), to, payload.len())?;
+        Poll::Ready(Ok(branch.take(now)))
+    }
+
+    /// Polls for what a part of the task waits for; `Ok(None)` while there is nothing.
+    pub(crate) fn poll_stream<T, E>(
+        &self,
+        cx: &Context<'_>,
+        poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
+    ) -> Poll<Result<T, E>> {
+        self.driver.poll_stream(self.task(), cx.waker(), |node, now| {
+            let polled = poll(node, now, self.task()).transpose();
+            if polled.is_none() {
+                // Before the lock is let go of: the end of the task comes after it.
+                self.note_kept();
+            }
+            polled.map_or(Poll::Pending, Poll::Ready)
+        })
+    }
+
+    /// Sends an item of a streamed reply once there is credit for it. A small one is left to go to
+    /// the node with others, at the latest when the poll of the handler is over.
+    pub(crate) fn poll_item(
+        &self,
+        cx: &Context<'_>,
+        index: u32,
+        item: &mut Bytes,
+    ) -> Poll<Result<(), SendError>> {
+        if self.ahead.lock().take(index, item) {
+            if self.hold.on_output() {
+                self.driver.with_node(|node, now| self.release_held(node, now));
+            }
+            return Poll::Ready(Ok(()));
+        }
+        self.poll_stream(cx, |node, now, task| {
+            let mut ahead = self.ahead.lock();
+            if !ahead.leads_to(index) {
+                self.hand_over_of(&mut ahead, node, now);
+                if node.stream_credit(task, index)? == 0 {
+                    return Ok(None);
+                }
+            }
+            let before = ahead.drain().into_iter().flat_map(|(_, items)| items);
+            let items = before.chain([std::mem::take(item)]);
+            let left = node.stream_items(now, task, index, items)?;
+            ahead.note_credit(index, left);
+            drop(ahead);
+            self.let_go_beside_poll(node, now);
+            Ok(Some(()))
+        })
+    }
+
+    /// Adds metadata to the next reply, item of a stream or failure.
+    pub(crate) fn reply_metadata(&self, key: &str, value: &[u8]) -> Result<(), SendError> {
+        self.driver.with_node(|node, now| {
+            self.hand_over(node, now);
+            node.reply_metadata(now, self.task(), key, value)
+        })
+    }
+
+    /// Takes no further items of its request.
+    pub(crate) fn drop_items(&self) {
+        self.driver.with_node(|node, now| node.drop_items(now, self.task()));
+    }
+}
+
+/// The extensions of a request to a peer, which may be asked as a member of a configuration.
+/// Without an epoch of its own a branch inherits that of its task.
+fn with_epoch(mut extensions: Vec<Extension>, peer: Peer) -> Vec<Extension> {
+    if peer.epoch() != 0 {
+        extensions.push(Extension::epoch(peer.epoch()));
+    }
+    extensions
+}
