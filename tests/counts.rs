@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use alloc_tracker::{Allocator, Session};
 use convoke::transport::TcpTransport;
-use convoke_transport::conformance::locks_taken;
 use convoke::{Context, Endpoint, Finish, Limits, Method, Peer, Service, Status, Task};
+use convoke_transport::conformance::locks_taken;
 use support::{builder, peer};
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;

@@ -6,7 +6,7 @@ use crate::Look;
 use crate::scale::{Axis, Scale, number};
 
 /// Size of a chart.
-const WIDTH: f64 = 900.0;
+pub(crate) const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 420.0;
 
 /// Edges of what is drawn in.
@@ -44,21 +44,27 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// One with axes of these names.
     pub(crate) fn new(title: &str, [x, y]: [&str; 2]) -> Self {
+        let mut frame = Self::page(title, HEIGHT);
+        frame.push(&format!("<path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>\n"));
+        frame.push(&label(((LEFT + RIGHT) / 2.0, BOTTOM + 44.0), "middle", 12, x));
+        frame.push(&label((LEFT - 50.0, TOP - 10.0), "start", 12, y));
+        frame
+    }
+
+    /// A page with a title and nothing else.
+    pub(crate) fn page(title: &str, height: f64) -> Self {
         let mut text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-             viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" \
              role=\"img\">\n<title>{}</title>\n<style>\n{}@media (prefers-color-scheme: dark) {{\n\
-             {}}}\n</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n\
-             <path class=\"axis\" d=\"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}\"/>\n",
+             {}}}\n</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n",
             escaped(title),
             style(LIGHT, COLOURS.map(|(light, _)| light)),
             style(DARK, COLOURS.map(|(_, dark)| dark)),
         );
-        let middle = (LEFT + RIGHT) / 2.0;
         text += &label((16.0, 28.0), "start", 16, title);
-        text += &label((middle, BOTTOM + 44.0), "middle", 12, x);
-        text += &label((LEFT - 50.0, TOP - 10.0), "start", 12, y);
         Self { text, legend_top: TOP }
     }
 

@@ -1,4 +1,4 @@
-//! Charts of measurements as SVG: lines and bars, with intervals, in one style.
+//! Charts as SVG, in one style: lines and bars of measurements, with intervals, and lanes over time.
 //!
 //! ```
 //! use charts::{Axis, Point, Series, lines};
@@ -21,10 +21,12 @@
 
 mod bars;
 mod frame;
+mod lanes;
 mod lines;
 mod scale;
 
 pub use self::bars::{Bar, Bars, bars};
+pub use self::lanes::{Kind, Message, Panel, lanes};
 pub use self::lines::{Point, Series, lines};
 pub use self::scale::Axis;
 

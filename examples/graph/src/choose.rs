@@ -54,6 +54,15 @@ pub fn samples(graph: &Graph, sharding: Sharding) -> Vec<Sample> {
     samples
 }
 
+/// The first id of the deepest sample of a query.
+pub fn deepest(graph: &Graph, sharding: Sharding, query: Query) -> Option<i64> {
+    let samples = samples(graph, sharding).into_iter();
+    let mut of_query: Vec<_> = samples.filter(|sample| sample.query == query).collect();
+    // What has any depth comes last; before it, deeper ones come later.
+    let any = of_query.pop()?;
+    of_query.pop().unwrap_or(any).ids.first().copied()
+}
+
 fn full_depth(graph: &Graph, shards: &[Shard], kind: &Kind) -> Sample {
     let sharding = shards[0].part().sharding();
     let fits = |id: &i64| {

@@ -42,7 +42,8 @@
 //! | [`steps`] | a query as steps at shards: pure |
 //! | [`proto`], [`node`], [`forms`] | the service, a shard as a node, a query in three forms |
 //! | [`cluster`], [`serve`], [`processes`] | where the shards are; one shard; all of them on this machine |
-//! | [`mod@check`], [`demo`], [`choose`], [`trace`] | what the commands do |
+//! | [`simulated`] | the same over a simulated network, in one process |
+//! | [`mod@check`], [`demo`], [`choose`], [`trace`], [`lanes`] | what the commands do |
 //! | [`mod@file`] | what can be wrong with a file of data, and where |
 
 #![forbid(unsafe_code)]
@@ -56,6 +57,7 @@ pub mod expected;
 pub mod file;
 pub mod forms;
 pub mod generate;
+pub mod lanes;
 pub mod model;
 pub mod node;
 pub mod output;
@@ -63,6 +65,7 @@ pub mod processes;
 pub mod query;
 pub mod reference;
 pub mod serve;
+pub mod simulated;
 pub mod steps;
 pub mod store;
 pub mod trace;

@@ -19,7 +19,8 @@ use graph::processes::{Processes, Setup, run_child, this_program};
 use graph::query::Query;
 use graph::serve::{Server, Source, transport};
 use graph::store::Sharding;
-use graph::{check, trace};
+use graph::{check, choose, lanes, trace};
+use tokio::runtime::Builder;
 
 /// A sharded social network that answers the LDBC short queries as call trees.
 #[derive(Debug, Parser)]
@@ -44,6 +45,8 @@ enum Command {
     Query(Ask),
     /// Draw the request tree that a query executes.
     Trace(Trace),
+    /// Draw a query frame by frame over lanes of time: nested calls beside a tree.
+    Lanes(Lanes),
     /// One shard of a demo: started by it.
     #[command(hide = true)]
     Shard(Child),
@@ -164,6 +167,27 @@ struct Trace {
 }
 
 #[derive(Debug, Args)]
+struct Lanes {
+    #[command(flatten)]
+    data: Data,
+    /// IS1 to IS7.
+    query: Query,
+    /// The person (IS1 to IS3) or the message (IS4 to IS7). Default: one whose every step goes to
+    /// another shard.
+    #[arg(long)]
+    id: Option<i64>,
+    /// Shards.
+    #[arg(long, default_value = "4")]
+    shards: NonZeroUsize,
+    /// Time of each frame on its way, in milliseconds.
+    #[arg(long, default_value_t = 10)]
+    delay_ms: u32,
+    /// Also draw it to this file.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 struct Child {
     #[command(flatten)]
     data: Data,
@@ -175,18 +199,24 @@ struct Child {
     delay_us: u64,
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| "warn".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let cli = Cli::parse();
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().start_paused(matches!(cli.command, Some(Command::Lanes(_))));
+    runtime.build().expect("a runtime").block_on(run(cli))
+}
+
+async fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Some(Command::Demo(demo)) => run_demo(demo).await,
         Some(Command::Check(check)) => run_check(check).await,
         Some(Command::Serve(serve)) => run_serve(serve).await,
         Some(Command::Query(ask)) => run_query(ask).await,
         Some(Command::Trace(trace)) => run_trace(trace).await,
+        Some(Command::Lanes(lanes)) => run_lanes(lanes).await,
         Some(Command::Shard(child)) => run_shard(child).await,
         None => run_demo(cli.demo).await,
     };
@@ -291,6 +321,29 @@ async fn run_trace(args: Trace) -> Result<bool> {
         write(&path, &trace::svg(&tree, &format!("{} of {}", args.query, args.id)))?;
     }
     processes.stop().await?;
+    Ok(true)
+}
+
+async fn run_lanes(args: Lanes) -> Result<bool> {
+    let (graph, sharding) = (args.data.source().graph()?, Sharding::over(args.shards));
+    let id = args.id.or_else(|| choose::deepest(&graph, sharding, args.query));
+    let id = id.with_context(|| format!("the graph has nothing that {} asks for", args.query))?;
+    let one_way = Duration::from_millis(args.delay_ms.into());
+    let mut panels = Vec::new();
+    for (form, title) in [
+        (Form::Nested, "nested calls: each waits for the next"),
+        (Form::Tree, "a call tree: who has the answer sends it to the client"),
+    ] {
+        let mut panel = lanes::record(&graph, sharding, (args.query, id), form, one_way).await?;
+        say(format_args!("{form}: {} ms, {} frames", panel.end, panel.messages.len()))?;
+        title.clone_into(&mut panel.title);
+        panels.push(panel);
+    }
+    if let Some(path) = args.svg {
+        let (query, delay) = (args.query, args.delay_ms);
+        let title = format!("{query} of {id} over {} shards, {delay} ms a way", args.shards);
+        write(&path, &charts::lanes(&title, "ms", "works or waits", &panels))?;
+    }
     Ok(true)
 }
 

@@ -4,17 +4,14 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use convoke::sim::transport::SimNetwork;
-use convoke::{Endpoint, Limits, Peer};
-use graph::choose::{Sample, samples};
-use graph::cluster::shard_node;
-use graph::forms::{Client, Form};
+use charts::Kind;
+use graph::choose::{Sample, deepest, samples};
+use graph::forms::Form;
 use graph::generate::{Recipe, generate};
-use graph::node::Node;
-use graph::proto::GraphServer;
 use graph::query::Query;
-use graph::reference;
-use graph::store::{Graph, Part, Sharding};
+use graph::simulated::Simulated;
+use graph::store::{Graph, Sharding};
+use graph::{lanes, reference};
 use tokio::time::Instant;
 
 const ONE_WAY: Duration = Duration::from_millis(2);
@@ -22,70 +19,27 @@ const SHARDS: usize = 4;
 
 struct World {
     graph: Graph,
-    network: SimNetwork,
     sharding: Sharding,
-    client: Client,
-    /// They serve as long as they are held.
-    _shards: Vec<Endpoint>,
+    shards: Simulated,
 }
 
 impl World {
     async fn start() -> Self {
         let graph = generate(Recipe::default());
         let sharding = Sharding::over(NonZeroUsize::new(SHARDS).expect("not zero"));
-        let network = SimNetwork::new(1);
-        // Frames are counted: nobody asks now and then which calls are settled.
-        let mut limits = Limits::default();
-        limits.ask_min = usize::MAX;
-        let mut shards = Vec::new();
-        for part in Part::all(sharding) {
-            let node = Node::new(graph.shard(part));
-            let endpoint = Endpoint::builder()
-                .transport(network.transport())
-                .node(shard_node(part.index()))
-                .seed(part.index() as u64 + 1)
-                .limits(limits.clone())
-                .listen(address(part.index()))
-                .serve(GraphServer::new(node))
-                .start()
-                .await
-                .expect("a simulated address can be listened on");
-            shards.push(endpoint);
-        }
-        let endpoint = Endpoint::builder().transport(network.transport()).seed(99);
-        let endpoint = endpoint.start().await.expect("nothing can go wrong");
-        for shard in &shards {
-            connect(shard).await;
-        }
-        let peers = connect(&endpoint).await;
-        let client = Client::new(&endpoint, peers, sharding);
-        network.default_latency(ONE_WAY);
-        Self { graph, network, sharding, client, _shards: shards }
+        let shards = Simulated::start(&graph, sharding, ONE_WAY).await.expect("nothing fails");
+        Self { graph, sharding, shards }
     }
 
     /// The time and the frames of one query, whose answer is right.
     async fn ask(&self, form: Form, query: Query, id: i64) -> (Duration, u64, u32) {
-        let (start, before) = (Instant::now(), self.network.total_traffic().frames());
-        let answered = self.client.ask(form, query, id).await.expect("nobody fails");
+        let (start, before) = (Instant::now(), self.shards.network.total_traffic().frames());
+        let answered = self.shards.client.ask(form, query, id).await.expect("nobody fails");
         let elapsed = start.elapsed();
         assert_eq!(answered.answer, reference::answer(&self.graph, query, id));
         assert!(answered.failures.is_empty());
-        (elapsed, self.network.total_traffic().frames() - before, answered.depth)
+        (elapsed, self.shards.network.total_traffic().frames() - before, answered.depth)
     }
-}
-
-fn address(index: usize) -> String {
-    format!("sim://shard{index}")
-}
-
-async fn connect(endpoint: &Endpoint) -> Vec<Peer> {
-    let mut peers = Vec::new();
-    for index in 0..SHARDS {
-        let peer = endpoint.peer(shard_node(index), [address(index)]).expect("it is an address");
-        endpoint.warm_up(&peer).await.expect("it listens");
-        peers.push(peer);
-    }
-    peers
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,10 +84,10 @@ async fn a_tree_never_costs_more_frames_than_its_requests_and_replies_and_silent
     let world = World::start().await;
     for sample in samples(&world.graph, world.sharding) {
         for id in sample.ids {
-            let before = world.network.total_traffic().frames();
-            let mut call = world.client.open(sample.query, id, true).expect("it opens");
+            let before = world.shards.network.total_traffic().frames();
+            let mut call = world.shards.client.open(sample.query, id, true).expect("it opens");
             while call.next().await.is_some() {}
-            let frames = world.network.total_traffic().frames() - before;
+            let frames = world.shards.network.total_traffic().frames() - before;
             let tree = graph::trace::tree(&call.trace());
             let requests: u64 = tree.values().map(|branch| 1 + u64::from(branch.tails)).sum();
             let replies: u64 = tree.values().map(|branch| branch.replies.len() as u64).sum();
@@ -143,5 +97,27 @@ async fn a_tree_never_costs_more_frames_than_its_requests_and_replies_and_silent
             let silent = alone.count() as u64;
             assert_eq!(frames, requests + replies + silent, "{} of {id}", sample.query);
         }
+    }
+}
+
+/// What the picture shows is what happens: each request and reply once, one way long, and the last
+/// reply when the query is over.
+#[tokio::test(start_paused = true)]
+async fn lanes_have_each_frame_where_it_was() {
+    let World { graph, sharding, .. } = World::start().await;
+    let id = deepest(&graph, sharding, Query::Is6).expect("there are messages");
+    // Of a tree two shards have something for the client.
+    let all = [(Form::Nested, 8, 8), (Form::Tree, 5, 4 + 2), (Form::Client, 8, 8)];
+    for (form, hops, frames) in all {
+        let panel = lanes::record(&graph, sharding, (Query::Is6, id), form, ONE_WAY).await;
+        let panel = panel.expect("nobody fails");
+        assert_eq!(panel.end, f64::from(2 * hops), "{form}");
+        assert_eq!(panel.messages.len(), frames, "{form}");
+        assert!(panel.messages.iter().all(|one| one.came.1 - one.left.1 == 2.0));
+        let last = panel.messages.iter().rfind(|one| one.kind == Kind::Reply);
+        assert_eq!(last.map(|one| one.came), Some((0, panel.end)));
+        // In a tree nobody waits; of nested calls the first waits for all others.
+        let waits = panel.busy[1..].iter().map(|(_, from, to)| to - from).fold(0.0, f64::max);
+        assert_eq!(waits, if form == Form::Nested { 12.0 } else { 0.0 }, "{form}");
     }
 }

@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use convoke_transport::parts::Mutex;
 use convoke_transport::parts::{
     Closing, Duty, Ends, LANES, LiveCounters, SendAccount, TEXT_BYTES_MAX, Waiters, Wakers,
     clean_text, cut_text, index,
 };
 use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
-use convoke_transport::parts::Mutex;
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::IdentitySeam as _;
-use convoke_transport::{Address, Connection, DialError, Sink};
 use convoke_transport::parts::Mutex;
+use convoke_transport::{Address, Connection, DialError, Sink};
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
 use tokio::time::{Instant, timeout, timeout_at};
 

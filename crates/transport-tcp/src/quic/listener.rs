@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoke_transport::identity::IdentitySeam as _;
+use convoke_transport::parts::Mutex;
 use convoke_transport::parts::Refusals;
 use convoke_transport::{Address, ListenError, Listener, Sink, sockets};
-use convoke_transport::parts::Mutex;
 use quinn::{Endpoint, Incoming};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;

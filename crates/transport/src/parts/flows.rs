@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
 use crate::parts::Mutex;
+use bytes::{Bytes, BytesMut};
 
 use self::ending::Ending;
 use self::inlet::Waiting;

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::{Buf, Bytes};
 use crate::parts::Mutex;
+use bytes::{Buf, Bytes};
 
 use super::sent::take;
 use super::{Flow, Flows};
