@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::attack;
@@ -38,6 +38,8 @@ struct Cli {
 enum Command {
     /// Hops and fan-out in three forms, as the Roo paper measures them.
     Roo(Roo),
+    /// Prints and draws rows that an earlier run has written.
+    Draw(Draw),
     /// Memory of idle connections and of open calls.
     Scale(scale::Arguments),
     /// An honest client beside a hostile peer.
@@ -57,6 +59,9 @@ enum Command {
     #[command(hide = true)]
     Serve(Serve),
 }
+
+/// Title of a picture of all systems.
+const TITLE: &str = "Convoke beside others";
 
 #[derive(Debug, Args)]
 struct Run {
@@ -113,6 +118,18 @@ struct Roo {
 }
 
 #[derive(Debug, Args)]
+struct Draw {
+    /// The rows, as `--json` of a run has written them.
+    rows: PathBuf,
+    /// File to draw them to.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Benches to draw, by parts of their names. May be given several times. Default: all.
+    #[arg(long)]
+    only: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 struct Serve {
     system: System,
     flavour: Flavour,
@@ -127,6 +144,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Some(Command::Roo(arguments)) => roo(&arguments),
+        Some(Command::Draw(arguments)) => draw(&arguments),
         Some(Command::Scale(arguments)) => program().and_then(|own| scale::run(&own, &arguments)),
         Some(Command::Attack(arguments)) => program().and_then(|own| attack::run(&own, &arguments)),
         Some(Command::AttackPart(part)) => attack::be_hostile(&part),
@@ -159,7 +177,29 @@ fn run(run: &Run) -> Result<()> {
         write(path, &serde_json::to_string_pretty(&rows)?)?;
     }
     if let Some(path) = &run.svg {
-        write(path, &svg(&rows, "Convoke beside others"))?;
+        write(path, &svg(&rows, TITLE))?;
+    }
+    Ok(())
+}
+
+fn draw(arguments: &Draw) -> Result<()> {
+    let file = arguments.rows.display();
+    let text = std::fs::read_to_string(&arguments.rows);
+    let text = text.with_context(|| format!("cannot read the rows of {file}"))?;
+    let rows: Vec<Row> =
+        serde_json::from_str(&text).with_context(|| format!("{file} has no rows of `compare`"))?;
+    let is_meant = |row: &Row| {
+        arguments.only.is_empty() || arguments.only.iter().any(|part| row.bench.contains(part))
+    };
+    let meant: Vec<Row> = rows.iter().filter(|row| is_meant(row)).cloned().collect();
+    if meant.is_empty() {
+        let mut benches: Vec<&str> = rows.iter().map(|row| row.bench.as_str()).collect();
+        benches.dedup();
+        bail!("{file} has no such bench; it has {}", benches.join(", "));
+    }
+    say(table(&meant).trim_end())?;
+    if let Some(path) = &arguments.svg {
+        write(path, &svg(&meant, TITLE))?;
     }
     Ok(())
 }

@@ -1,47 +1,70 @@
-//! The rows as a chart: a panel of bars for each bench, and curves over the number of servers.
+//! The rows as a picture: bars for each bench, latency where one operation runs at a time and else
+//! the rate; and curves over the number of servers.
 
-mod bars;
-mod curves;
-mod panel;
+use charts::{Axis, Look, Point, Rank, Series, lines, ranks, stack};
 
-use std::fmt::Write as _;
-
+use crate::bench::Form;
 use crate::flavour::Flavour;
 use crate::report::Row;
+use crate::system::System;
 
-use self::panel::{HEADER_HEIGHT, Panel, WIDTH, escape};
-
-/// A chart of these rows, as the text of an SVG file.
+/// A picture of these rows, as the text of an SVG file.
 pub fn svg(rows: &[Row], title: &str) -> String {
-    let mut panels: Vec<Panel> = Vec::new();
+    let mut charts = Vec::new();
     for flavour in Flavour::ALL {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.runtime == flavour).collect();
         let (curves, bars): (Vec<&Row>, Vec<&Row>) =
             rows.into_iter().partition(|row| row.form.is_some() && row.in_flight == 1);
-        panels.extend(bars.chunk_by(|a, b| a.bench == b.bench).map(bars::panel));
-        for prefix in ["hops_", "fanout_"] {
-            panels.extend(curves::panel(prefix, &curves));
-        }
+        charts.extend(bars.chunk_by(|a, b| a.bench == b.bench).map(bench));
+        charts
+            .extend(["hops_", "fanout_"].into_iter().filter_map(|one| over_servers(one, &curves)));
     }
-    document(&panels, title)
+    stack(title, &charts)
 }
 
-fn document(panels: &[Panel], title: &str) -> String {
-    let height = HEADER_HEIGHT + panels.iter().map(|panel| panel.height).sum::<f64>();
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"16\" y=\"28\" font-size=\"18\">{}</text>\n",
-        escape(title)
-    );
-    let mut top = HEADER_HEIGHT;
-    for panel in panels {
-        let _ = writeln!(text, "<g transform=\"translate(0 {top})\">\n{}</g>", panel.body);
-        top += panel.height;
+/// All rows of one bench on one runtime; there is at least one.
+fn bench(rows: &[&Row]) -> String {
+    let is_rate = rows[0].in_flight > 1;
+    let unit = if is_rate { "operations a second" } else { "median latency, µs" };
+    let rank = |row: &&Row| {
+        let name = format!("{} {}", row.system, row.form.map_or("", Form::name));
+        let value = if is_rate { row.per_second } else { row.median_us };
+        Rank::new(name.trim_end(), value).look(look(row.system, Form::Tree))
+    };
+    let title = format!("{}, {}: {unit}", rows[0].bench, rows[0].runtime);
+    ranks(&title, &rows.iter().map(rank).collect::<Vec<_>>())
+}
+
+/// The benches whose names are this prefix and a number: a curve for each system and form. `None`
+/// when there are none.
+fn over_servers(prefix: &str, rows: &[&Row]) -> Option<String> {
+    let mut all = Vec::new();
+    for system in System::ALL {
+        for form in Form::ALL {
+            let of = rows.iter().filter(|row| (row.system, row.form) == (system, Some(form)));
+            let point = |row: &&Row| {
+                let servers = row.bench.strip_prefix(prefix)?.parse().ok()?;
+                Some((servers, row.median_us))
+            };
+            let mut points: Vec<(f64, f64)> = of.filter_map(point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if !points.is_empty() {
+                let points = points.into_iter().map(|(x, y)| Point::new(x, y)).collect();
+                let name = format!("{system}, {form}");
+                all.push(Series::new(name, points).look(look(system, form)));
+            }
+        }
     }
-    text += "</svg>\n";
-    text
+    let title = format!("{}, {}", prefix.trim_end_matches('_'), rows.first()?.runtime);
+    let axes = [Axis::linear("servers"), Axis::linear("median latency, µs")];
+    (!all.is_empty()).then(|| lines(&title, axes, &all))
+}
+
+/// Convoke stands out; the form is in the dashes of a curve.
+fn look(system: System, form: Form) -> Look {
+    let colour = if system.is_convoke() { 0 } else { 1 };
+    let dashes = Form::ALL.iter().position(|one| *one == form).unwrap_or_default();
+    Look { colour, dashes }
 }
 
 #[cfg(test)]
@@ -82,8 +105,8 @@ mod tests {
             row("hops_5_32_inflight", tree, 600.0),
         ];
         let text = svg(&rows, "a < b");
-        assert_eq!(text.matches("<g ").count(), 4);
-        assert_eq!(text.matches("class=\"bar\"").count(), 3);
+        assert_eq!(text.matches("<svg ").count(), 1 + 4);
+        assert_eq!(text.matches("class=\"bar ").count(), 3);
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(text.contains("a &lt; b"));
     }
@@ -92,6 +115,6 @@ mod tests {
     fn no_rows_are_an_empty_chart() {
         let text = svg(&[], "nothing");
         assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));
-        assert!(!text.contains("<g "));
+        assert_eq!(text.matches("<svg ").count(), 1);
     }
 }

@@ -46,7 +46,28 @@ fn every_case_of(only: &[&str], pin: Pin) {
         check(row, case, pin);
         assert!(table.contains(&row.bench), "{table}");
     }
-    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg "));
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.starts_with("<svg "));
+    // What is drawn later from the rows is the same picture, and so is the table.
+    let output = compare(&["draw", json.to_str().unwrap(), "--svg", svg.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&svg).unwrap(), drawn);
+    assert!(table.starts_with(String::from_utf8(output.stdout).unwrap().trim_end()), "{table}");
+}
+
+#[test]
+fn rows_that_are_not_there_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("rows.json");
+    let refused = |arguments: &[&str]| {
+        let output = compare(&[&["draw", json.to_str().unwrap()], arguments].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&[]).contains("rows.json"));
+    std::fs::write(&json, "{}").unwrap();
+    assert!(refused(&[]).contains("has no rows of `compare`"));
+    std::fs::write(&json, "[]").unwrap();
+    assert!(refused(&["--only", "unary"]).contains("no such bench"));
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {

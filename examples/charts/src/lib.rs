@@ -23,12 +23,16 @@ mod bars;
 mod frame;
 mod lanes;
 mod lines;
+mod ranks;
 mod scale;
+mod stack;
 
 pub use self::bars::{Bar, Bars, bars};
 pub use self::lanes::{Kind, Message, Panel, lanes};
 pub use self::lines::{Point, Series, lines};
+pub use self::ranks::{Rank, ranks};
 pub use self::scale::Axis;
+pub use self::stack::stack;
 
 /// Look of a series: one of six colours, and one of four kinds of dashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
