@@ -54,7 +54,7 @@ impl Digest {
 }
 
 /// Members of a cluster: n, of whom f may lie.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     members: Vec<NodeId>,
 }

@@ -30,7 +30,7 @@ pub struct Scope {
 }
 
 /// Words of a member with its signature, not checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Signed<T> {
     /// The member.
     pub by: NodeId,

@@ -1,6 +1,7 @@
 //! Messages of replicas and clients, and records of a replica's ledger.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use super::signature::Signature;
 use super::text::Text;
 
 /// An operation that a client wants executed once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The client that wants it.
     pub client: ClientId,
@@ -23,7 +24,7 @@ pub struct Request {
 }
 
 /// A request with the signature of its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SignedRequest {
     /// The request.
     pub request: Request,
@@ -32,7 +33,7 @@ pub struct SignedRequest {
 }
 
 /// Word that a client has made a request, which the digest names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vouch {
     /// The client.
     pub client: ClientId,
@@ -87,8 +88,14 @@ impl Batch {
     }
 }
 
+impl Hash for Batch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
 /// The phase that a vote is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Pre-prepare: the primary's proposal, which is its vote of the next phase, too.
     Propose,
@@ -99,7 +106,7 @@ pub enum Phase {
 }
 
 /// A vote for a batch in a place of the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vote {
     /// Its phase.
     pub phase: Phase,
@@ -112,7 +119,7 @@ pub struct Vote {
 }
 
 /// Claim about the state behind all up to a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Checkpoint {
     /// The place.
     pub sequence: Sequence,
@@ -124,7 +131,7 @@ pub struct Checkpoint {
 pub type Signatures = BTreeMap<NodeId, Signature>;
 
 /// Proof that a batch was prepared: the primary's proposal and votes of backups, a quorum in all.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Prepared {
     /// The view.
     pub view: View,
@@ -137,7 +144,7 @@ pub struct Prepared {
 }
 
 /// Proof that a checkpoint is stable: claims of a quorum.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stable {
     /// Their claims.
     pub checkpoint: Checkpoint,
@@ -146,7 +153,7 @@ pub struct Stable {
 }
 
 /// Word of a replica that it has left all views before this one, and what it takes along.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ViewChange {
     /// The view it wants.
     pub view: View,
@@ -158,7 +165,7 @@ pub struct ViewChange {
 
 /// Beginning of a view: word of a quorum that wants it. What the view has to propose again follows
 /// from that alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewView {
     /// The view.
     pub view: View,
@@ -167,7 +174,7 @@ pub struct NewView {
 }
 
 /// Progress of a replica, from which others see what it lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
     /// Its view.
     pub view: View,
@@ -180,7 +187,7 @@ pub struct Status {
 }
 
 /// Something that a replica lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fetch {
     /// A batch.
     Batch(Digest),
@@ -196,7 +203,7 @@ pub enum Fetch {
 }
 
 /// Something that was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fetched {
     /// A batch.
     Batch(Batch),
@@ -207,7 +214,7 @@ pub enum Fetched {
 }
 
 /// Words of a replica to another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// A proposal, with its batch or without. The signature is under the vote alone, which names
     /// the batch by its digest.
@@ -235,7 +242,7 @@ pub enum Message {
 }
 
 /// Outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// It was executed, once, with this result.
     Done(Bytes),
@@ -244,7 +251,7 @@ pub enum Outcome {
 }
 
 /// Answer of a replica to a client, who believes what f + 1 replicas say alike.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reply {
     /// The client.
     pub client: ClientId,
@@ -257,7 +264,7 @@ pub struct Reply {
 }
 
 /// A record of a replica's ledger.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// State at a stable checkpoint.
     Snapshot(Sequence, Bytes),

@@ -8,7 +8,7 @@ use crate::mutant::{self, Mutant};
 
 /// Proposals that a new view begins with (O of the paper), as a function of the word of those who
 /// wanted it (V).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// All up to here is stable.
     pub low: Sequence,

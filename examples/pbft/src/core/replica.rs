@@ -34,7 +34,7 @@ use super::vouches::Vouches;
 use crate::mutant::{self, Mutant};
 
 /// Settings of a [`Replica`]. All replicas have the same, but for the node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Settings {
     /// This node.
     pub node: NodeId,
@@ -88,7 +88,7 @@ impl Settings {
 }
 
 /// Something to be done. Effects are done in the order in which they come.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub enum Effect {
     /// Append to the ledger.
     Append(Record),
@@ -135,7 +135,7 @@ pub enum Effect {
 }
 
 /// One member of a cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Replica<M> {
     settings: Settings,
     state: State<M>,

@@ -19,7 +19,7 @@ fn key(signed: &SignedRequest, vouch: Option<Vouch>) -> Key {
 }
 
 /// A request that waits.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Waiting {
     pub(super) signed: SignedRequest,
     /// The word of this node about it, where connections prove requests.
@@ -35,7 +35,7 @@ pub(super) struct Waiting {
 /// Requests in the order in which they came.
 ///
 /// A client has as many places as its session tells requests apart, so none takes those of another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Requests {
     each_max: usize,
     arrivals: u64,

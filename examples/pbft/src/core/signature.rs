@@ -18,7 +18,7 @@ use super::known::Known;
 use super::text::Text;
 
 /// A signature.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Signature(pub [u8; 64]);
 
 impl Signature {

@@ -10,7 +10,7 @@ use super::signature::Signature;
 use crate::mutant::{self, Mutant};
 
 /// Votes of one phase of one view: the first of each member counts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Tally {
     votes: BTreeMap<NodeId, (Digest, Signature)>,
 }
@@ -51,7 +51,7 @@ impl Tally {
 }
 
 /// A place of the order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Slot {
     /// The batch that the primary of this view proposes, once its proposal was taken.
     pub(super) proposal: Option<Digest>,

@@ -1,6 +1,7 @@
 //! The replicated state: a machine and the sessions of its clients, and its checkpoints.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub trait Machine: fmt::Debug + Clone {
 }
 
 /// An outcome of the execution of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Executed {
     /// The client.
     pub client: ClientId,
@@ -113,6 +114,13 @@ impl<M: Machine> State<M> {
     }
 }
 
+impl<M: Hash> Hash for State<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.machine.hash(state);
+        self.sessions.encode().hash(state);
+    }
+}
+
 /// The session of a client, which it has from the start.
 fn session(client: ClientId) -> SessionId {
     SessionId::from(u128::from(client.0))
@@ -127,7 +135,7 @@ fn outcome(known: Begin) -> Option<Outcome> {
 }
 
 /// State at a checkpoint, in parts that can be fetched and checked one by one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Snapshot {
     pub(super) bytes: Bytes,
     pub(super) parts: Arc<[Digest]>,

@@ -20,7 +20,7 @@
 use super::message::{Message, Phase};
 
 /// The proof by which words and requests are believed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
     /// Signatures, under all of them.
     #[default]

@@ -10,7 +10,7 @@ use super::message::Vouch;
 /// Vouches of other members: of each, for each client, so many at most. What was said the longest
 /// time ago gives way: what still waits is said again. A member that lies takes places of its own
 /// alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Vouches {
     each_max: usize,
     /// Counts words.

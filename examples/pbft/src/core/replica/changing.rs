@@ -12,7 +12,7 @@ use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
 /// Clocks of a replica.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Clock {
     base: Duration,
     timeout: Duration,

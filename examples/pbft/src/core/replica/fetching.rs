@@ -17,7 +17,7 @@ use crate::mutant::{self, Mutant};
 const ASKED_MAX: usize = 16;
 
 /// A state that is being fetched.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Transfer {
     target: Checkpoint,
     parts: Option<Arc<[Digest]>>,

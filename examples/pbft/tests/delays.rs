@@ -1,0 +1,178 @@
+//! One-way delays of a write, and messages of a batch, exactly, in virtual time.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke::prost::Message as _;
+use convoke::quorum::{Configuration, QuorumBuilder, QuorumExt as _, matching_by};
+use convoke::sim::transport::{Action, Conditions, SimFrame, SimNetwork};
+use convoke::{Endpoint, NodeId};
+use convoke_proto::wire::{Frame, Message as FrameMessage};
+use node_kit::ledger::Ledger;
+use pbft::core::{
+    ClientId, Group, Keys, Message, Phase, Request, Scope, Signed, SignedReply, Signer,
+};
+use pbft::kv::Operation;
+use pbft::node::{Node, Options};
+use pbft::proto::{Answer, Asked, PbftClient, Words, asked, words};
+use pbft::wire;
+use tokio::time::Instant;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
+const CLIENT: ClientId = ClientId(100);
+const WAY: Duration = Duration::from_millis(20);
+const WITHIN: Duration = Duration::from_secs(5);
+
+fn signer(of: u64) -> Signer {
+    Signer::stand_in([u8::try_from(of).expect("it is small"); 32])
+}
+
+/// Replicas that say everything once, and a client that knows them, all connected.
+struct Cluster {
+    network: SimNetwork,
+    members: Configuration,
+    _nodes: Vec<Node>,
+    client: PbftClient,
+    next: u64,
+}
+
+impl Cluster {
+    async fn start(count: u64) -> Result<Self> {
+        let network = SimNetwork::new(7);
+        network.default_conditions(Conditions { latency: WAY, ..Conditions::default() });
+        let address = |node: NodeId| format!("sim://node{}", node.get());
+        let members = (1..=count).map(NodeId::new).map(|node| (node, address(node)));
+        let members = Configuration::new(members)?;
+        let checkers = members.nodes().map(|node| (node, signer(node.get()).checker()));
+        let clients = BTreeMap::from([(CLIENT, signer(CLIENT.0).checker())]);
+        let keys = Keys::new(SCOPE, Group::new(members.nodes())?, checkers.collect(), clients);
+        let mut nodes = Vec::new();
+        for node in members.nodes() {
+            let builder = Endpoint::builder().transport(network.transport()).seed(node.get());
+            let own = signer(node.get());
+            let mut options = Options::new(node, members.clone(), keys.clone(), own);
+            options.core.repeat = Duration::from_secs(3_600); // nothing is lost here
+            let builder = builder.listen(address(node));
+            nodes.push(Node::start(options, (Ledger::in_memory(), None), builder).await?);
+        }
+        let endpoint = Endpoint::builder().transport(network.transport()).seed(99);
+        let endpoint = endpoint.peers(&members).keep_connected().start().await?;
+        let endpoints = nodes.iter().map(Node::endpoint).chain([&endpoint]);
+        for endpoint in endpoints {
+            for peer in members.members().filter(|peer| peer.node() != endpoint.node()) {
+                endpoint.warm_up(peer).await?;
+            }
+        }
+        let client = PbftClient::new(&endpoint);
+        Ok(Self { network, members, _nodes: nodes, client, next: 0 })
+    }
+
+    /// A signed write.
+    fn request(&mut self) -> Bytes {
+        self.next += 1;
+        let operation = wire::encode(&Operation::Put("key".into(), "value".into()));
+        let request = Request { client: CLIENT, number: self.next, operation };
+        wire::encode(&signer(CLIENT.0).sign_request(SCOPE, request))
+    }
+
+    /// The time of a write of which one replica is asked.
+    async fn ask(&mut self, node: u64) -> Result<Duration> {
+        let asked = Asked { asked: Some(asked::Asked::Request(self.request())) };
+        let call = self.client.execute(asked).to(NodeId::new(node)).among(&self.members);
+        answered(call, self.members.nodes().count()).await
+    }
+
+    /// The time of a write of which all are asked.
+    async fn ask_all(&mut self) -> Result<Duration> {
+        let asked = Asked { asked: Some(asked::Asked::RequestToAll(self.request())) };
+        let call = self.client.execute(asked).to_all(&self.members).quorum_call();
+        answered(call, self.members.nodes().count()).await
+    }
+}
+
+/// The time until f + 1 of them have said the same.
+async fn answered(call: QuorumBuilder<Answer>, members: usize) -> Result<Duration> {
+    let outcome = |answer: &Answer| {
+        let said: SignedReply = wire::decode(answer.reply.clone()).expect("it is a reply");
+        said.reply.outcome
+    };
+    let alike = matching_by(members.div_ceil(3), |one, other| one == other).map(outcome);
+    let begun = Instant::now();
+    call.deadline(WITHIN).quorum(alike).await?;
+    Ok(begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_takes_five_ways_and_six_by_way_of_a_backup() -> Result {
+    let mut cluster = Cluster::start(4).await?;
+    for _ in 0..3 {
+        assert_eq!(cluster.ask(1).await?, 5 * WAY, "the primary is asked");
+        assert_eq!(cluster.ask(2).await?, 6 * WAY, "a backup is asked, and asks the primary");
+        assert_eq!(cluster.ask_all().await?, 5 * WAY, "all are asked");
+    }
+    cluster.members.nodes().for_each(|node| cluster.network.crash(node));
+    Ok(())
+}
+
+/// Frames by kind.
+type Counts = Arc<Mutex<BTreeMap<&'static str, usize>>>;
+
+/// The kind of a frame between these nodes: words of replicas, branches, and replies.
+fn kind(frame: &SimFrame<'_>) -> Option<&'static str> {
+    let Frame { message, .. } = frame.decode().ok()?;
+    match message {
+        FrameMessage::Reply(_) => Some("reply"),
+        FrameMessage::Request(_) if frame.is_request_of("pbft.Pbft/Execute") => Some("branch"),
+        FrameMessage::Request(request) if frame.is_request_of("pbft.Pbft/Tell") => {
+            let Words { words } = Words::decode(request.payload).ok()?;
+            let Some(words::Words::Said(bytes)) = words else { return Some("request") };
+            match wire::decode::<Signed<Message>>(bytes).ok()?.body {
+                Message::Propose(..) => Some("propose"),
+                Message::Vote(vote) if vote.phase == Phase::Prepare => Some("prepare"),
+                Message::Vote(_) => Some("commit"),
+                _ => Some("other words"),
+            }
+        }
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_takes_as_many_messages_as_its_phases_have_pairs() -> Result {
+    const BATCHES: usize = 5;
+    for n in [4, 7] {
+        let mut cluster = Cluster::start(n as u64).await?;
+        cluster.ask(1).await?;
+        tokio::time::sleep(10 * WAY).await; // in virtual time: all votes have arrived
+        let counts = Counts::default();
+        let seen = Arc::clone(&counts);
+        let hook = cluster.network.hook_all(move |frame| {
+            if let Some(kind) = kind(frame) {
+                *seen.lock().unwrap().entry(kind).or_default() += 1;
+            }
+            Action::Pass
+        });
+        for _ in 0..BATCHES {
+            cluster.ask(1).await?;
+        }
+        tokio::time::sleep(10 * WAY).await;
+        drop(hook);
+        let found: BTreeMap<_, _> = counts.lock().unwrap().clone();
+        let wanted = [
+            ("branch", 1 + (n - 1)), // the client's request, and a branch to each other replica
+            ("commit", n * (n - 1)),
+            ("prepare", (n - 1) * (n - 1)),
+            ("propose", n - 1),
+            ("reply", n),
+        ];
+        let wanted = wanted.map(|(kind, count)| (kind, count * BATCHES));
+        assert_eq!(found, wanted.into(), "{n} replicas");
+        cluster.members.nodes().for_each(|node| cluster.network.crash(node));
+    }
+    Ok(())
+}
