@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use alloc_tracker::{Allocator, Session};
 use convoke::transport::TcpTransport;
-use convoke::{Context, Endpoint, Finish, Limits, Method, Peer, Service, Status, Task};
+use convoke::{
+    Call, Context, Deferred, Endpoint, Finish, Limits, Method, NodeId, Peer, Service, Status, Task,
+};
 use convoke_transport::conformance::locks_taken;
 use support::{builder, peer};
+use tokio::sync::mpsc;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -150,6 +153,76 @@ async fn locks_of_a_call_on_both_sides_together() -> Result {
         println!("{callers} at once: {locks} locks of 6,400 calls");
     }
     Ok(())
+}
+
+const LATER: Method<Body, Body> = Method::new("counts.Counts/Later");
+
+/// Many calls to a server whose handlers have all returned, and the tokens to answer them by. Its
+/// connections have no room from these bytes on.
+async fn waiting(calls: usize, bytes: usize) -> (Endpoint, Vec<Call<Body>>, Vec<Deferred<Body>>) {
+    let (given, mut tokens) = mpsc::unbounded_channel();
+    let service = Service::new().tree(LATER, move |_: Body, task: Task<Body>| {
+        let (later, finish) = task.defer();
+        given.send(later).expect("the test listens");
+        std::future::ready(Ok::<Finish, Status>(finish))
+    });
+    let transport = TcpTransport::builder().send_buffer_bytes_soft(bytes).build();
+    let builder = Endpoint::builder().transport(transport.expect("it is legal"));
+    let builder = builder.node(NodeId::new(1)).limits(patient()).serve(service);
+    let (server, client) =
+        (support::start(builder.listen("tcp://127.0.0.1:0")).await, client().await);
+    let to = peer(&client, &server);
+    let open = |_| client.call(LATER, body()).to(to).open().expect("there is room");
+    let open: Vec<_> = (0..calls).map(open).collect();
+    let mut waiting = Vec::new();
+    while waiting.len() < calls {
+        waiting.push(tokens.recv().await.expect("its handler has run"));
+    }
+    (server, open, waiting)
+}
+
+async fn answered(open: Vec<Call<Body>>, reply: &Body) {
+    for call in open {
+        assert_eq!(call.first().await.expect("it is answered").into_inner(), *reply);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_given_together_leave_in_one_write() {
+    let mut writes = [0; 2];
+    for (is_together, writes) in [false, true].into_iter().zip(&mut writes) {
+        let (server, open, waiting) = waiting(64, 1 << 20).await;
+        let before = server.counters().writes;
+        let answer_all = || {
+            for later in waiting {
+                later.answer(&body()).expect("it is waited for");
+            }
+        };
+        if is_together {
+            server.together(answer_all)
+        } else {
+            answer_all()
+        }
+        answered(open, &body()).await;
+        *writes = server.counters().writes - before;
+    }
+    // Credit goes back by itself now and then.
+    assert!(writes[0] >= 64 && (1..=3).contains(&writes[1]), "{writes:?}");
+}
+
+/// More than a connection should have to send: it is written to in between.
+#[tokio::test]
+async fn large_answers_that_are_given_together_do_not_wait_for_all() {
+    let (server, open, waiting) = waiting(32, 64 << 10).await;
+    let large = Body { bytes: vec![7; 4 << 10].into() };
+    let before = server.counters().writes;
+    server.together(|| {
+        for later in waiting {
+            later.answer(&large).expect("it is waited for");
+        }
+        assert!(server.counters().writes > before, "128 KiB wait, of 64 that may");
+    });
+    answered(open, &large).await;
 }
 
 /// Frames that others rely on a caller to flush are written even if the caller is never polled

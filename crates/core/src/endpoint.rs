@@ -13,7 +13,7 @@ use convoke_proto::mailbox::{Announce, CastsDropped, SpaceRefusal};
 use tokio::sync::watch;
 
 use crate::carrier::{BodyCarrier, CarrierTaken};
-use crate::driver::{Driver, KeepConnected, Load, PeerState};
+use crate::driver::{Driver, FlushScope, KeepConnected, Load, PeerState};
 use crate::error::ConnectError;
 use crate::health::Health;
 use crate::peer::Peer;
@@ -169,6 +169,30 @@ impl Endpoint {
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
         self.driver().with_node(|core, _| core.epoch())
+    }
+
+    /// Runs `act`, and lets what it sends leave together: each connection is written to once, when
+    /// `act` is over. For an owner of many [`Deferred`](crate::Deferred) answers, who answers some
+    /// of them or opens branches for them in one turn: otherwise each leaves in a write of its own.
+    /// What a handler sends while it is polled leaves so anyway.
+    ///
+    /// A connection that has much to send is written to before that. `act` must not block: what it
+    /// has sent waits meanwhile.
+    /// ```
+    /// # use convoke_core::{Deferred, Endpoint};
+    /// fn round(endpoint: &Endpoint, queue: Vec<(String, Deferred<u64>)>) {
+    ///     endpoint.together(|| {
+    ///         for (number, (_entry, later)) in (0..).zip(queue) {
+    ///             let _ = later.answer(&number); // an error: who asked has given up
+    ///         }
+    ///     });
+    /// }
+    /// ```
+    pub fn together<T>(&self, act: impl FnOnce() -> T) -> T {
+        let scope = FlushScope::enter();
+        let result = act();
+        self.driver().end_scope(scope);
+        result
     }
 
     /// Traffic of all connections together.

@@ -370,4 +370,8 @@ pub(crate) struct SimArgs {
     /// The way in which puts are answered. Default: each seed draws it.
     #[arg(long, value_enum, conflicts_with = "core")]
     pub(crate) shape: Option<Shape>,
+    /// Breaks one rule, to see which seed finds that.
+    #[cfg(feature = "mutants")]
+    #[arg(long, value_enum)]
+    pub(crate) mutant: Option<paxos::mutant::Mutant>,
 }

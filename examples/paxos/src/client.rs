@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use self::attempts::Attempts;
 use self::votes::Counted;
 pub use self::votes::Shape;
-
+use crate::mutant::{self, Mutant};
 use crate::proto::{
     Cas, Change, Command, Entry, Get, InspectRequest, Inspection, Join, LeaderHint, Pair,
     PaxosClient, Reply, Request, Scan, Scanned, SessionName, change, command, entry, reply,
@@ -216,7 +216,14 @@ impl Client {
         addresses: Vec<String>,
         learns: bool,
     ) -> Result<(), ClientError> {
-        let life = self.inspect(node).await.ok().map(|state| state.life);
+        let state = self.inspect(node).await.ok();
+        if let Some(Inspection { cluster, .. }) = state
+            && ![0, cluster].contains(&self.options.cluster)
+        {
+            let text = format!("{node} is of cluster {cluster}, and not {}", self.options.cluster);
+            return Err(ClientError::Refused(text));
+        }
+        let life = state.map(|state| state.life);
         let join = Join { node: node.get(), addresses, learns, life };
         self.change(change::What::Join(join)).await
     }
@@ -375,6 +382,9 @@ impl Client {
     /// Asks the node that leads from now on, if it was another that was asked: each request would
     /// take one way more.
     fn move_to(&mut self, leader: u64) {
+        if mutant::is(Mutant::StaysAtFollower) {
+            return;
+        }
         let leader = NodeId::try_from(leader).ok();
         self.at = leader.and_then(|leader| self.index_of(leader)).unwrap_or(self.at);
     }

@@ -1,8 +1,8 @@
 //! Deliberate defects that the simulation must find: a check of the checks. Each is switched on at
 //! one place; without the feature `mutants` the question is a constant.
 
-/// One rule that is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One rule that is broken. A command line has its name with hyphens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mutant {
     /// Promises leave before they are durable.
     PromiseNotDurable,
@@ -45,6 +45,10 @@ pub enum Mutant {
     WindowsOverlap,
     /// Slots of other voters are opened before these have promised.
     NextUnprepared,
+    /// A leader opens four windows of slots.
+    OpensBeyondWindow,
+    /// A client goes on to ask a follower that has named the leader.
+    StaysAtFollower,
     /// A request that has run runs again when it is sent again.
     RunsAgain,
     /// A snapshot has no sessions.
@@ -53,7 +57,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those that a simulation finds within 2,000 seeds.
-    pub const BY_SEEDS: [Self; 13] = [
+    pub const BY_SEEDS: [Self; 14] = [
         Self::VoteNotDurable,
         Self::HalfIsEnough,
         Self::TakesEarliestValue,
@@ -67,6 +71,7 @@ impl Mutant {
         Self::EpochNotChecked,
         Self::WindowsOverlap,
         Self::NextUnprepared,
+        Self::OpensBeyondWindow,
     ];
 
     /// Those that a simulation meets too seldom: a test of the rule itself finds them.

@@ -56,22 +56,43 @@ async fn leader(nodes: &[Node]) -> NodeId {
     nodes.iter().find(leads).expect("the others follow one").endpoint().node()
 }
 
+/// Three nodes a way apart, and an endpoint that is connected to all of them.
+struct World {
+    network: SimNetwork,
+    members: Configuration,
+    nodes: Vec<Node>,
+    endpoint: Endpoint,
+}
+
+impl World {
+    async fn new() -> Result<Self, Box<dyn Error>> {
+        let network = SimNetwork::new(7);
+        network.default_conditions(Conditions { latency: WAY, ..Conditions::default() });
+        let members = (1..=3).map(NodeId::new).map(|node| (node, address(node)));
+        let members = Configuration::new(members)?;
+        let nodes = nodes(&network, &members).await?;
+        let endpoint = Endpoint::builder().transport(network.transport()).seed(9);
+        let endpoint = endpoint.peers(&members).keep_connected().start().await?;
+        for peer in members.members() {
+            endpoint.warm_up(peer).await?;
+        }
+        Ok(Self { network, members, nodes, endpoint })
+    }
+
+    /// A node and its endpoint hold each other: only the end of its connections lets go.
+    fn end(&self) {
+        self.members.nodes().for_each(|node| self.network.crash(node));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result<(), Box<dyn Error>>
 {
-    let network = SimNetwork::new(7);
-    network.default_conditions(Conditions { latency: WAY, ..Conditions::default() });
-    let members = (1..=3).map(NodeId::new).map(|node| (node, address(node)));
-    let members = Configuration::new(members)?;
-    let nodes = nodes(&network, &members).await?;
-    let endpoint = Endpoint::builder().transport(network.transport()).seed(9);
-    let endpoint = endpoint.peers(&members).keep_connected().start().await?;
-    for peer in members.members() {
-        endpoint.warm_up(peer).await?;
-    }
-    let leader = leader(&nodes).await;
+    let world = World::new().await?;
+    let World { members, nodes, endpoint, .. } = &world;
+    let leader = leader(nodes).await;
     let follower = members.nodes().find(|node| *node != leader).expect("there are three");
-    let client = PaxosClient::new(&endpoint);
+    let client = PaxosClient::new(endpoint);
 
     let open = write(Entry { what: Some(entry::What::Open(5)) }, false);
     let opened: Reply = client.execute(open).to(leader).await?;
@@ -88,7 +109,7 @@ async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result
         number += 1;
         let begun = Instant::now();
         let call = client.execute(write(put(session, number), true)).to(node);
-        let counted = votes::count(call, &members, WITHIN).await?;
+        let counted = votes::count(call, members, WITHIN).await?;
         assert!(counted.by_votes, "{counted:?}");
         Ok::<_, CallError>(begun.elapsed())
     };
@@ -96,13 +117,46 @@ async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result
 
     let mut options = client::Options::new(CLUSTER, 3);
     options.at = Some(follower);
-    let mut client = Client::new(&endpoint, &members, options);
+    let mut client = Client::new(endpoint, members, options);
     client.put("k", "opens its session").await?;
     for _ in 0..2 {
         let begun = Instant::now();
         client.put("k", "v").await?;
         assert_eq!(begun.elapsed(), 5 * WAY, "it stays at its node, though another leads");
     }
-    members.nodes().for_each(|node| network.crash(node));
+    world.end();
+    Ok(())
+}
+
+/// Clients whose first requests go to each of the nodes: from the next put on each takes four ways.
+async fn clients_move_to_the_leader(world: &World) -> Result<(), String> {
+    for seed in 0..12 {
+        let mut client =
+            Client::new(&world.endpoint, &world.members, client::Options::new(CLUSTER, seed));
+        for number in 0..2 {
+            let begun = Instant::now();
+            client.put("k", "v").await.map_err(|error| error.to_string())?;
+            // With the first it opens its session.
+            if number > 0 && begun.elapsed() != 4 * WAY {
+                return Err(format!("seed {seed}: {:?}", begun.elapsed()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asked_a_follower_asks_the_leader_from_then_on() -> Result<(), Box<dyn Error>>
+{
+    use paxos::mutant::{Mutant, set};
+
+    let world = World::new().await?;
+    leader(&world.nodes).await;
+    clients_move_to_the_leader(&world).await?;
+    set(Some(Mutant::StaysAtFollower));
+    let found = clients_move_to_the_leader(&world).await;
+    set(None);
+    assert!(found.is_err(), "the mutant is not found");
+    world.end();
     Ok(())
 }

@@ -14,18 +14,29 @@ use crate::transport::Connection;
 /// Few, most of the time.
 type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
 
+/// Scopes that are open on a thread.
+#[derive(Default)]
+struct Open {
+    depth: usize,
+    /// Connections appended to since the outermost began, and not flushed yet.
+    dirty: Dirty,
+    /// One of them has as much to send as it should: the next scope that ends flushes all.
+    is_full: bool,
+}
+
 thread_local! {
-    /// Connections appended to in the innermost scope of this thread, and how many scopes are open.
-    static DIRTY: RefCell<(usize, Dirty)> = const { RefCell::new((0, SmallVec::new_const())) };
+    static OPEN: RefCell<Open> =
+        const { RefCell::new(Open { depth: 0, dirty: SmallVec::new_const(), is_full: false }) };
 }
 
 /// Scope within which connections appended to on this thread are only noted. When the outermost
-/// ends each is flushed once. A scope never lives across an await.
+/// ends each is flushed once; and before that where one [is full](FlushScope::note_full). A scope
+/// never lives across an await.
 pub(crate) struct FlushScope(());
 
 impl FlushScope {
     pub(crate) fn enter() -> Self {
-        DIRTY.with_borrow_mut(|(depth, _)| *depth += 1);
+        OPEN.with_borrow_mut(|open| open.depth += 1);
         Self(())
     }
 
@@ -38,19 +49,27 @@ impl FlushScope {
 
     /// Notes that a connection was appended to; false outside any scope.
     pub(crate) fn note_if_open(connection: &Arc<dyn Connection>) -> bool {
-        DIRTY.with_borrow_mut(|(depth, dirty)| {
+        OPEN.with_borrow_mut(|open| {
+            let Open { depth, dirty, .. } = open;
             if *depth > 0 && !dirty.iter().any(|noted| Arc::ptr_eq(noted, connection)) {
                 dirty.push(connection.clone());
             }
             *depth > 0
         })
     }
+
+    /// Notes that a connection has as much to send as it should have: what is noted does not wait
+    /// for the end of the outermost scope, but for that of the innermost, where the lock of the
+    /// driver is free.
+    pub(crate) fn note_full() {
+        OPEN.with_borrow_mut(|open| open.is_full = open.depth > 0);
+    }
 }
 
 impl FlushScope {
     /// True when its end flushes something.
     pub(crate) fn has_to_flush(&self) -> bool {
-        DIRTY.with_borrow(|(depth, dirty)| *depth == 1 && !dirty.is_empty())
+        OPEN.with_borrow(|open| open.depth == 1 && !open.dirty.is_empty())
     }
 
     /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
@@ -69,11 +88,16 @@ impl Drop for FlushScope {
     }
 }
 
-/// Leaves a scope: the connections to flush, if it was the outermost of this thread.
+/// Leaves a scope: the connections to flush, if it was the outermost of this thread, or one is
+/// full.
 fn leave() -> Dirty {
-    DIRTY.with_borrow_mut(|(depth, dirty)| {
-        *depth -= 1;
-        if *depth == 0 { std::mem::take(dirty) } else { Dirty::new() }
+    OPEN.with_borrow_mut(|open| {
+        open.depth -= 1;
+        if open.depth == 0 || std::mem::take(&mut open.is_full) {
+            std::mem::take(&mut open.dirty)
+        } else {
+            Dirty::new()
+        }
     })
 }
 

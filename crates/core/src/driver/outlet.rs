@@ -76,6 +76,9 @@ impl Outbox for Outlet {
                     Some(caller) => attached.flush_for(now, caller),
                     None => FlushScope::note(&attached.connection),
                 }
+                if appended == Appended::Full {
+                    FlushScope::note_full();
+                }
             }
             // on_closed tells the node, but for a cast, of which it keeps nothing.
             Err(NotWritable::Closed | NotWritable::Full) if head.is_cast() => {

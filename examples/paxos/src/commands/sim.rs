@@ -8,6 +8,8 @@ use paxos::{simulation, world};
 use crate::args::SimArgs;
 
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    #[cfg(feature = "mutants")]
+    paxos::mutant::set(args.mutant);
     match (args.core, args.seed) {
         (true, Some(seed)) => {
             let menu = world::Menu::draw(seed);

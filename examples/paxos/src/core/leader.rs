@@ -151,7 +151,8 @@ impl Leading {
         if !self.prepared.is_prepared(&membership.now) && !mutant::is(Mutant::NextUnprepared) {
             return chosen;
         }
-        let open = Slot(chosen.0.saturating_add(membership.window));
+        let windows = if mutant::is(Mutant::OpensBeyondWindow) { 4 } else { 1 };
+        let open = Slot(chosen.0.saturating_add(windows * membership.window));
         match &membership.next {
             Some((first, members)) if !self.prepared.is_prepared(members) => {
                 if mutant::is(Mutant::NextUnprepared) { open } else { open.min(first.before()) }

@@ -54,6 +54,15 @@ pub(super) enum Input {
     },
 }
 
+/// Something that begins a turn.
+enum News {
+    /// The ledger has made so much durable.
+    Durable(Durable),
+    /// The core waited for this time.
+    Due,
+    Input(Input),
+}
+
 /// Something that leaves once the ledger allows it.
 enum Leaving {
     Answer(Option<Deferred<proto::Answer>>, Answer),
@@ -152,29 +161,42 @@ impl Actor {
 
     /// Runs until the ledger fails, or it is told to stop.
     pub(super) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), NodeError> {
+        let endpoint = self.endpoint.clone();
         self.replica.start(self.now());
-        loop {
-            self.work();
-            if self.is_done() {
-                return Ok(());
-            }
+        endpoint.together(|| self.work());
+        while !self.is_done() {
             let due = self.begun + self.replica.poll_timeout();
             let due = self.stopping.map_or(due, |deadline| due.min(deadline));
-            tokio::select! {
+            let news = tokio::select! {
                 biased;
-                durable = synced(&mut self.syncing) => self.synced(&durable?),
-                () = tokio::time::sleep_until(due) => self.replica.handle_timeout(self.now()),
-                input = inputs.recv() => {
-                    let Some(input) = input else { return Ok(()) };
+                durable = synced(&mut self.syncing) => News::Durable(durable?),
+                () = tokio::time::sleep_until(due) => News::Due,
+                input = inputs.recv() => match input {
+                    Some(input) => News::Input(input),
+                    None => return Ok(()),
+                },
+            };
+            endpoint.together(|| self.turn(news, &mut inputs))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, and does all that can be done now. What it sends leaves together.
+    fn turn(&mut self, news: News, inputs: &mut mpsc::Receiver<Input>) -> Result<(), NodeError> {
+        match news {
+            News::Durable(durable) => self.synced(&durable),
+            News::Due => self.replica.handle_timeout(self.now()),
+            News::Input(input) => {
+                self.take(input)?;
+                // All that has come by now is one turn, so that batches grow with the load.
+                for _ in 0..TURN_INPUTS_MAX {
+                    let Ok(input) = inputs.try_recv() else { break };
                     self.take(input)?;
-                    // All that has come by now is one turn, so that batches grow with the load.
-                    for _ in 0..TURN_INPUTS_MAX {
-                        let Ok(input) = inputs.try_recv() else { break };
-                        self.take(input)?;
-                    }
                 }
             }
         }
+        self.work();
+        Ok(())
     }
 
     fn now(&self) -> Duration {
