@@ -259,7 +259,7 @@ pub mod middleware {
 /// Traces: of a call's tree, and of what it is part of.
 pub mod telemetry {
     #[cfg(feature = "tracing-spans")]
-    pub use convoke_core::Propagator;
+    pub use convoke_core::{Propagator, SpanEnd, SpanKind, SpanStart};
     pub use convoke_core::proto::trace::{EntryBy, TraceEvent, Traced};
     pub use convoke_core::{TraceContext, TraceContextError};
 }

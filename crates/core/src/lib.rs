@@ -115,7 +115,7 @@ pub use server::{
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};
 #[cfg(feature = "tracing-spans")]
-pub use telemetry::Propagator;
+pub use telemetry::{Propagator, SpanEnd, SpanKind, SpanStart};
 pub use trace_context::{TraceContext, TraceContextError};
 pub use transport::Principal;
 pub use way::Way;
