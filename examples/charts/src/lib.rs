@@ -25,6 +25,7 @@ mod lines;
 mod scale;
 
 pub use self::bars::{Bar, Bars, bars};
+pub use self::frame::{escaped, variables};
 pub use self::lines::{Point, Series, lines};
 pub use self::scale::Axis;
 
