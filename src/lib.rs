@@ -229,7 +229,7 @@ pub mod transport {
         ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Remote, Sink, ToAddresses,
         Transport, parts, sockets,
     };
-    pub use convoke_core::{BoxError, ToPeers};
+    pub use convoke_core::{BoxError, OpenConnection, ToPeers};
     #[cfg(feature = "grpc")]
     pub use convoke_transport_grpc::GrpcTransport;
     #[cfg(feature = "rdma-simulated")]
@@ -258,9 +258,9 @@ pub mod middleware {
 
 /// Traces: of a call's tree, and of what it is part of.
 pub mod telemetry {
-    #[cfg(feature = "tracing-spans")]
-    pub use convoke_core::Propagator;
     pub use convoke_core::proto::trace::{EntryBy, TraceEvent, Traced};
+    #[cfg(feature = "tracing-spans")]
+    pub use convoke_core::{Propagator, SpanEnd, SpanKind, SpanStart};
     pub use convoke_core::{TraceContext, TraceContextError};
 }
 

@@ -7,9 +7,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use convoke::telemetry::{Propagator, TraceContext};
+use convoke::telemetry::{Propagator, SpanEnd, SpanKind, SpanStart, TraceContext};
 use convoke::transport::TcpTransport;
-use convoke::{Code, Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
+use convoke::{
+    Cause, Code, Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -277,16 +279,32 @@ async fn a_cancelled_handler_and_its_call_end_as_such() -> Result {
     Ok(())
 }
 
-/// Counts its spans instead of drawing their ids.
+/// Counts its spans instead of drawing their ids, and keeps what it is told.
 #[derive(Clone, Default)]
-struct Counting(Arc<Mutex<Vec<Option<TraceContext>>>>);
+struct Counting(Arc<Mutex<Told>>);
+
+#[derive(Default)]
+struct Told {
+    starts: Vec<(SpanStart, Option<TraceContext>)>,
+    ends: Vec<SpanEnd>,
+}
 
 impl Propagator for Counting {
-    fn begin(&self, span: &tracing::Span, parent: Option<TraceContext>) -> Option<TraceContext> {
+    fn begin(
+        &self,
+        span: &tracing::Span,
+        start: &SpanStart,
+        parent: Option<TraceContext>,
+    ) -> Option<TraceContext> {
         assert!(!span.is_disabled());
-        let mut parents = self.0.lock().expect("nobody panics with it");
-        parents.push(parent);
-        TraceContext::new(7, parents.len() as u64, 1).ok()
+        let mut told = self.0.lock().expect("nobody panics with it");
+        told.starts.push((*start, parent));
+        TraceContext::new(7, told.starts.len() as u64, 1).ok()
+    }
+
+    fn end(&self, span: &tracing::Span, end: &SpanEnd) {
+        assert!(!span.is_disabled());
+        self.0.lock().expect("nobody panics with it").ends.push(*end);
     }
 }
 
@@ -302,7 +320,29 @@ async fn a_propagator_decides_the_ids() -> Result {
     let request = TRACE.request(String::new());
     let seen: TraceContext = client.invoke(request).to(peer).await?.parse()?;
     assert_eq!(seen, TraceContext::new(7, 2, 1)?);
-    let parents = counting.0.lock().expect("nobody panics with it").clone();
-    assert_eq!(parents, [None, Some(TraceContext::new(7, 1, 1)?)]);
+    let told = std::mem::take(&mut *counting.0.lock().expect("nobody panics with it"));
+    let starts = told.starts.iter().map(|(start, parent)| {
+        (start.kind, start.method, start.node.get(), start.peer.get(), *parent)
+    });
+    let expected = [
+        (SpanKind::Call, TRACE.name(), 1, 2, None),
+        (SpanKind::Task, TRACE.name(), 2, 1, Some(TraceContext::new(7, 1, 1)?)),
+    ];
+    assert_eq!(starts.collect::<Vec<_>>(), expected);
+    let end = |kind, ends: &[SpanEnd]| {
+        let mut found = ends.iter().filter(|end| end.kind == kind);
+        let end = found.next().expect("it has ended");
+        assert!(found.next().is_none(), "a span ends once: {ends:?}");
+        (end.outcome, end.cause, end.code)
+    };
+    assert_eq!(end(SpanKind::Call, &told.ends), ("answered", None, None));
+    assert_eq!(end(SpanKind::Task, &told.ends), ("finished", None, None));
+
+    // Both sides hear why a call failed.
+    assert!(client.call(FAIL, "status".to_owned()).to(peer).await.is_err());
+    let told = std::mem::take(&mut *counting.0.lock().expect("nobody panics with it"));
+    let (cause, code) = (Some(Cause::Application), Some(Code::NotFound));
+    assert_eq!(end(SpanKind::Call, &told.ends), ("partial", cause, code));
+    assert_eq!(end(SpanKind::Task, &told.ends), ("failed", cause, code));
     Ok(())
 }

@@ -74,7 +74,11 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
-    Lane { name: "grpc-foreign", about: "Python's gRPC calls the edge", plan: grpc_foreign },
+    Lane {
+        name: "grpc-foreign",
+        about: "gRPC of Python and Go calls the edge",
+        plan: grpc_foreign,
+    },
     Lane { name: "rdma", about: "the RDMA transport on a verbs device", plan: rdma::plan },
     Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
 ];

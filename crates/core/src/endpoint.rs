@@ -2,6 +2,7 @@
 
 mod bodies;
 mod builder;
+mod connections;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::server::{CastSpace, Context};
 use crate::transport::{Address, Counters, ToAddresses, Transport};
 
 pub use builder::EndpointBuilder;
+pub use connections::OpenConnection;
 
 /// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
 ///

@@ -83,14 +83,14 @@ pub struct Health(Arc<watch::Sender<Board>>);
 
 /// All that was said.
 #[derive(Debug)]
-pub(crate) struct Board {
+struct Board {
     services: BTreeMap<String, ServingState>,
     /// The node shuts down: nothing can be used, whatever was said.
-    pub(crate) is_stopping: bool,
+    is_stopping: bool,
 }
 
 impl Board {
-    pub(crate) fn state(&self, service: &str) -> Option<ServingState> {
+    fn state(&self, service: &str) -> Option<ServingState> {
         let said = self.services.get(service).copied();
         said.map(|state| if self.is_stopping { ServingState::NotServing } else { state })
     }
@@ -132,9 +132,9 @@ impl Health {
         self.0.send_modify(|board| board.is_stopping = true);
     }
 
-    /// States as they change, for who watches them.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Board> {
-        self.0.subscribe()
+    /// Follows the state of a service.
+    pub fn watch(&self, service: impl Into<String>) -> HealthWatch {
+        HealthWatch { board: self.0.subscribe(), service: service.into(), told: None }
     }
 
     pub(crate) fn check(&self, service: &str) -> Result<HealthReply, Status> {
@@ -142,5 +142,38 @@ impl Health {
         let text = "the node does not know the service: see Health::set";
         let state = state.ok_or_else(|| Status::new(Code::NotFound, text))?;
         Ok(HealthReply { state: state.into() })
+    }
+}
+
+/// State of one service as it changes; made by [`Health::watch`].
+#[derive(Debug)]
+pub struct HealthWatch {
+    board: watch::Receiver<Board>,
+    service: String,
+    /// The state that was given last.
+    told: Option<ServingState>,
+}
+
+impl HealthWatch {
+    /// The state now, then each that differs from the one before. A service of which nothing was
+    /// said is [`ServingState::ServiceUnknown`]. `None` once [`Health::stop`] was called and the
+    /// last state was given, or every [`Health`] of the node is gone.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, it has taken no state.
+    pub async fn next(&mut self) -> Option<ServingState> {
+        loop {
+            let (state, is_stopping) = {
+                let board = self.board.borrow_and_update();
+                let state = board.state(&self.service).unwrap_or(ServingState::ServiceUnknown);
+                (state, board.is_stopping)
+            };
+            if self.told.replace(state) != Some(state) {
+                return Some(state);
+            }
+            if is_stopping || self.board.changed().await.is_err() {
+                return None;
+            }
+        }
     }
 }

@@ -96,7 +96,7 @@ pub use convoke_proto::task::SendError;
 pub use convoke_proto::wire::{Cause, Digest, Executed};
 pub use convoke_proto::{id, time, wire};
 pub use driver::{KeepConnected, Load, PeerState};
-pub use endpoint::{Endpoint, EndpointBuilder};
+pub use endpoint::{Endpoint, EndpointBuilder, OpenConnection};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
 #[cfg(feature = "json")]
 pub use json::Json;
@@ -115,7 +115,7 @@ pub use server::{
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};
 #[cfg(feature = "tracing-spans")]
-pub use telemetry::Propagator;
+pub use telemetry::{Propagator, SpanEnd, SpanKind, SpanStart};
 pub use trace_context::{TraceContext, TraceContextError};
 pub use transport::Principal;
 pub use way::Way;

@@ -31,7 +31,7 @@ use crate::way::Way;
 #[cfg(feature = "metrics")]
 pub(crate) use meters::{Meters, Seen};
 #[cfg(feature = "tracing-spans")]
-pub use span::Propagator;
+pub use span::{Propagator, SpanEnd, SpanKind, SpanStart};
 
 /// Records of an endpoint. Cheap to clone.
 #[derive(Clone, Debug, Default)]

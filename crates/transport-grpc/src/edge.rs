@@ -1,5 +1,6 @@
 //! The edge: foreign gRPC clients call the services of an endpoint.
 
+mod health;
 mod metadata;
 mod methods;
 mod service;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::health::{Health, ServingState};
 use convoke_core::{Endpoint, Peer};
 use convoke_transport::parts::Settings;
 use tokio::sync::Semaphore;
@@ -23,6 +25,7 @@ use crate::serve::{Ends, Handler, Request, Response, Server, Terms};
 #[cfg(feature = "tls")]
 use convoke_transport::identity::ClientCertificates;
 use convoke_transport::sockets;
+use health::EdgeHealth;
 use methods::Methods;
 use service::{Inner, Route};
 use standard::Standard;
@@ -48,6 +51,7 @@ pub struct GrpcEdge {
 /// |---|---|
 /// | [`descriptor_set`](Self::descriptor_set) | none: any method passes, no reflection |
 /// | [`route`](Self::route) | to the endpoint itself |
+/// | [`health`](Self::health) | the edge and the services of its descriptor set are serving |
 /// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
 /// | [`calls_max`](Self::calls_max) | 16,384 |
 /// | [`handshakes_max`](Self::handshakes_max) | 256 |
@@ -61,6 +65,7 @@ pub struct GrpcEdgeBuilder {
     endpoint: Endpoint,
     descriptor_set: Option<Bytes>,
     route: Option<Route>,
+    health: Option<Health>,
     message_bytes_max: usize,
     calls_max: usize,
     handshakes_max: usize,
@@ -81,7 +86,7 @@ pub struct GrpcEdgeBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EdgeError {
-    /// The address is none, or cannot be bound.
+    /// The address is not one, or cannot be bound.
     #[error("cannot listen on {address}: {message}")]
     Bind {
         /// The address asked for.
@@ -117,6 +122,7 @@ impl GrpcEdge {
             endpoint: endpoint.clone(),
             descriptor_set: None,
             route: None,
+            health: None,
             message_bytes_max: 4 << 20,
             calls_max: 16_384,
             handshakes_max: 256,
@@ -140,16 +146,16 @@ impl GrpcEdge {
     }
 
     /// Sets what the health service says of a service, such as `shop.Stock`; of the whole edge with
-    /// an empty name. At first the edge and every service of its descriptor set are serving.
-    pub async fn set_serving(&self, service: &str, is_serving: bool) {
-        self.service.standard().set_serving(service, is_serving).await;
+    /// an empty name. With [`GrpcEdgeBuilder::health`] it sets the same there.
+    pub fn set_serving(&self, service: &str, is_serving: bool) {
+        self.service.standard().health().set_serving(service, is_serving);
     }
 
-    /// Stops in good order: the health service says so, no further connection is accepted, open
-    /// ones are told to go elsewhere, and calls have `grace` to end; then they are cancelled.
-    /// Always returns.
+    /// Stops in good order: the health service says of every service that it is not serving, no
+    /// further connection is accepted, open ones are told to go elsewhere, and calls have `grace`
+    /// to end; then they are cancelled. Always returns.
     pub async fn shutdown(self, grace: Duration) {
-        self.set_serving("", false).await;
+        self.service.standard().health().drain();
         self.server.drain(grace).await;
     }
 }
@@ -174,6 +180,16 @@ impl GrpcEdgeBuilder {
     /// every call and must not block.
     pub fn route(mut self, route: impl Fn(&str) -> Peer + Send + Sync + 'static) -> Self {
         self.route = Some(Box::new(route));
+        self
+    }
+
+    /// Answers questions after the health of services, as load balancers and probes ask them by
+    /// `grpc.health.v1`, with what is said there: give it the [`Health`] of the endpoint, and both
+    /// say the same. A service of which nothing is said there is not found. Default: the edge and
+    /// every service of its descriptor set are serving, until
+    /// [`set_serving`](GrpcEdge::set_serving) says otherwise.
+    pub fn health(mut self, health: &Health) -> Self {
+        self.health = Some(health.clone());
         self
     }
 
@@ -282,7 +298,7 @@ impl GrpcEdgeBuilder {
             ..Settings::default()
         };
         let admission = Arc::new(settings.admission());
-        let service = self.into_service().await?;
+        let service = self.into_service()?;
         let edge = Arc::new(Edge(service.clone()));
         let started = sockets::listen(address, settings.listen_backlog)
             .await
@@ -298,19 +314,22 @@ impl GrpcEdgeBuilder {
 
     /// The same as a `tower` service, for a server of one's own. What concerns connections and
     /// streams is then that server's, TLS included: of the settings only the descriptor set, the
-    /// route, the message size and the number of calls count.
+    /// route, the health, the message size and the number of calls count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
-    pub async fn into_service(self) -> Result<EdgeService, EdgeError> {
+    pub fn into_service(self) -> Result<EdgeService, EdgeError> {
         let set = self.descriptor_set.as_deref();
         let methods = set.map(Methods::of).transpose();
         let methods =
             methods.map_err(|error| EdgeError::DescriptorSet { message: error.to_string() })?;
-        let standard = Standard::new(set)?;
-        for service in methods.iter().flat_map(Methods::services) {
-            standard.set_serving(service, true).await;
-        }
+        let health = self.health.unwrap_or_else(|| {
+            let health = Health::new();
+            let services = methods.iter().flat_map(Methods::services);
+            services.for_each(|service| health.set(service, ServingState::Serving));
+            health
+        });
+        let standard = Standard::new(set, EdgeHealth::of(health))?;
         Ok(EdgeService::new(Inner {
             endpoint: self.endpoint,
             route: self.route,

@@ -140,10 +140,27 @@ pub(crate) fn label((x, y): (f64, f64), anchor: &str, size: u32, text: &str) -> 
     )
 }
 
-fn escaped(text: &str) -> String {
+/// Text as it stands between tags and in quoted attributes of SVG and HTML.
+pub fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = text.replace('"', "&quot;");
     // Other control characters are no part of XML.
     text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// The colours of charts as variables of CSS, for light and for dark pages: `--page`, `--text`,
+/// `--axis`, `--mark`, and `--colour0` to `--colour5`.
+pub fn variables() -> String {
+    let all = |[page, text, axis, mark]: [&str; 4], colours: [&str; 6]| {
+        let named = [("page", page), ("text", text), ("axis", axis), ("mark", mark)];
+        let named = named.map(|(name, colour)| format!("--{name}: {colour};")).join(" ");
+        let numbered = colours.iter().enumerate();
+        let numbered = numbered.map(|(index, colour)| format!(" --colour{index}: {colour};"));
+        format!(":root {{ {named}{} }}", numbered.collect::<String>())
+    };
+    let light = all(LIGHT, COLOURS.map(|(light, _)| light));
+    let dark = all(DARK, COLOURS.map(|(_, dark)| dark));
+    format!("{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n")
 }
 
 fn style([page, text, axis, mark]: [&str; 4], colours: [&str; 6]) -> String {
@@ -175,8 +192,19 @@ mod tests {
 
     #[test]
     fn text_is_escaped() {
-        let text = label((0.0, 0.0), "start", 12, "a < b & c\u{0}");
-        assert!(text.contains("a &lt; b &amp; c<"), "{text}");
+        let text = label((0.0, 0.0), "start", 12, "a < b & \"c\u{0}");
+        assert!(text.contains("a &lt; b &amp; &quot;c<"), "{text}");
+    }
+
+    #[test]
+    fn a_page_of_charts_has_their_colours() {
+        let style = variables();
+        let (light, dark) = style.split_once("prefers-color-scheme: dark").unwrap();
+        for (index, (on_light, on_dark)) in COLOURS.into_iter().enumerate() {
+            assert!(light.contains(&format!("--colour{index}: {on_light};")));
+            assert!(dark.contains(&format!("--colour{index}: {on_dark};")));
+        }
+        assert!(light.contains("--page: #ffffff;") && dark.contains("--page: #0f172a;"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod scale;
 mod stack;
 
 pub use self::bars::{Bar, Bars, bars};
+pub use self::frame::{escaped, variables};
 pub use self::lanes::{Kind, Message, Panel, lanes};
 pub use self::lines::{Point, Series, lines};
 pub use self::ranks::{Rank, ranks};

@@ -34,21 +34,27 @@ use std::str::FromStr as _;
 
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
+mod answers;
 mod health;
 mod listener;
 mod metrics;
+mod page;
 mod shutdown;
 mod signals;
+mod spans;
 #[cfg(test)]
 mod tests;
 
 pub use self::health::{NodeHealth, State};
-pub use self::listener::{ListenError, Listener};
+pub use self::listener::{ListenError, Listener, ListenerBuilder};
 pub use self::metrics::{Metrics, MetricsError};
+pub use self::page::Page;
 pub use self::shutdown::{Ended, Shutdown};
 pub use self::signals::{Signal, StopSignal};
+pub use self::spans::Spans;
 
 /// Variable of the environment that says which lines the log has, such as `info,paxos=debug`.
 pub const LOG_VARIABLE: &str = "RUST_LOG";
@@ -82,6 +88,17 @@ pub fn logs(default: &str) -> Result<(), LogsError> {
     let filter = filter(variable.as_deref(), default)?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
     Ok(subscriber.with_writer(std::io::stderr).finish().try_init()?)
+}
+
+/// The same, and keeps the spans of endpoints for a [`Page`], whatever the logs have.
+///
+/// # Errors
+/// [`LogsError`].
+pub fn logs_and_spans(default: &str, spans: &Spans) -> Result<(), LogsError> {
+    let variable = std::env::var(LOG_VARIABLE).ok();
+    let filter = filter(variable.as_deref(), default)?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
+    Ok(tracing_subscriber::registry().with(lines).with(spans.layer()).try_init()?)
 }
 
 fn filter(variable: Option<&str>, default: &str) -> Result<EnvFilter, LogsError> {

@@ -11,41 +11,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use convoke::telemetry::{Propagator, TraceContext};
 use convoke::{Context, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task};
-use opentelemetry::trace::{
-    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
-};
+use convoke_opentelemetry::OpenTelemetry;
+use opentelemetry::trace::{SpanId, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 const ORDER: Method<String, String> = Method::new("shop.Shop/Order");
 const PAY: Method<String, String> = Method::new("bank.Bank/Pay");
 const SHIP: Method<String, String> = Method::new("store.Store/Ship");
-
-/// Gives the spans of an endpoint the ids of OpenTelemetry, and those the parents that came by
-/// wire.
-struct OpenTelemetry;
-
-impl Propagator for OpenTelemetry {
-    fn begin(&self, span: &Span, parent: Option<TraceContext>) -> Option<TraceContext> {
-        if let Some(parent) = parent {
-            let (trace, id) = (TraceId::from(parent.trace_id()), SpanId::from(parent.span_id()));
-            let flags = TraceFlags::new(parent.flags());
-            let remote = SpanContext::new(trace, id, flags, true, TraceState::default());
-            let remote = opentelemetry::Context::new().with_remote_span_context(remote);
-            // It fails where no layer of OpenTelemetry is installed; there are no ids then either.
-            let _ = span.set_parent(remote);
-        }
-        let own = span.context();
-        let own = own.span().span_context().clone();
-        let trace = u128::from_be_bytes(own.trace_id().to_bytes());
-        let id = u64::from_be_bytes(own.span_id().to_bytes());
-        TraceContext::new(trace, id, own.trace_flags().to_u8()).ok()
-    }
-}
 
 async fn node(number: u64, peers: &[&Endpoint], service: Service) -> anyhow::Result<Endpoint> {
     let node = NodeId::new(number);

@@ -269,7 +269,7 @@ impl EndpointBuilder {
             driver.with_node(|core, _| core.configure(node, addresses));
         }
         driver.advertise(advertise.clone().unwrap_or_default());
-        let mut addresses = Vec::new();
+        let mut addresses: Vec<Address> = Vec::new();
         for address in listen.concat() {
             let transport = driver.transport(address.scheme());
             let transport =
@@ -278,6 +278,10 @@ impl EndpointBuilder {
             let listener = transport.listen(&address, sink).await?;
             addresses.push(listener.local_address());
             driver.keep_listener(listener);
+        }
+        if !addresses.is_empty() {
+            let texts: Vec<_> = addresses.iter().map(Address::to_string).collect();
+            tracing::info!(node = %identity.node, addresses = texts.join(", "), "listening");
         }
         driver.advertise(advertise.unwrap_or_else(|| addresses.clone()));
         driver.listens_at(addresses);

@@ -2,17 +2,19 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
+use convoke_proto::wire::Cause;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
+use crate::error::Code;
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
@@ -26,7 +28,63 @@ pub trait Propagator: Send + Sync + 'static {
     ///
     /// Gives the span's own place in the trace, which the requests sent from it carry. Called once
     /// for each span, on whatever thread brought the request: it must not block.
-    fn begin(&self, span: &Span, parent: Option<TraceContext>) -> Option<TraceContext>;
+    fn begin(
+        &self,
+        span: &Span,
+        start: &SpanStart,
+        parent: Option<TraceContext>,
+    ) -> Option<TraceContext>;
+
+    /// A span ends that has begun. Called once for each, and must not block. Default: does nothing.
+    fn end(&self, span: &Span, end: &SpanEnd) {
+        let _ = (span, end);
+    }
+}
+
+/// Kind of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpanKind {
+    /// A call of this endpoint, from its opening to its end.
+    Call,
+    /// A handler of this endpoint.
+    Task,
+}
+
+/// Facts about a span when it begins, for a [`Propagator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpanStart {
+    /// Call or task.
+    pub kind: SpanKind,
+    /// The full name of the method. Of a call whose branches differ that of the first.
+    pub method: &'static str,
+    /// The node of this endpoint.
+    pub node: NodeId,
+    /// Of a call the node that its first branch goes to, of a task the one that sent it.
+    pub peer: NodeId,
+}
+
+/// Facts about a span when it ends, for a [`Propagator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SpanEnd {
+    /// Call or task.
+    pub kind: SpanKind,
+    /// The end in a word, which is the field `outcome` of the span.
+    pub outcome: &'static str,
+    /// Reason of the failure: of a call that of the first branch that failed, if any did.
+    pub cause: Option<Cause>,
+    /// The service's code, for [`Cause::Application`].
+    pub code: Option<Code>,
+}
+
+impl SpanEnd {
+    fn new(kind: SpanKind, outcome: &'static str, failed: Option<(Cause, u32)>) -> Self {
+        let code = failed.filter(|(cause, _)| *cause == Cause::Application);
+        let code = code.map(|(_, number)| Code::from_number(number));
+        Self { kind, outcome, cause: failed.map(|(cause, _)| cause), code }
+    }
 }
 
 /// The propagator of an endpoint.
@@ -34,9 +92,14 @@ pub trait Propagator: Send + Sync + 'static {
 pub(crate) struct Propagation(pub(crate) Option<Arc<dyn Propagator>>);
 
 impl Propagation {
-    fn begin(&self, span: &Span, parent: Option<TraceContext>) -> Option<TraceContext> {
+    fn begin(
+        &self,
+        span: &Span,
+        start: &SpanStart,
+        parent: Option<TraceContext>,
+    ) -> Option<TraceContext> {
         match &self.0 {
-            Some(propagator) => propagator.begin(span, parent),
+            Some(propagator) => propagator.begin(span, start, parent),
             None => {
                 let parent = parent.or_else(|| CURRENT.get());
                 let own = parent.as_ref().map_or_else(TraceContext::root, TraceContext::child);
@@ -47,6 +110,12 @@ impl Propagation {
                 }
                 Some(own)
             }
+        }
+    }
+
+    fn end(&self, span: &Span, end: &SpanEnd) {
+        if let Some(propagator) = &self.0 {
+            propagator.end(span, end);
         }
     }
 }
@@ -65,7 +134,13 @@ thread_local! {
 
 /// The span of a call.
 #[derive(Debug)]
-pub(super) struct CallSpan(Span);
+pub(super) struct CallSpan {
+    span: Span,
+    /// Of a span that somebody wants.
+    propagation: Propagation,
+    /// Cause and code of the first branch that failed.
+    failed: OnceLock<(Cause, u32)>,
+}
 
 impl CallSpan {
     pub(super) fn begin<Resp>(
@@ -73,7 +148,7 @@ impl CallSpan {
         me: NodeId,
         branches: &mut [(Peer, Request<Resp>)],
     ) -> Self {
-        let Some((peer, request)) = branches.first() else { return Self(Span::none()) };
+        let Some((peer, request)) = branches.first() else { return Self::default() };
         let span = info_span!(
             target: "convoke",
             "call",
@@ -90,34 +165,50 @@ impl CallSpan {
             span_id = Empty,
             parent_id = Empty,
         );
-        if !span.is_disabled() {
-            let parent = TraceContext::among(&request.extensions);
-            if let Some(own) = propagation.begin(&span, parent) {
-                for (_, request) in branches {
-                    *request = request.clone().trace_context(own);
-                }
+        if span.is_disabled() {
+            return Self::default();
+        }
+        let parent = TraceContext::among(&request.extensions);
+        let (kind, method) = (SpanKind::Call, request.name);
+        let start = SpanStart { kind, method, node: me, peer: peer.node() };
+        if let Some(own) = propagation.begin(&span, &start, parent) {
+            for (_, request) in branches {
+                *request = request.clone().trace_context(own);
             }
         }
-        Self(span)
+        Self { span, propagation: propagation.clone(), failed: OnceLock::new() }
     }
 
     pub(super) fn opened(&self, id: CallId) {
-        self.0.record("call", tracing::field::debug(id));
+        self.span.record("call", tracing::field::debug(id));
     }
 
     pub(super) fn branch_failed(&self, failure: &Failure) {
-        if !self.0.is_disabled() {
-            tracing::info!(target: "convoke", parent: &self.0, %failure, "a branch failed");
+        if !self.span.is_disabled() {
+            tracing::info!(target: "convoke", parent: &self.span, %failure, "a branch failed");
+            let _ = self.failed.set((failure.cause, failure.code));
         }
     }
 
     /// Ends the span, once.
     pub(super) fn end(&mut self, outcome: &'static str) {
-        let span = std::mem::replace(&mut self.0, Span::none());
+        let Self { span, propagation, failed } = std::mem::take(self);
+        if span.is_disabled() {
+            return;
+        }
         span.record("outcome", outcome);
         if matches!(outcome, "partial" | "exhausted") {
             span.record("otel.status_code", "ERROR");
         }
+        propagation.end(&span, &SpanEnd::new(SpanKind::Call, outcome, failed.into_inner()));
+    }
+}
+
+impl Default for CallSpan {
+    /// One that nobody wants, or that is over.
+    fn default() -> Self {
+        let (propagation, failed) = (Propagation::default(), OnceLock::new());
+        Self { span: Span::none(), propagation, failed }
     }
 }
 
@@ -125,6 +216,8 @@ impl CallSpan {
 #[derive(Debug)]
 pub(super) struct TaskSpan {
     span: Span,
+    /// Of a span that somebody wants.
+    propagation: Propagation,
     context: Option<TraceContext>,
     is_over: AtomicBool,
 }
@@ -132,7 +225,8 @@ pub(super) struct TaskSpan {
 impl TaskSpan {
     /// One of a task that is over: no span.
     pub(super) fn over() -> Self {
-        Self { span: Span::none(), context: None, is_over: AtomicBool::new(true) }
+        let (propagation, is_over) = (Propagation::default(), AtomicBool::new(true));
+        Self { span: Span::none(), propagation, context: None, is_over }
     }
 
     pub(super) fn begin(
@@ -164,9 +258,13 @@ impl TaskSpan {
             span_id = Empty,
             parent_id = Empty,
         );
+        if span.is_disabled() {
+            return Self::over();
+        }
         let parent = TraceContext::among(&start.extensions);
-        let context = if span.is_disabled() { None } else { propagation.begin(&span, parent) };
-        Self { span, context, is_over: AtomicBool::new(false) }
+        let of = SpanStart { kind: SpanKind::Task, method, node: me, peer: start.from };
+        let context = propagation.begin(&span, &of, parent);
+        Self { span, propagation: propagation.clone(), context, is_over: AtomicBool::new(false) }
     }
 
     pub(super) fn context(&self) -> Option<TraceContext> {
@@ -189,6 +287,8 @@ impl TaskSpan {
             let (cause, text) = (failure.cause, failure.text.as_str());
             tracing::info!(target: "convoke", parent: &self.span, %cause, text, "the task failed");
         }
+        let failed = failure.map(|failure| (failure.cause, failure.code));
+        self.propagation.end(&self.span, &SpanEnd::new(SpanKind::Task, outcome, failed));
     }
 }
 

@@ -50,8 +50,8 @@ pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
 /// use tower::ServiceBuilder;
 ///
 /// # type Request = http::Request<tonic::body::Body>;
-/// # async fn serve(endpoint: &Endpoint) -> Result<(), Box<dyn std::error::Error>> {
-/// let edge = GrpcEdge::builder(endpoint).into_service().await?;
+/// # fn serve(endpoint: &Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+/// let edge = GrpcEdge::builder(endpoint).into_service()?;
 /// let edge = ServiceBuilder::new()
 ///     .map_request(|mut request: Request| {
 ///         // Who the tenant is, is not for clients to say.

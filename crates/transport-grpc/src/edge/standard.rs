@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use tonic::body::Body;
 use tonic::codegen::Service;
-use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
-use tonic_health::server::{HealthReporter, HealthService};
 
 use super::EdgeError;
+use super::health::EdgeHealth;
 
 type Answer = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
 type Answering = Arc<dyn Fn(http::Request<Body>) -> Answer + Send + Sync>;
@@ -19,15 +18,17 @@ type Answering = Arc<dyn Fn(http::Request<Body>) -> Answer + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Standard {
     services: Arc<[(&'static str, Answering)]>,
-    reporter: HealthReporter,
+    health: EdgeHealth,
 }
 
 impl Standard {
     /// Health, and reflection where there are descriptors.
-    pub(super) fn new(descriptor_set: Option<&[u8]>) -> Result<Self, EdgeError> {
-        let reporter = HealthReporter::new();
-        let health = HealthService::from_health_reporter(reporter.clone());
-        let mut services = vec![("/grpc.health.v1.Health/", answering(HealthServer::new(health)))];
+    pub(super) fn new(
+        descriptor_set: Option<&[u8]>,
+        health: EdgeHealth,
+    ) -> Result<Self, EdgeError> {
+        let answers = answering(HealthServer::new(health.clone()));
+        let mut services = vec![("/grpc.health.v1.Health/", answers)];
         if let Some(set) = descriptor_set {
             let builder = || {
                 tonic_reflection::server::Builder::configure()
@@ -42,7 +43,7 @@ impl Standard {
             services.push(("/grpc.reflection.v1.ServerReflection/", answering(v1)));
             services.push(("/grpc.reflection.v1alpha.ServerReflection/", answering(v1alpha)));
         }
-        Ok(Self { services: services.into(), reporter })
+        Ok(Self { services: services.into(), health })
     }
 
     /// The one that serves this path, if any.
@@ -51,10 +52,9 @@ impl Standard {
         found.map(|(_, service)| service)
     }
 
-    /// Sets what the health service says of a service; of the whole server with an empty name.
-    pub(super) async fn set_serving(&self, service: &str, is_serving: bool) {
-        let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        self.reporter.set_service_status(service, status).await;
+    /// The health service.
+    pub(super) fn health(&self) -> &EdgeHealth {
+        &self.health
     }
 }
 

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport_grpc::{EdgeError, GrpcEdge};
+use convoke_core::health::{Health, ServingState};
+use convoke_transport_grpc::{EdgeError, GrpcEdge, GrpcEdgeBuilder};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinHandle;
@@ -24,7 +25,7 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use client::{Client, messages, text};
-use echo::{Number, Stage};
+use echo::{Number, Stage, descriptor_set};
 
 /// Time that a test waits for what must happen: only a hang runs into it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -450,10 +451,41 @@ async fn health_says_what_it_was_told() {
     };
     assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
     assert_eq!(check("edge.test.Echo").await.unwrap(), ServingStatus::Serving);
-    stage.edge.set_serving("edge.test.Echo", false).await;
+    stage.edge.set_serving("edge.test.Echo", false);
     assert_eq!(check("edge.test.Echo").await.unwrap(), ServingStatus::NotServing);
     assert_eq!(check("nobody").await.unwrap_err().code(), Code::NotFound);
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn an_edge_that_shares_the_health_of_a_node_drains_without_stopping_it() {
+    let node = Health::new();
+    let share =
+        |builder: GrpcEdgeBuilder, _| builder.descriptor_set(descriptor_set()).health(&node);
+    let stage = Stage::with(share).await;
+    let mut health = HealthClient::new(Client::channel(stage.edge.local_addr()).await);
+    let question = |service: &str| HealthCheckRequest { service: service.to_owned() };
+    let unsaid = health.check(question("edge.test.Echo")).await.unwrap_err();
+    assert_eq!(unsaid.code(), Code::NotFound);
+
+    let mut watch = health.watch(question("edge.test.Echo")).await.unwrap().into_inner();
+    let mut next = async || Some(in_time(watch.message()).await.unwrap()?.status());
+    assert_eq!(next().await, Some(ServingStatus::ServiceUnknown));
+    node.set("edge.test.Echo", ServingState::NotServing);
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    stage.edge.set_serving("edge.test.Echo", true);
+    assert_eq!(node.state("edge.test.Echo"), Some(ServingState::Serving));
+    assert_eq!(next().await, Some(ServingStatus::Serving));
+
+    // The watch ends, so the edge need not wait for its grace.
+    let ending = tokio::spawn(stage.edge.shutdown(Duration::from_secs(3600)));
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    assert_eq!(next().await, None);
+    drop(health);
+    in_time(ending).await.unwrap();
+    assert_eq!(node.state("edge.test.Echo"), Some(ServingState::Serving));
+    stage.near.shutdown(Duration::from_secs(5)).await;
+    stage.far.shutdown(Duration::from_secs(5)).await;
 }
 
 #[tokio::test]
@@ -490,7 +522,7 @@ fn tokio_stream_of<T: Send + 'static>(
 #[tokio::test]
 async fn the_edge_can_be_a_service_of_ones_own_server() {
     let stage = Stage::new().await;
-    let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
+    let edge = GrpcEdge::builder(&stage.near).into_service().unwrap();
     let (address, server) = serve_one(edge).await;
     let mut client = Client::connect(address).await;
     assert_eq!(client.unary("Say", text("a")).await.unwrap().into_inner(), text("A"));
@@ -501,7 +533,7 @@ async fn the_edge_can_be_a_service_of_ones_own_server() {
 #[tokio::test]
 async fn a_layer_sees_every_request_before_it_becomes_a_call() {
     let stage = Stage::new().await;
-    let edge = GrpcEdge::builder(&stage.near).into_service().await.unwrap();
+    let edge = GrpcEdge::builder(&stage.near).into_service().unwrap();
     let edge = tower::ServiceBuilder::new()
         .map_request(|mut request: http::Request<Incoming>| {
             request.headers_mut().insert("tenant", http::HeaderValue::from_static("shop"));

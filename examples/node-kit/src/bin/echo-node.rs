@@ -3,10 +3,12 @@
 //! ```sh
 //! cargo run -p node-kit -- check-config cluster.toml 1
 //! cargo run -p node-kit -- node cluster.toml 1
+//! cargo run -p node-kit -- node cluster.toml 1 --page
 //! cargo run -p node-kit -- load cluster.toml 2
 //! ```
-//! The protocol is an echo: whatever a node is asked it answers. The last command asks node 1 for
-//! as many seconds and prints the report as JSON.
+//! The protocol is an echo: whatever a node is asked it answers. With `--page` it has a web page at
+//! its address of operation. The last command asks node 1 for as many seconds and prints the report
+//! as JSON.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use node_kit::cluster::{Cluster, NoProtocol, check};
 use node_kit::load::{self, Client, Outcome, Pace, Plan};
-use node_kit::operation::{self, Listener, Metrics, NodeHealth, Shutdown, StopSignal};
+use node_kit::operation::{self, Listener, Metrics, NodeHealth, Page, Shutdown, Spans, StopSignal};
 
 const ECHO: Method<String, String> = Method::new("node.Node/Echo");
 
@@ -29,9 +31,10 @@ async fn main() -> ExitCode {
     let result = match arguments[..] {
         ["check-config", file] => checked(file, None),
         ["check-config", file, id] => checked(file, Some(id)),
-        ["node", file, id] => node(file, id).await,
+        ["node", file, id] => node(file, id, false).await,
+        ["node", file, id, "--page"] => node(file, id, true).await,
         ["load", file, seconds] => load(file, seconds).await,
-        _ => Err("check-config FILE [ID], node FILE ID, or load FILE SECONDS".into()),
+        _ => Err("check-config FILE [ID], node FILE ID [--page], or load FILE SECONDS".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,17 +55,25 @@ async fn echo(text: String, _: Context) -> Result<String, Status> {
     Ok(text)
 }
 
-async fn node(file: &str, id: &str) -> Result<(), Box<dyn Error>> {
-    operation::logs("warn")?;
+async fn node(file: &str, id: &str, has_page: bool) -> Result<(), Box<dyn Error>> {
+    let spans = Spans::new();
+    let page = has_page.then(|| Page::new(&spans));
+    match page {
+        Some(_) => operation::logs_and_spans("warn", &spans)?,
+        None => operation::logs("warn")?,
+    }
     let (cluster, id) = (Cluster::<NoProtocol>::read(file)?, id.parse()?);
     let (metrics, mut stop) = (Metrics::install()?, StopSignal::listen()?);
     let health = NodeHealth::new("starting");
+    let listener = Listener::builder(metrics, health.clone());
+    let listener = page.iter().fold(listener, |listener, page| listener.page(page));
     let _listener = match cluster.node(id)?.operation {
-        Some(address) => Some(Listener::start(address, metrics, health.clone()).await?),
+        Some(address) => Some(listener.start(address).await?),
         None => None,
     };
     let service = Service::new().unary(ECHO, echo);
     let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).start().await?;
+    page.iter().for_each(|page| page.show(&endpoint));
     health.ready();
     println!("node {id} listens at {:?}", endpoint.addresses());
     let signal = stop.received().await;

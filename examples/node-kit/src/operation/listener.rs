@@ -2,6 +2,7 @@
 //!
 //! | path | answer |
 //! |---|---|
+//! | `/` | the [`Page`] of the node, where it was given one |
 //! | `/metrics` | Prometheus text |
 //! | `/healthz` | 200 while the node works; 503 and a reason once it should be started again |
 //! | `/readyz` | 200 while it takes requests; 503 and a reason while it does not |
@@ -12,12 +13,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +24,8 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 
-use super::{Metrics, NodeHealth, State};
+use super::answers::Answers;
+use super::{Metrics, NodeHealth, Page};
 
 /// Connections at once. More wait in the backlog of the socket: a scraper and a few probes are all
 /// that is expected.
@@ -60,6 +60,41 @@ pub enum ListenError {
     },
 }
 
+/// Sets up a [`Listener`]; made by [`Listener::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is started"]
+pub struct ListenerBuilder(Answers);
+
+impl ListenerBuilder {
+    /// Serves the page of the node at `/`. Default: there is none.
+    pub fn page(mut self, page: &Page) -> Self {
+        self.0.page = Some(page.clone());
+        self
+    }
+
+    /// Answers whoever comes, at an address beyond the loopback, too. There is no TLS here and no
+    /// question who asks: for a network of those who operate the node. Default: the loopback alone.
+    pub fn open_to_others(mut self) -> Self {
+        self.0.is_open = true;
+        self
+    }
+
+    /// Listens. Port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub async fn start(self, address: SocketAddr) -> Result<Listener, ListenError> {
+        if !address.ip().is_loopback() && !self.0.is_open {
+            return Err(ListenError::NotLoopback(address));
+        }
+        let refused = |source| ListenError::Listen { address, source };
+        let socket = TcpListener::bind(address).await.map_err(refused)?;
+        let address = socket.local_addr().map_err(refused)?;
+        let task = tokio::spawn(answer_all(socket, self.0));
+        Ok(Listener { address, task })
+    }
+}
+
 /// A listener that answers until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -68,7 +103,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Starts one. Port 0 takes a free one.
+    /// One of these metrics and this health, to be started.
+    pub fn builder(metrics: Metrics, health: NodeHealth) -> ListenerBuilder {
+        ListenerBuilder(Answers { metrics, health, page: None, is_open: false })
+    }
+
+    /// Starts one without a page, on the loopback. Port 0 takes a free one.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -77,14 +117,7 @@ impl Listener {
         metrics: Metrics,
         health: NodeHealth,
     ) -> Result<Self, ListenError> {
-        if !address.ip().is_loopback() {
-            return Err(ListenError::NotLoopback(address));
-        }
-        let refused = |source| ListenError::Listen { address, source };
-        let socket = TcpListener::bind(address).await.map_err(refused)?;
-        let address = socket.local_addr().map_err(refused)?;
-        let task = tokio::spawn(answer_all(socket, metrics, health));
-        Ok(Self { address, task })
+        Self::builder(metrics, health).start(address).await
     }
 
     /// Address at which it listens.
@@ -99,7 +132,8 @@ impl Drop for Listener {
     }
 }
 
-async fn answer_all(socket: TcpListener, metrics: Metrics, health: NodeHealth) {
+async fn answer_all(socket: TcpListener, answers: Answers) {
+    let answers = Arc::new(answers);
     // It owns its connections: dropped, it takes them along.
     let mut connections = JoinSet::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -111,14 +145,14 @@ async fn answer_all(socket: TcpListener, metrics: Metrics, health: NodeHealth) {
         };
         tokio::select! {
             biased;
-            _ = settle.tick() => metrics.settle(),
+            _ = settle.tick() => answers.metrics.settle(),
             Some(_) = connections.join_next() => {}
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
-                    let (metrics, health) = (metrics.clone(), health.clone());
+                    let answers = answers.clone();
                     connections.spawn(async move {
                         // One that is too slow, or speaks no HTTP, is nobody's loss.
-                        let _ = timeout(CONNECTION_WITHIN, serve(stream, metrics, health)).await;
+                        let _ = timeout(CONNECTION_WITHIN, serve(stream, answers)).await;
                         drop(place);
                     });
                 }
@@ -128,50 +162,12 @@ async fn answer_all(socket: TcpListener, metrics: Metrics, health: NodeHealth) {
     }
 }
 
-async fn serve(stream: TcpStream, metrics: Metrics, health: NodeHealth) -> hyper::Result<()> {
-    let answers = service_fn(|request: Request<Incoming>| {
-        let answer = answer(request.method(), request.uri().path(), &metrics, &health);
+async fn serve(stream: TcpStream, answers: Arc<Answers>) -> hyper::Result<()> {
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answers.answer(&request);
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut connection = http1::Builder::new();
     connection.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).timer(TokioTimer::new());
-    connection.serve_connection(TokioIo::new(stream), answers).await
-}
-
-fn answer(
-    method: &Method,
-    path: &str,
-    metrics: &Metrics,
-    health: &NodeHealth,
-) -> Response<Full<Bytes>> {
-    let is_known = matches!(path, "/metrics" | "/healthz" | "/readyz");
-    if is_known && !matches!(*method, Method::GET | Method::HEAD) {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
-    }
-    match (path, health.state()) {
-        ("/metrics", _) => text(StatusCode::OK, metrics.text()),
-        ("/healthz" | "/readyz", State::Broken(why)) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, format!("broken: {why}\n"))
-        }
-        ("/healthz", _) => text(StatusCode::OK, "works\n".to_owned()),
-        ("/readyz", State::Ready) => text(StatusCode::OK, "ready\n".to_owned()),
-        ("/readyz", State::NotReady(why)) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n"))
-        }
-        ("/readyz", State::Stopping) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned())
-        }
-        _ => {
-            let known = "here are /metrics, /healthz and /readyz\n";
-            text(StatusCode::NOT_FOUND, known.to_owned())
-        }
-    }
-}
-
-fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+    connection.serve_connection(TokioIo::new(stream), service).await
 }
