@@ -35,6 +35,7 @@
 //! segment-00000000000000000003     records, the file with the highest number being written
 //! snapshot-00000000000000004096    state of the node after so many records
 //! *.new                            what is not whole yet; removed at the next start
+//! *.moved                          given its name anew; the next start goes on with that
 //!
 //! file:    header | record | record | ... | seal
 //!          header  "node-kit"  format u32  sort u32  cluster u64  node u64
@@ -79,7 +80,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use self::commit::{Shared, Writer};
-use self::files::Volume;
+use self::files::{Folder, Volume};
 use self::format::{Header, Sort};
 use self::snapshot::Unfinished;
 use crate::durable::{Durable, Position};
@@ -187,7 +188,7 @@ impl Ledger {
         identity: Identity,
         settings: Settings,
     ) -> Result<(Self, Recovered), LedgerError> {
-        let volume: Arc<dyn Volume> = Arc::new(disk);
+        let volume: Arc<dyn Volume> = Arc::new(Folder::new(disk));
         let ready = recovery::recover(&volume, identity, &settings).await?;
         let shared = Arc::new(Shared::new(ready.end, ready.salt, ready.segments, &settings));
         let writer = Writer {

@@ -17,6 +17,7 @@
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`program`] | commands of a node program that are the same whatever its protocol |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
+//! | [`simulation`] | whole nodes and clients under seeded faults, in virtual time |
 //! | [`world`] | parts of seeded worlds: schedule, network, timer, a ledger that crashes |
 
 #![forbid(unsafe_code)]
@@ -37,5 +38,7 @@ pub mod processes;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod sessions;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 #[cfg(feature = "world")]
 pub mod world;

@@ -8,11 +8,7 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
     let mut sum = Report::default();
     for seed in seeds {
         let report = run(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
-        sum.calls += report.calls;
-        sum.answered += report.answered;
-        sum.crashes += report.crashes;
-        sum.stops += report.stops;
-        sum.snapshots += report.snapshots;
+        sum.run.add(&report.run);
         sum.changes += report.changes;
         sum.by_votes += report.by_votes;
     }
@@ -23,7 +19,8 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
 fn histories_are_linearizable_under_faults() {
     let sum = many(0..8);
     println!("{sum:?}");
-    assert!(sum.answered > 500 && sum.crashes > 10 && sum.snapshots > 0, "{sum:?}");
+    let run = &sum.run;
+    assert!(run.answered > 500 && run.crashes > 10 && run.snapshots > 0, "{sum:?}");
     assert!(sum.changes > 5 && sum.by_votes > 20, "{sum:?}");
 }
 
@@ -39,7 +36,8 @@ fn without_faults_all_is_answered() -> Result<(), Violation> {
     for nodes in [1, 3, 5] {
         for shape in [Shape::Gather, Shape::Direct] {
             let report = run_plan(7, &Plan::calm(nodes, shape), false)?;
-            assert_eq!((report.answered, report.crashes), (report.calls, 0), "{report:?}");
+            let run = &report.run;
+            assert_eq!((run.answered, run.crashes), (run.calls, 0), "{report:?}");
             assert_eq!(report.by_votes > 10, shape == Shape::Direct, "{report:?}");
         }
     }

@@ -8,11 +8,7 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
     for seed in seeds {
         let report = run(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         println!("seed {seed}: {report:?}");
-        sum.calls += report.calls;
-        sum.answered += report.answered;
-        sum.crashes += report.crashes;
-        sum.stops += report.stops;
-        sum.snapshots += report.snapshots;
+        sum.run.add(&report.run);
         sum.views += report.views;
         sum.liars += report.liars;
         sum.lies += report.lies;
@@ -24,7 +20,8 @@ fn many(seeds: std::ops::Range<u64>) -> Report {
 fn histories_are_linearizable_under_faults_and_lies() {
     let sum = many(6..11);
     println!("{sum:?}");
-    assert!(sum.answered > 200 && sum.crashes > 10 && sum.snapshots > 0, "{sum:?}");
+    let run = &sum.run;
+    assert!(run.answered > 200 && run.crashes > 10 && run.snapshots > 0, "{sum:?}");
     assert!(sum.views > 5 && sum.liars > 1 && sum.lies > 0, "{sum:?}");
 }
 
@@ -37,8 +34,9 @@ fn a_seed_is_one_run() {
 fn without_faults_all_is_answered_in_the_first_view() -> Result<(), Violation> {
     for nodes in [4, 7] {
         let report = run_plan(7, &Plan::calm(nodes), false)?;
-        assert_eq!((report.answered, report.crashes), (report.calls, 0), "{report:?}");
-        assert!(report.views == 0 && report.calls > 10, "{report:?}");
+        let run = &report.run;
+        assert_eq!((run.answered, run.crashes), (run.calls, 0), "{report:?}");
+        assert!(report.views == 0 && run.calls > 10, "{report:?}");
     }
     Ok(())
 }

@@ -8,10 +8,10 @@ use convoke::disk::Disk;
 
 use super::Identity;
 use super::error::LedgerError;
-use super::files::Volume;
+use super::files::{Folder, Volume};
 use super::format::Sort;
 use super::frames::{FIRST_AT, Found, Frames};
-use super::segment::Segment;
+use super::segment::{MOVED, Segment};
 use super::snapshot;
 use crate::durable::Position;
 
@@ -21,12 +21,12 @@ use crate::durable::Position;
 /// # Errors
 /// The folder cannot be listed.
 pub async fn read<D: Disk>(disk: D) -> Result<Reading, LedgerError> {
-    let volume: Arc<dyn Volume> = Arc::new(disk);
+    let volume: Arc<dyn Volume> = Arc::new(Folder::new(disk));
     let entries = volume.list().await?.into_iter().filter(|entry| !entry.is_dir);
-    let sort = |name: &str| match () {
-        () if Segment::number_of(name).is_some() => Some(Sort::Segment),
-        () if snapshot::position_of(name).is_some() => Some(Sort::Snapshot),
-        () => None,
+    let sort = |file: &str| match file.strip_suffix(MOVED).unwrap_or(file) {
+        name if Segment::number_of(name).is_some() => Some(Sort::Segment),
+        name if snapshot::position_of(name).is_some() => Some(Sort::Snapshot),
+        _ => None,
     };
     let mut files: Vec<_> =
         entries.filter_map(|entry| Some((sort(&entry.name)?, entry.name))).collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke::disk::{Disk, DiskError, DiskFile, Entry, Open};
+use tokio::sync::Mutex;
 
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + Send + 'a>>;
 
@@ -40,32 +41,55 @@ trait Held: Debug + Send + Sync {}
 
 impl<L: Debug + Send + Sync> Held for L {}
 
-impl<D: Disk> Volume for D {
+/// A disk as the folder of one ledger.
+#[derive(Debug)]
+pub(super) struct Folder<D> {
+    disk: D,
+    /// The first failure of a sync of names. What it has forgotten may be another's, whose own sync
+    /// then works and makes nothing durable: so they take turns, and none works after it.
+    failed: Mutex<Option<DiskError>>,
+}
+
+impl<D: Disk> Folder<D> {
+    pub(super) fn new(disk: D) -> Self {
+        Self { disk, failed: Mutex::new(None) }
+    }
+}
+
+impl<D: Disk> Volume for Folder<D> {
     fn open<'a>(&'a self, path: &'a str, open: Open) -> Pending<'a, Arc<dyn File>> {
         Box::pin(async move {
-            let file: Arc<dyn File> = Arc::new(Disk::open(self, path, open).await?);
+            let file: Arc<dyn File> = Arc::new(self.disk.open(path, open).await?);
             Ok(file)
         })
     }
 
     fn list(&self) -> Pending<'_, Vec<Entry>> {
-        Box::pin(Disk::list(self, ""))
+        Box::pin(self.disk.list(""))
     }
 
     fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> Pending<'a, ()> {
-        Box::pin(Disk::rename(self, from, to))
+        Box::pin(self.disk.rename(from, to))
     }
 
     fn remove<'a>(&'a self, path: &'a str) -> Pending<'a, ()> {
-        Box::pin(Disk::remove(self, path))
+        Box::pin(self.disk.remove(path))
     }
 
     fn sync_names(&self) -> Pending<'_, ()> {
-        Box::pin(self.sync_dir(""))
+        Box::pin(async move {
+            let mut failed = self.failed.lock().await;
+            if let Some(error) = &*failed {
+                return Err(error.clone());
+            }
+            let synced = self.disk.sync_dir("").await;
+            *failed = synced.as_ref().err().cloned();
+            synced
+        })
     }
 
     fn lock<'a>(&'a self, path: &'a str) -> Pending<'a, Lock> {
-        Box::pin(async move { Ok(Lock { _held: Box::new(Disk::lock(self, path).await?) }) })
+        Box::pin(async move { Ok(Lock { _held: Box::new(self.disk.lock(path).await?) }) })
     }
 }
 

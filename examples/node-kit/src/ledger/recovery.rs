@@ -10,6 +10,11 @@
 //! No file is changed once another has begun. What cannot be relied on, the last batch, is written
 //! once more to a new segment, which ends the one before: where two have a record, the later
 //! counts. So what is read is durable, even if it was in the memory of the system alone before.
+//!
+//! So are names. A name whose sync failed is seen, and no later sync makes it durable, since the
+//! system has forgotten that there is something to be written. Only the last segment and the latest
+//! snapshot can have such names: before another is begun, theirs are durable. They are given theirs
+//! anew, by way of another, before anything relies on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +27,7 @@ use super::files::{Lock, Volume};
 use super::format::{self, Header, Sort};
 use super::frames::{Found, Frames};
 use super::records::Records;
-use super::segment::{Active, End, NEW, Segment};
+use super::segment::{Active, End, MOVED, NEW, Segment};
 use super::snapshot::{self, Snapshot};
 use super::{Cut, Identity, Recovered, Settings};
 use crate::durable::Position;
@@ -56,6 +61,7 @@ pub(super) async fn recover(
     settings: &Settings,
 ) -> Result<Ready, LedgerError> {
     let lock = lock(&**volume).await?;
+    finish_moves(&**volume).await?;
     let files = Files::list(&**volume, identity).await?;
     let snapshot = files.latest_snapshot(&**volume, identity).await?;
     let from = snapshot.as_ref().map_or(0, |snapshot| snapshot.position().records());
@@ -63,6 +69,7 @@ pub(super) async fn recover(
     if is_new && settings.must_exist {
         return Err(LedgerError::Absent(identity));
     }
+    files.name_anew(&**volume).await?;
     let salt = settings.draw_salt();
     // Before a segment begins: its name may be that of one that was not finished.
     remove(&**volume, &files.unfinished).await?;
@@ -86,6 +93,16 @@ async fn lock(volume: &dyn Volume) -> Result<Lock, LedgerError> {
         DiskFailure::Locked => LedgerError::Locked(error),
         _ => LedgerError::Disk(error),
     })
+}
+
+/// Gives those their names that a start before this one has taken them from.
+async fn finish_moves(volume: &dyn Volume) -> Result<(), LedgerError> {
+    for entry in volume.list().await?.into_iter().filter(|entry| !entry.is_dir) {
+        if let Some(name) = entry.name.strip_suffix(MOVED) {
+            volume.rename(&entry.name, name).await?;
+        }
+    }
+    Ok(())
 }
 
 impl Files {
@@ -121,6 +138,18 @@ impl Files {
             true => Err(wrong("it begins before the segment before it")),
             false => Err(wrong("it was another file's")),
         }
+    }
+
+    /// Makes the names durable on which all rests.
+    async fn name_anew(&self, volume: &dyn Volume) -> Result<(), LedgerError> {
+        let segment = self.segments.last().map(Segment::name);
+        let snapshot = self.snapshots.last().map(|position| snapshot::name(*position));
+        for name in segment.into_iter().chain(snapshot) {
+            let moved = format!("{name}{MOVED}");
+            volume.rename(&name, &moved).await?;
+            volume.rename(&moved, &name).await?;
+        }
+        Ok(volume.sync_names().await?)
     }
 
     async fn latest_snapshot(

@@ -15,6 +15,9 @@ use crate::mutant::{self, Mutant};
 /// Ends the name of a file that is being written.
 pub(super) const NEW: &str = ".new";
 
+/// Ends the name of a file that is about to be given its name anew.
+pub(super) const MOVED: &str = ".moved";
+
 const PREFIX: &str = "segment-";
 
 /// Digits of a number in a name, so that names are in the order of their numbers.

@@ -1,11 +1,16 @@
 //! Key-value stores as their clients see them, and the command `client`.
 
+mod recorded;
+
 use std::future::Future;
 use std::io::Write as _;
 
 use anyhow::Result;
 use bytes::Bytes;
 use clap::Subcommand;
+
+pub use self::recorded::Recorded;
+pub(super) use self::recorded::text;
 
 /// Pairs, and the key of the first that is left out.
 pub type Pairs = (Vec<(Bytes, Bytes)>, Option<Bytes>);

@@ -1,14 +1,17 @@
 //! Crashes at every point: what was said to be durable is there, in order.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use convoke::disk::{Disk as _, DiskFailure, Open};
-use convoke::sim::disk::{DiskSettings, SimDisk};
+use convoke::sim::disk::{Delay, DiskSettings, SimDisk};
+use convoke_sim::random::Random;
 use node_kit::durable::Position;
 use node_kit::ledger::{Ledger, LedgerError};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
-use crate::support::{numbers, open, record, records, written};
+use crate::support::{killed, numbers, open, record, records, written};
 
 /// A step of a process, or the end of one.
 #[derive(Clone, Debug)]
@@ -16,6 +19,8 @@ enum Step {
     Append(u64),
     Wait,
     Snapshot,
+    /// A snapshot, while so many records are appended and waited for, each on its own.
+    SnapshotBeside(u64),
     Trim,
     FailSync,
     Close,
@@ -30,6 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (1..6_u64).prop_map(Step::Append),
         6 => Just(Step::Wait),
         2 => Just(Step::Snapshot),
+        2 => (1..6_u64).prop_map(Step::SnapshotBeside),
         1 => Just(Step::Trim),
         1 => Just(Step::FailSync),
         1 => Just(Step::Close),
@@ -41,8 +47,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Knowledge of a ledger, kept beside it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Model {
+    random: Random,
     /// Appended, by this process or recovered by it.
     appended: u64,
     /// Said to be durable, by any process.
@@ -51,7 +58,12 @@ struct Model {
 }
 
 impl Model {
-    /// Opens the ledger, until it is there, and compares what it has with what it has to have.
+    fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), appended: 0, durable: 0, snapshot: 0 }
+    }
+
+    /// Opens the ledger, until it is there, and compares what it has with what it has to have. When
+    /// the disk fails, the process alone is started again, or its host.
     async fn open(&mut self, disk: &SimDisk) -> Ledger {
         loop {
             match self.try_open(disk).await {
@@ -59,7 +71,11 @@ impl Model {
                 Err(LedgerError::Disk(error)) if error.failure == DiskFailure::NotFound => {
                     panic!("it looks for what is not there: {error}, with {self:?}")
                 }
-                Err(LedgerError::Disk(_) | LedgerError::Failed(_)) => disk.crash(),
+                Err(LedgerError::Disk(error)) => {
+                    if error.failure == DiskFailure::Gone || self.random.chance(50) {
+                        disk.crash();
+                    }
+                }
                 Err(error) => panic!("{error}, with {self:?}"),
             }
         }
@@ -81,23 +97,16 @@ impl Model {
         assert!((self.snapshot..=end).contains(&from), "{from}, {self:?}");
         assert!((self.durable..=self.appended).contains(&end), "{end}, {self:?}");
         assert!(records.into_iter().eq((from..end).map(record)), "each is what it was, in order");
-        *self = Self { appended: end, durable: end, snapshot: from };
+        (self.appended, self.durable, self.snapshot) = (end, end, from);
         Ok(ledger)
     }
 
     async fn step(&mut self, disk: &SimDisk, ledger: &Ledger, step: Step) -> Result<(), ()> {
         match step {
-            Step::Append(count) => {
-                for number in self.appended..self.appended + count {
-                    ledger.append(record(number));
-                }
-                self.appended += count;
-            }
-            Step::Wait => {
-                let durable = ledger.durable(ledger.end()).await.map_err(drop)?;
-                self.durable = durable.up_to().records();
-            }
-            Step::Snapshot => self.snapshot(ledger).await.map_err(drop)?,
+            Step::Append(count) => self.append(ledger, count),
+            Step::Wait => self.wait(ledger).await.map_err(drop)?,
+            Step::Snapshot => self.snapshot(ledger, 0).await.map_err(drop)?,
+            Step::SnapshotBeside(count) => self.snapshot(ledger, count).await.map_err(drop)?,
             Step::Trim => ledger.trim(Position::new(self.appended)).await.map_err(drop)?,
             Step::FailSync => disk.fail_syncs(1),
             Step::Close => {
@@ -114,33 +123,55 @@ impl Model {
         Ok(())
     }
 
-    async fn snapshot(&mut self, ledger: &Ledger) -> Result<(), LedgerError> {
+    fn append(&mut self, ledger: &Ledger, count: u64) {
+        for number in self.appended..self.appended + count {
+            ledger.append(record(number));
+        }
+        self.appended += count;
+    }
+
+    async fn wait(&mut self, ledger: &Ledger) -> Result<(), LedgerError> {
+        let durable = ledger.durable(ledger.end()).await?;
+        self.durable = durable.up_to().records();
+        Ok(())
+    }
+
+    async fn snapshot(&mut self, ledger: &Ledger, beside: u64) -> Result<(), LedgerError> {
         let position = ledger.end();
         let mut writer = ledger.snapshot(position).await?;
         self.durable = self.durable.max(position.records());
-        writer.part(Bytes::from(position.records().to_string())).await?;
-        writer.finish().await?;
-        self.snapshot = position.records();
-        Ok(())
+        let written = async {
+            writer.part(Bytes::from(position.records().to_string())).await?;
+            writer.finish().await.map(drop)
+        };
+        let appended = async {
+            for _ in 0..beside {
+                self.append(ledger, 1);
+                self.wait(ledger).await?;
+            }
+            Ok::<_, LedgerError>(())
+        };
+        let (written, appended) = tokio::join!(written, appended);
+        if written.is_ok() {
+            self.snapshot = position.records();
+        }
+        written.and(appended)
     }
 }
 
 /// Runs a case on a disk of its own.
-async fn run(disk: SimDisk, steps: Vec<Step>) {
-    let mut model = Model::default();
+async fn run(seed: u64, disk: SimDisk, steps: Vec<Step>) {
+    let mut model = Model::new(seed);
     let mut ledger = model.open(&disk).await;
     for step in steps {
         if model.step(&disk, &ledger, step).await.is_err() {
-            drop(ledger);
-            // The writer of a process that was killed is gone before the next begins.
-            for _ in 0..4 {
-                tokio::task::yield_now().await;
-            }
+            killed(ledger).await;
             ledger = model.open(&disk).await;
         }
     }
     disk.crash();
     drop(ledger);
+    disk.configure(|settings| settings.sync_fails = 0.0);
     model.open(&disk).await;
 }
 
@@ -153,10 +184,16 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn what_is_said_to_be_durable_survives_in_order(seed in any::<u64>(), steps in steps()) {
+    fn what_is_said_to_be_durable_survives_in_order(
+        seed in any::<u64>(),
+        sync_fails in prop_oneof![Just(0.0), Just(0.1)],
+        steps in steps(),
+    ) {
         let disk = SimDisk::new(seed);
-        disk.settings(DiskSettings { short_writes: 0.1, ..DiskSettings::default() });
-        runtime().block_on(run(disk, steps));
+        let sync_delay = Delay { jitter: Duration::from_millis(5), ..Delay::default() };
+        let settings = DiskSettings { short_writes: 0.1, sync_delay, ..DiskSettings::default() };
+        disk.settings(DiskSettings { sync_fails, ..settings });
+        runtime().block_on(run(seed, disk, steps));
     }
 }
 
@@ -180,9 +217,7 @@ async fn a_file_that_a_killed_process_left_unfinished_is_in_nobodys_way() {
 #[cfg(feature = "mutants")]
 mod mutants {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::time::Duration;
 
-    use convoke::sim::disk::Delay;
     use node_kit::mutant::{self, Mutant};
 
     use super::*;
@@ -195,7 +230,7 @@ mod mutants {
             disk.configure(|settings| settings.sync_delay = Delay::fixed(Duration::from_millis(1)));
             let steps = (0..seed % 20).flat_map(|_| [Step::Append(3), Step::Wait]);
             let steps = steps.chain([Step::Crash]).collect();
-            catch_unwind(AssertUnwindSafe(|| runtime().block_on(run(disk, steps)))).is_err()
+            catch_unwind(AssertUnwindSafe(|| runtime().block_on(run(*seed, disk, steps)))).is_err()
         });
         mutant::set(None);
         found

@@ -3,6 +3,7 @@
 mod crashes;
 mod damage;
 mod groups;
+mod names;
 mod refusals;
 mod snapshots;
 mod support;

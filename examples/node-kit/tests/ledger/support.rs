@@ -61,3 +61,11 @@ pub(crate) async fn written(records: u64) -> SimDisk {
     disk.crash();
     disk
 }
+
+/// Ends the process that has a ledger: when its writer is gone, the next can begin.
+pub(crate) async fn killed(ledger: Ledger) {
+    drop(ledger);
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         }
         (true, None) => many(args, |seed| Ok(world::run(seed)?.acknowledged))?,
         (false, None) => many(args, |seed| {
-            Ok(simulation::run_plan(seed, &plan(args, seed), false)?.answered as u64)
+            Ok(simulation::run_plan(seed, &plan(args, seed), false)?.run.answered as u64)
         })?,
     }
     Ok(ExitCode::SUCCESS)

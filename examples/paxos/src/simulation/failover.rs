@@ -4,13 +4,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke_sim::random::Random;
+use node_kit::simulation::{Conditions, Violation, World, in_virtual_time};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{Plan, Violation, World, in_virtual_time};
+use super::{Paxos, Plan};
 use crate::client::Client;
 use crate::core::{Settings, Standing};
+use crate::node::Node;
 
 /// Clients that ask all the time. The first that is answered counts.
 const CLIENTS: u64 = 4;
@@ -41,8 +43,8 @@ impl Failover {
 /// [`Violation`], when a node fails or nobody takes a write any more.
 pub fn failover(seed: u64) -> Result<Failover, Violation> {
     in_virtual_time(async {
-        let mut world = World::new(seed, plan(seed), false);
-        world.fail_over().await
+        let mut world = Paxos::world(seed, plan(seed), false);
+        fail_over(&mut world, seed).await
     })
 }
 
@@ -51,48 +53,43 @@ fn plan(seed: u64) -> Plan {
     let mut random = Random::of(seed, 6);
     let ms = Duration::from_millis;
     let drawn = Plan::draw(seed);
-    Plan {
-        latency: ms(random.within(1..15)),
-        jitter: ms([0, 5][random.index(2)]),
-        sync: ms([1, 10][random.index(2)]),
-        ..Plan::calm([3, 5][random.index(2)], drawn.shape)
-    }
+    let latency = ms(random.within(1..15));
+    let jitter = ms([0, 5][random.index(2)]);
+    let sync = ms([1, 10][random.index(2)]);
+    let calm = Plan::calm([3, 5][random.index(2)], drawn.shape);
+    let conditions = Conditions { latency, jitter, sync, ..calm.conditions };
+    Plan { conditions, ..calm }
 }
 
-impl World {
-    async fn fail_over(&mut self) -> Result<Failover, Violation> {
-        for index in 0..self.hosts.len() {
-            self.start(index).await?;
-        }
-        let mut clients = Vec::new();
-        for id in 0..CLIENTS {
-            let mut client = self.client(100 + id).await;
-            put(&mut client).await?;
-            clients.push(client);
-        }
-        let leader = self.leader()?;
-        let (killed, seen) = watch::channel(None);
-        let mut writing = JoinSet::new();
-        for (number, client) in (8..).zip(clients) {
-            let random = Random::of(self.seed, number);
-            writing.spawn(write(client, random, seen.clone()));
-        }
-        sleep(Random::of(self.seed, 7).micros(0..1_000_000)).await;
-        self.hosts[leader].crash(&self.network, false);
-        let now = Instant::now();
-        killed.send_replace(Some(now));
-        let first = writing.join_next().await.expect("there are clients");
-        first.expect("clients do not panic")?;
-        let election_timeout = Settings::new(self.hosts[leader].node(), []).election_timeout;
-        Ok(Failover { resumed_after: now.elapsed(), election_timeout })
+async fn fail_over(world: &mut World<Paxos>, seed: u64) -> Result<Failover, Violation> {
+    world.start_all().await?;
+    let mut clients = Vec::new();
+    for id in 0..CLIENTS {
+        let mut client = world.client(100 + id).await;
+        put(&mut client).await?;
+        clients.push(client);
     }
+    let leader = leader(world)?;
+    let (killed, seen) = watch::channel(None);
+    let mut writing = JoinSet::new();
+    for (number, client) in (8..).zip(clients) {
+        writing.spawn(write(client, Random::of(seed, number), seen.clone()));
+    }
+    sleep(Random::of(seed, 7).micros(0..1_000_000)).await;
+    world.kill(leader);
+    let now = Instant::now();
+    killed.send_replace(Some(now));
+    let first = writing.join_next().await.expect("there are clients");
+    first.expect("clients do not panic")?;
+    let election_timeout = Settings::new(world.hosts()[leader].node(), []).election_timeout;
+    Ok(Failover { resumed_after: now.elapsed(), election_timeout })
+}
 
-    /// Index of the host that leads.
-    fn leader(&self) -> Result<usize, Violation> {
-        let leads = |host: &super::Host| matches!(host.standing(), Some(Standing::Leading(_)));
-        let leader = self.hosts.iter().position(leads);
-        leader.ok_or_else(|| Violation::Stuck("a write was answered, and nobody leads".to_owned()))
-    }
+/// Index of the host that leads.
+fn leader(world: &World<Paxos>) -> Result<usize, Violation> {
+    let leads = |node: &Node| matches!(*node.standing().borrow(), Standing::Leading(_));
+    let leader = world.hosts().iter().position(|host| host.running().is_some_and(leads));
+    leader.ok_or_else(|| Violation::Stuck("a write was answered, and nobody leads".to_owned()))
 }
 
 /// Writes all the time, until a write is done that began after the kill.

@@ -71,8 +71,9 @@ fn one(part: Part, seed: u64) -> Result<Sum> {
         Part::World => world::run(seed)?,
         Part::Channels => world::run_channels(seed)?,
         Part::Nodes => {
-            let simulation::Report { answered, views, crashes, lies, .. } = simulation::run(seed)?;
-            return Ok(Sum { answered: answered as u64, views, crashes, lies });
+            let simulation::Report { run, views, lies, .. } = simulation::run(seed)?;
+            let (answered, crashes) = (run.answered as u64, run.crashes);
+            return Ok(Sum { answered, views, crashes, lies });
         }
     };
     let world::Report { accepted, view, crashes, lies, .. } = report;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke::NodeId;
+use node_kit::simulation::Violation;
 use parking_lot::Mutex;
 
-use super::Violation;
 use crate::core::{Digest, Sequence};
 use crate::node::Observer;
 
@@ -37,8 +37,10 @@ impl Known {
     fn executed(&mut self, node: NodeId, sequence: Sequence, second: Digest) {
         let first = *self.executed.entry(sequence).or_insert(second);
         if first != second {
-            let violation = Violation::TwoBatches { node, sequence, first, second };
-            self.violation.get_or_insert(violation);
+            let broken = format!(
+                "{node} executes {second:?} in place {sequence}, where {first:?} was executed before"
+            );
+            self.violation.get_or_insert(Violation::Broken(broken));
         }
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 
-use super::super::store::Store;
+use super::super::store::{Store, text};
 use super::Loaded;
-use super::caller::{OWN, SHARED_KEYS, text};
+use super::caller::{OWN, SHARED_KEYS};
 use crate::history::{Call, Outcome, Recorder};
 use crate::linearizable::{self, Report};
 
@@ -76,12 +76,12 @@ async fn read_back(
     for number in 0..SHARED_KEYS {
         let key = format!("shared/{number}");
         let call = recorder.call(0, &key, Call::Get);
-        call.returned(Outcome::Found(client.get(key.into()).await?.map(text)));
+        call.returned(Outcome::Found(client.get(key.into()).await?.as_ref().map(text)));
     }
     let (mut stored, mut from) = (BTreeMap::new(), Bytes::new());
     loop {
         let (pairs, next) = client.scan(from, OWN.into(), 0).await?;
-        stored.extend(pairs.into_iter().map(|(key, value)| (text(key), text(value))));
+        stored.extend(pairs.into_iter().map(|(key, value)| (text(&key), text(&value))));
         let Some(next) = next else { return Ok(stored) };
         from = next;
     }

@@ -5,19 +5,24 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::host::is_of_the_disk;
-use super::{Violation, World};
+use super::{Node as _, Program, Violation, World};
 
 /// Starts of a node, at most, once its disk is well again.
 const STARTS_MAX: usize = 5;
 
-impl World {
-    /// Does what the seed draws, until its time is over.
-    pub(super) async fn run_faults(&mut self) -> Result<(), Violation> {
-        let end = Instant::now() + self.plan.faulty_for;
+impl<P: Program> World<P> {
+    /// Does what the seed draws, until its time is over. After each fault the program looks at its
+    /// truths.
+    ///
+    /// # Errors
+    /// [`Violation::Failed`]; those of [`Program::check`].
+    pub async fn run_faults(&mut self) -> Result<(), Violation> {
+        let end = Instant::now() + self.conditions.faulty_for;
         while Instant::now() < end {
-            sleep(self.random.up_to(self.plan.fault)).await;
+            sleep(self.random.up_to(self.conditions.fault)).await;
             self.sweep().await?;
             self.fault().await?;
+            self.program.check()?;
         }
         Ok(())
     }
@@ -27,17 +32,14 @@ impl World {
         if !self.hosts[index].is_up() {
             return self.start(index).await;
         }
-        let plan = &self.plan;
-        let (crash, part, mend) = (plan.crash, plan.part, plan.mend);
-        let stop = plan.stop;
-        match u32::try_from(self.random.within(0..100)).unwrap_or(0) {
-            draw if draw < crash => self.crash(index),
-            draw if draw < crash + part => self.part(index),
-            draw if draw < crash + part + mend => {
+        match self.random.within(0..100) {
+            0..40 => self.crash(index),
+            40..60 => self.part(index),
+            60..80 => {
                 self.trace(|| "all partitions end".to_owned());
                 self.network.heal_all();
             }
-            draw if draw < crash + part + mend + stop => self.stop(index).await?,
+            80..85 => self.stop(index).await?,
             _ => self.hinder(index).await,
         }
         Ok(())
@@ -51,16 +53,16 @@ impl World {
             }
             let Some((mut node, mount)) = self.hosts[index].take() else { continue };
             match node.failed().await {
-                Err(error) if is_of_the_disk(&error) => {
-                    let id = self.hosts[index].id();
-                    self.trace(|| format!("node {id} stops: {error}"));
-                    self.network.crash(self.hosts[index].node());
+                Err(error) if is_of_the_disk::<P::Node>(&error) => {
+                    let node = self.hosts[index].node();
+                    self.trace(|| format!("{node} stops: {error}"));
+                    self.network.crash(node);
                     self.report.crashes += 1;
                     mount.kill();
                 }
                 ended => {
                     let error = ended.err().map_or_else(String::new, |error| error.to_string());
-                    return Err(Violation::Failed { node: self.hosts[index].id(), error });
+                    return Err(Violation::Failed { node: self.hosts[index].node().get(), error });
                 }
             }
         }
@@ -69,8 +71,8 @@ impl World {
 
     fn crash(&mut self, index: usize) {
         let is_power = self.random.chance(70);
-        let id = self.hosts[index].id();
-        self.trace(|| format!("node {id} crashes, power failure: {is_power}"));
+        let node = self.hosts[index].node();
+        self.trace(|| format!("{node} crashes, power failure: {is_power}"));
         self.hosts[index].crash(&self.network, is_power);
         self.report.crashes += 1;
     }
@@ -100,16 +102,16 @@ impl World {
     }
 
     async fn stop(&mut self, index: usize) -> Result<(), Violation> {
-        let Some((node, mount)) = self.hosts[index].take() else { return Ok(()) };
-        let id = self.hosts[index].id();
-        let stopped = node.stop(Duration::from_secs(1)).await;
-        self.trace(|| format!("node {id} was told to stop: {stopped:?}"));
-        self.network.crash(self.hosts[index].node());
+        let Some((running, mount)) = self.hosts[index].take() else { return Ok(()) };
+        let node = self.hosts[index].node();
+        let stopped = running.stop(Duration::from_secs(1)).await;
+        self.trace(|| format!("{node} was told to stop: {stopped:?}"));
+        self.network.crash(node);
         mount.kill();
         self.report.stops += 1;
         match stopped {
-            Err(error) if !is_of_the_disk(&error) => {
-                Err(Violation::Failed { node: id, error: error.to_string() })
+            Err(error) if !is_of_the_disk::<P::Node>(&error) => {
+                Err(Violation::Failed { node: node.get(), error: error.to_string() })
             }
             _ => Ok(()),
         }
@@ -117,15 +119,14 @@ impl World {
 
     /// A disk that hangs for a while, or connections that are lost.
     async fn hinder(&mut self, index: usize) {
-        let id = self.hosts[index].id();
+        let node = self.hosts[index].node();
         if self.random.chance(50) {
-            self.trace(|| format!("the disk of node {id} hangs"));
+            self.trace(|| format!("the disk of {node} hangs"));
             self.hosts[index].disk().stall();
             sleep(self.random.up_to(Duration::from_secs(1))).await;
             self.hosts[index].disk().resume();
         } else {
-            self.trace(|| format!("node {id} loses its connections"));
-            let node = self.hosts[index].node();
+            self.trace(|| format!("{node} loses its connections"));
             self.members.nodes().filter(|other| *other != node).for_each(|other| {
                 self.network.cut(node, other);
             });
@@ -133,7 +134,10 @@ impl World {
     }
 
     /// Ends all faults, and starts who is down.
-    pub(super) async fn heal(&mut self) -> Result<(), Violation> {
+    ///
+    /// # Errors
+    /// [`Violation::Failed`].
+    pub async fn heal(&mut self) -> Result<(), Violation> {
         self.trace(|| "all heals".to_owned());
         self.network.heal_all();
         for host in &self.hosts {

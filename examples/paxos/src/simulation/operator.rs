@@ -1,0 +1,49 @@
+//! An operator: lets nodes join and leave while clients are at work.
+
+use std::time::Duration;
+
+use convoke::NodeId;
+use convoke_sim::random::Random;
+use node_kit::simulation::{Load, Over, World};
+use tokio::time::sleep;
+
+use super::Paxos;
+use crate::client::Client;
+
+/// The name of the operator as a client.
+const OPERATOR: u64 = 950;
+
+/// Lets the operator begin, with a pause between two changes of at most this.
+pub(super) async fn begin(
+    world: &World<Paxos>,
+    load: &mut Load<Client>,
+    seed: u64,
+    pause: Duration,
+) {
+    let client = world.client(OPERATOR).await;
+    let nodes = world.hosts().len() as u64;
+    let operator = Operator { client, random: Random::of(seed, OPERATOR), nodes };
+    load.spawn(|over| operator.run(pause, over));
+}
+
+struct Operator {
+    client: Client,
+    random: Random,
+    nodes: u64,
+}
+
+impl Operator {
+    async fn run(mut self, pause: Duration, over: Over) -> Client {
+        while !over.is_over() {
+            sleep(self.random.up_to(pause)).await;
+            let node = NodeId::new(self.random.within(1..self.nodes + 1));
+            // An error is one of these times: what becomes of a change is seen in the end.
+            let _ = match self.random.within(0..10) {
+                0..5 => self.client.join(node, Vec::new(), false).await,
+                5..6 => self.client.join(node, Vec::new(), true).await,
+                _ => self.client.leave(node).await,
+            };
+        }
+        self.client
+    }
+}
