@@ -22,10 +22,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: Vec<String>) -> anyhow::Resu
     lab.take_over(workspace.root())
 }
 
-/// Arguments of the program: `loss` stands for calls over a path that loses packets, and everything
-/// else for the options of broadcasts.
+/// Arguments of the program: `loss` stands for calls over a path that loses packets, `figures` for
+/// all rows of the tables, and everything else for the options of broadcasts.
 fn measurement(mut arguments: Vec<String>) -> Vec<String> {
-    if arguments.first().is_none_or(|first| first != "loss") {
+    let names = ["loss", "figures"];
+    if arguments.first().is_none_or(|first| !names.contains(&first.as_str())) {
         arguments.insert(0, "lab".to_owned());
     }
     arguments
@@ -73,9 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broadcasts_are_measured_unless_it_is_losses() {
+    fn broadcasts_are_measured_unless_something_else_is_named() {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(measurement(words("loss --rtt-ms 40")), words("loss --rtt-ms 40"));
+        for line in ["loss --rtt-ms 40", "figures --svg charts"] {
+            assert_eq!(measurement(words(line)), words(line));
+        }
         assert_eq!(measurement(words("--sites 5")), words("lab --sites 5"));
         assert_eq!(measurement(Vec::new()), ["lab"]);
     }

@@ -1,5 +1,6 @@
 //! Builds the network, runs the forms in turn, and removes the network whatever happens.
 
+pub(crate) mod figures;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]
@@ -25,6 +26,14 @@ pub(crate) const ADDRESS_NET: [u8; 3] = [10, 213, 77];
 /// The exit code for what cannot be done here, as test programs say that they were skipped.
 #[cfg(not(target_os = "linux"))]
 const EXIT_IMPOSSIBLE: u8 = 77;
+
+/// Use that plans make of each uplink unless told otherwise, connections of an overlay to each other
+/// site, their windows, and the congestion control of all. A window is enough for the longest way of
+/// the lab at its highest rate: 100 Mbit/s over a round trip of 300 ms.
+const HEADROOM: u32 = 920;
+const FLOWS: usize = 4;
+const WINDOW_KIB: u32 = 8 << 10;
+const CONGESTION: &str = "cubic";
 
 /// Measurements to make, and the network to make them in.
 #[derive(Clone, Debug, Args)]
@@ -54,14 +63,18 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 16 << 10, value_parser = clap::value_parser!(u32).range(64..=1 << 20))]
     pub(crate) op_bytes: u32,
     /// Use that plans make of each uplink, in thousandths.
-    #[arg(long, default_value_t = 920, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value_t = HEADROOM, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) headroom: u32,
     /// Connections of an overlay to each other site. Direct broadcasts have one, which is enough
     /// for their rates.
-    #[arg(long, default_value_t = 4, value_parser = flows)]
+    #[arg(long, default_value_t = FLOWS, value_parser = flows)]
     pub(crate) flows: usize,
+    /// Unread bytes that each connection may have on its way, in KiB: a bound on what it carries
+    /// over a distance.
+    #[arg(long, default_value_t = WINDOW_KIB, value_parser = clap::value_parser!(u32).range(64..=65_536))]
+    pub(crate) window_kib: u32,
     /// Congestion control of all connections.
-    #[arg(long, default_value = "cubic")]
+    #[arg(long, default_value = CONGESTION)]
     pub(crate) congestion: String,
     /// At the end, kill the site that relays most in the middle of a run, and see that the others
     /// have everything.

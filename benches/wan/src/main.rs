@@ -10,7 +10,8 @@
 //! standard input what to do and reads what they have measured; whatever it has made it removes.
 //!
 //! `cargo xtask wan loss` has two sites, the ends of a path that loses packets, and measures calls
-//! from one to the other over each transport.
+//! from one to the other over each transport. `cargo xtask wan figures` measures all of the tables'
+//! rows and draws them.
 //!
 //! It works on Linux as root, with `ip` and `tc` of iproute2. On other systems it says so and exits
 //! with 77.
@@ -46,6 +47,8 @@ enum Command {
     Lab(lab::Options),
     /// Builds a path that loses packets, measures calls over it, and removes it.
     Loss(lab::loss::Options),
+    /// Measures the figures of ShallowForest's evaluation and draws them.
+    Figures(lab::figures::Options),
     /// Answers calls in one namespace, or makes them. Started by the lab.
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Lab(options) => lab::run(&options),
         Command::Loss(options) => lab::loss::run(&options),
+        Command::Figures(options) => lab::figures::run(&options),
         #[cfg(target_os = "linux")]
         Command::End => end::run().map(|()| ExitCode::SUCCESS),
         #[cfg(target_os = "linux")]

@@ -86,11 +86,22 @@ pub(crate) enum Answer {
     Measured(Measured),
     /// So many operations were broadcast, and so many bytes of them sent again.
     Offered { operations: u64, resent_bytes: u64 },
-    /// How many operations of each site have come.
-    Counted(BTreeMap<u16, u64>),
+    /// Operations of each site that have come.
+    Counted(BTreeMap<u16, Came>),
     /// It cannot go on.
     Failed(String),
 }
+
+/// Operations of one site that have come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Came {
+    pub(crate) operations: u64,
+    /// Longest latency, in microseconds, of those offered in the same half second of the clock.
+    pub(crate) worst_us: BTreeMap<u64, u64>,
+}
+
+/// Part of the clock that a [`Came`] has one latency for, in nanoseconds.
+pub(crate) const PART_NS: u64 = 500_000_000;
 
 /// Counts and latencies of the operations that came at a site in a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,13 +112,52 @@ pub(crate) struct Measured {
     pub(crate) latency_sum_us: u64,
     /// How many operations took how long: rounded up to about 1 %, microseconds.
     pub(crate) latencies_us: Vec<(u64, u64)>,
-    /// Operations this site wanted to send and did not get to, since there was no room.
+    /// Operations of each site that have come since the run began.
+    pub(crate) came: BTreeMap<u16, u64>,
+    /// Operations that this site has offered and that had no room until the window ended.
     pub(crate) held_back: u64,
+}
+
+impl Window {
+    /// Nanoseconds from one operation to the next; none for a site that offers nothing.
+    pub(crate) fn every_ns(&self) -> Option<u64> {
+        let bits = self.op_bytes as u64 * 8;
+        (bits * 1_000_000).checked_div(self.demand).map(|every| every.max(1))
+    }
+
+    /// Ages, at the end of the window, of the operations that its site offers, but the first `came`
+    /// of them, in microseconds.
+    pub(crate) fn ages_us(&self, came: u64) -> impl Iterator<Item = u64> {
+        let lasts_ns = self.until_ns.saturating_sub(self.start_ns);
+        let every_ns = self.every_ns();
+        let offered = every_ns.map_or(0, |every_ns| lasts_ns.div_ceil(every_ns));
+        (came..offered).map(move |index| (lasts_ns - index * every_ns.unwrap_or(0)) / 1_000)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_operations_in_time_and_what_has_not_come_has_an_age() {
+        let window = |demand| Window {
+            run: 0,
+            form: Form::Direct,
+            demand,
+            op_bytes: 16_000,
+            start_ns: 5_000_000,
+            from_ns: 6_000_000,
+            until_ns: 8_500_000,
+        };
+        // 16,000 bytes are 128 kbit.
+        assert_eq!(window(128_000).every_ns(), Some(1_000_000));
+        assert_eq!(window(0).every_ns(), None);
+        let ages = |demand, came| window(demand).ages_us(came).collect::<Vec<_>>();
+        assert_eq!(ages(128_000, 0), [3_500, 2_500, 1_500, 500]);
+        assert_eq!(ages(128_000, 3), [500]);
+        assert_eq!((ages(128_000, 4), ages(0, 0)), (vec![], vec![]));
+    }
 
     #[test]
     fn orders_and_answers_are_lines() {

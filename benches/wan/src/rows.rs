@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::protocol::{Form, Measured};
+use crate::protocol::{Form, Measured, Window};
 
 /// One run of one form.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) sites: usize,
     pub(crate) skew: f64,
@@ -20,7 +20,8 @@ pub(crate) struct Row {
     /// Throughput that the model promises: the plan's rates, or for direct each site's part of its
     /// uplink.
     pub(crate) planned_mbit: f64,
-    /// Mean one-way delivery latency.
+    /// Mean one-way delivery latency, from the moment at which an operation was offered. One that
+    /// has not come when the window ends counts with its age.
     pub(crate) mean_ms: f64,
     /// 99th percentile of it.
     pub(crate) p99_ms: f64,
@@ -32,20 +33,24 @@ pub(crate) struct Sum {
     pub(crate) throughput_mbit: f64,
     pub(crate) mean_ms: f64,
     pub(crate) p99_ms: f64,
-    /// Operations that there was no room for in time.
+    /// Operations that there was no room for until the end.
     pub(crate) held_back: u64,
 }
 
 impl Sum {
-    /// Of one window.
-    pub(crate) fn of(measured: &[Measured], seconds: f64) -> Self {
+    /// Of one window, by site.
+    pub(crate) fn of(measured: &[Measured], windows: &[Window], seconds: f64) -> Self {
         let bytes: u64 = measured.iter().map(|site| site.received_bytes).sum();
         let receivers = measured.len().max(2) as f64 - 1.0;
         let latencies = measured.iter().flat_map(|site| &site.latencies_us);
         let mut latencies: Vec<(u64, u64)> = latencies.copied().collect();
+        let mut sum: u64 = measured.iter().map(|site| site.latency_sum_us).sum();
+        for age_us in ages_us(measured, windows) {
+            latencies.push((age_us, 1));
+            sum += age_us;
+        }
         latencies.sort_unstable();
         let count: u64 = latencies.iter().map(|(_, count)| count).sum();
-        let sum: u64 = measured.iter().map(|site| site.latency_sum_us).sum();
         Self {
             held_back: measured.iter().map(|site| site.held_back).sum(),
             throughput_mbit: bytes as f64 * 8.0 / seconds / receivers / 1e6,
@@ -53,6 +58,16 @@ impl Sum {
             p99_ms: at_rank(&latencies, (count * 99).div_ceil(100)) as f64 / 1e3,
         }
     }
+}
+
+/// Ages of what has not come at a site and was offered at another.
+fn ages_us(measured: &[Measured], windows: &[Window]) -> impl Iterator<Item = u64> {
+    measured.iter().enumerate().flat_map(move |(to, measured)| {
+        let sources = (0_u16..).zip(windows).filter(move |(from, _)| usize::from(*from) != to);
+        sources.flat_map(|(from, window)| {
+            window.ages_us(measured.came.get(&from).copied().unwrap_or(0))
+        })
+    })
 }
 
 /// The latency that as many operations as `rank` did not exceed.
@@ -138,6 +153,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn row(form: Form, throughput_mbit: f64) -> Row {
@@ -159,16 +176,39 @@ mod tests {
             received_bytes: bytes,
             latency_sum_us: latencies.iter().map(|(us, count)| us * count).sum(),
             latencies_us: latencies.to_vec(),
+            came: BTreeMap::new(),
             held_back: 0,
         };
         let sites = [site(1_000_000, &[(1_000, 97)]), site(0, &[(9_000, 2), (500_000, 1)])];
-        let sum = Sum::of(&sites, 2.0);
+        let sum = Sum::of(&sites, &[], 2.0);
         assert_eq!((sum.throughput_mbit, sum.p99_ms), (4.0, 9.0));
         assert!((sum.mean_ms - 6.15).abs() < 1e-9);
         assert_eq!(
-            Sum::of(&[], 1.0),
+            Sum::of(&[], &[], 1.0),
             Sum { throughput_mbit: 0.0, mean_ms: 0.0, p99_ms: 0.0, held_back: 0 }
         );
+    }
+
+    #[test]
+    fn what_has_not_come_counts_with_its_age() {
+        let window = |demand| Window {
+            run: 1,
+            form: Form::Direct,
+            demand,
+            op_bytes: 1_000,
+            start_ns: 0,
+            from_ns: 0,
+            until_ns: 1_000_000_000,
+        };
+        // Two operations of the first site, half a second apart; the second has not come.
+        let came = Measured {
+            latency_sum_us: 100_000,
+            latencies_us: vec![(100_000, 1)],
+            came: BTreeMap::from([(0, 1)]),
+            ..Measured::default()
+        };
+        let sum = Sum::of(&[Measured::default(), came], &[window(16), window(0)], 1.0);
+        assert_eq!((sum.mean_ms, sum.p99_ms), (300.0, 500.0));
     }
 
     #[test]

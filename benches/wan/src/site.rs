@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Connections of the overlay to each other site.
     #[arg(long)]
     flows: usize,
+    /// Unread bytes that each connection may have on its way.
+    #[arg(long)]
+    window_bytes: u32,
     /// Address to listen at.
     #[arg(long)]
     listen: String,
@@ -40,11 +43,6 @@ trait Broadcast {
     /// Sends `payload` to all other sites; waits while there is no room for it.
     async fn broadcast(&self, payload: Bytes) -> anyhow::Result<()>;
 }
-
-/// Behind by no more than this, the sender catches up; beyond it, what it did not get to is not
-/// offered any more. Above what a busy machine keeps a process waiting, or the lab would measure
-/// that.
-const CATCH_UP: Duration = Duration::from_millis(250);
 
 /// Takes orders until the input ends.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
@@ -140,58 +138,28 @@ impl<'a> Site<'a> {
         Ok(Measured { held_back, ..self.recorder.end() })
     }
 
-    /// Offers operations at the rate of the window. Answers how many there was no room for in time.
+    /// Offers operations at the rate of the window, whenever there is room for them. Answers how
+    /// many had none until its end.
     async fn offer(&self, window: &Window, form: &impl Broadcast) -> anyhow::Result<u64> {
-        let every = operation_every(window);
-        let (mut next_ns, mut held_back) = (window.start_ns, 0);
-        let Some(every) = every else { return Ok(0) };
-        while next_ns < window.until_ns {
-            sleep_until_ns(next_ns).await;
-            let head = Head { run: window.run, sent_ns: now_ns() };
-            let until = Duration::from_nanos(window.until_ns.saturating_sub(head.sent_ns));
+        let Some(every_ns) = window.every_ns() else { return Ok(0) };
+        let mut offered_ns = window.start_ns;
+        while offered_ns < window.until_ns {
+            sleep_until_ns(offered_ns).await;
+            let left = Duration::from_nanos(window.until_ns.saturating_sub(now_ns()));
+            if left.is_zero() {
+                break;
+            }
+            let head = Head { run: window.run, source: self.options.index, offered_ns };
             let sent = form.broadcast(head.payload(window.op_bytes.max(HEAD_BYTES)));
-            match tokio::time::timeout(until, sent).await {
+            match tokio::time::timeout(left, sent).await {
                 Ok(sent) => sent?,
-                // There was no room before the end.
-                Err(_) => return Ok(held_back + 1),
+                Err(_) => break,
             }
-            next_ns += every;
-            let behind = Duration::from_nanos(now_ns().saturating_sub(next_ns));
-            if behind > CATCH_UP {
-                held_back += u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX) / every;
-                next_ns = now_ns();
-            }
+            offered_ns += every_ns;
         }
-        Ok(held_back)
+        Ok(window.until_ns.saturating_sub(offered_ns).div_ceil(every_ns))
     }
-}
-
-/// Nanoseconds from one operation to the next; none for a site that sends nothing.
-fn operation_every(window: &Window) -> Option<u64> {
-    let bits = window.op_bytes as u64 * 8;
-    (bits * 1_000_000).checked_div(window.demand).map(|every| every.max(1))
 }
 
 /// Connections by the index of their site.
 type ByIndex<T> = BTreeMap<u16, T>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_is_operations_in_time() {
-        let window = |demand, op_bytes| Window {
-            run: 0,
-            form: Form::Direct,
-            demand,
-            op_bytes,
-            start_ns: 0,
-            from_ns: 0,
-            until_ns: 0,
-        };
-        // 16,000 bytes are 128 kbit.
-        assert_eq!(operation_every(&window(128_000, 16_000)), Some(1_000_000));
-        assert_eq!(operation_every(&window(0, 16_000)), None);
-    }
-}

@@ -1,5 +1,7 @@
 //! A relay dies in the middle of a run: what the others broadcast must still come to all the
-//! others.
+//! others, and in time.
+
+mod worst;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,12 +9,14 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use convoke_overlay::Site as Index;
 
+use self::worst::Worst;
 use super::runs::Lab;
 use crate::protocol::{Answer, Form, Order};
+use crate::site::now_ns;
 use crate::table::SITES;
 
 /// How long to broadcast: the relay dies in the middle.
-const LASTS: Duration = Duration::from_secs(8);
+const LASTS: Duration = Duration::from_secs(12);
 
 /// Time to settle: the others give up after some seconds what they owe to the dead, and late
 /// operations come by then.
@@ -32,9 +36,10 @@ impl Lab<'_> {
             site.order(&Order::Offer(window)).await?;
         }
         tokio::time::sleep(super::runs::PAUSE + LASTS / 2).await;
+        let killed_ns = now_ns();
         self.sites.remove(usize::from(victim)).kill().await?;
         let alive: Vec<u16> = (0..count).filter(|site| *site != victim).collect();
-        let (mut sent, mut resent) = (BTreeMap::new(), 0);
+        let (mut sent, mut resent, mut worst) = (BTreeMap::new(), 0, Worst::default());
         for (index, site) in alive.iter().zip(&mut self.sites) {
             match site.answer(LASTS + SETTLES).await? {
                 Answer::Offered { operations, resent_bytes } => {
@@ -50,11 +55,13 @@ impl Lab<'_> {
                 bail!("site {index} has not counted");
             };
             for (source, operations) in sent.iter().filter(|(source, _)| *source != index) {
-                let came = came.get(source).copied().unwrap_or(0);
+                let came = came.get(source).cloned().unwrap_or_default();
                 ensure!(
-                    came == *operations,
-                    "site {index} has {came} of the {operations} operations of site {source}"
+                    came.operations == *operations,
+                    "site {index} has {} of the {operations} operations of site {source}",
+                    came.operations,
                 );
+                worst.take(&came, killed_ns);
             }
         }
         println!(
@@ -66,6 +73,7 @@ impl Lab<'_> {
             sent.values().sum::<u64>(),
             resent as f64 / 1e6,
         );
-        Ok(())
+        let farthest = self.scenario.model.latency_us.iter().max().copied().unwrap_or(0);
+        worst.judge(Duration::from_micros(2 * u64::from(farthest)))
     }
 }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
+use super::Options;
 use super::network::{Names, QUEUE_BYTES};
 use crate::protocol::{Answer, Order};
 
@@ -139,13 +140,14 @@ impl Site {
         names: &Names,
         site: usize,
         sites: usize,
-        flows: usize,
+        options: &Options,
     ) -> anyhow::Result<(Self, String)> {
         let mut arguments = vec!["netns".to_owned(), "exec".to_owned(), names.namespace(site)];
         arguments.extend([own_program()?, "site".to_owned()]);
         arguments.push(format!("--index={site}"));
         arguments.push(format!("--sites={sites}"));
-        arguments.push(format!("--flows={flows}"));
+        arguments.push(format!("--flows={}", options.flows));
+        arguments.push(format!("--window-bytes={}", options.window_kib << 10));
         arguments.push(format!("--listen=tcp://{}:0", Names::address(site)));
         let mut started = Self(Process::start(format!("site {site}"), "ip", &arguments)?);
         match started.answer(Duration::ZERO).await? {

@@ -1,5 +1,6 @@
 //! The measurements, one after the other, each form in turn.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,7 +20,17 @@ pub(super) const PAUSE: Duration = Duration::from_secs(3);
 
 /// Measures, until it is done or interrupted.
 pub(super) fn run(options: &Options, scenario: &Scenario) -> anyhow::Result<ExitCode> {
-    until_interrupted(Lab::measure(options, scenario))
+    until_interrupted(async {
+        let rows = Lab::measure(options, scenario).await?;
+        println!("{}", table(&rows));
+        options.json.as_deref().map_or(Ok(()), |file| write(file, &rows))
+    })
+}
+
+/// Writes rows as JSON.
+pub(super) fn write(file: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(rows)?;
+    std::fs::write(file, json).with_context(|| format!("writing {}", file.display()))
 }
 
 pub(super) struct Lab<'a> {
@@ -33,7 +44,11 @@ pub(super) struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    async fn measure(options: &'a Options, scenario: &'a Scenario) -> anyhow::Result<()> {
+    /// Builds a network, measures, and removes it.
+    pub(super) async fn measure(
+        options: &'a Options,
+        scenario: &'a Scenario,
+    ) -> anyhow::Result<Vec<Row>> {
         let mut lab = Self::build(options, scenario).await?;
         let mut rows = Vec::new();
         for load in &options.load {
@@ -60,12 +75,8 @@ impl<'a> Lab<'a> {
             lab.kill_a_relay(options.load.iter().copied().fold(0.0, f64::max)).await?;
         }
         let router = lab.end().await?;
-        println!("router: {router}\n\n{}", table(&rows));
-        if let Some(file) = &options.json {
-            let json = serde_json::to_string_pretty(&rows)?;
-            std::fs::write(file, json).with_context(|| format!("writing {}", file.display()))?;
-        }
-        Ok(())
+        println!("router: {router}\n");
+        Ok(rows)
     }
 
     async fn build(options: &'a Options, scenario: &'a Scenario) -> anyhow::Result<Self> {
@@ -76,8 +87,7 @@ impl<'a> Lab<'a> {
         router.go().await?;
         let (mut sites, mut addresses) = (Vec::new(), Vec::new());
         for index in 0..scenario.sites() {
-            let (site, address) =
-                Site::start(&names, index, scenario.sites(), options.flows).await?;
+            let (site, address) = Site::start(&names, index, scenario.sites(), options).await?;
             sites.push(site);
             addresses.push(address);
         }
@@ -86,11 +96,12 @@ impl<'a> Lab<'a> {
             anyhow::ensure!(answer == Answer::Connected, "a site is not connected: {answer:?}");
         }
         println!(
-            "{} at {} Mbit/s, skew {}, operations of {} bytes, {}",
+            "{} at {} Mbit/s, skew {}, operations of {} bytes, windows of {} KiB, {}",
             SITES[..scenario.sites()].join(" "),
             options.mbit,
             options.skew,
             options.op_bytes,
+            options.window_kib,
             options.congestion,
         );
         Ok(lab)
@@ -151,7 +162,7 @@ impl<'a> Lab<'a> {
                 other => bail!("a site has not measured: {other:?}"),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Sum::of(&measured, self.options.seconds as f64))
+        Ok(Sum::of(&measured, &windows, self.options.seconds as f64))
     }
 
     /// The next run, and what each site does in it.

@@ -15,10 +15,6 @@ use parking_lot::Mutex;
 use super::record::Recorder;
 use super::{Broadcast, ByIndex, Options};
 
-/// Enough for the longest way of the lab at its highest rate: 100 Mbit/s over a round trip
-/// of 300 ms.
-const WINDOW_BYTES: u32 = 8 << 20;
-
 #[derive(Debug)]
 pub(crate) struct Direct {
     node: Arc<Node>,
@@ -39,7 +35,7 @@ impl Direct {
     pub(crate) async fn listen(options: &Options, recorder: Arc<Recorder>) -> anyhow::Result<Self> {
         let name = NodeId::new(u64::from(options.index) + 1);
         let node = Arc::new(Node { name, recorder, peers: Mutex::default() });
-        let transport = transport()?;
+        let transport = transport(options)?;
         let address: Address = options.listen.parse()?;
         let listener = transport.listen(&address, Arc::clone(&node) as _).await?;
         Ok(Self { node, transport, listener, index: options.index })
@@ -72,8 +68,8 @@ impl Direct {
 }
 
 /// The transport of the lab's sites.
-pub(crate) fn transport() -> anyhow::Result<TcpTransport> {
-    Ok(TcpTransport::builder().data_window_bytes(WINDOW_BYTES).build()?)
+pub(crate) fn transport(options: &Options) -> anyhow::Result<TcpTransport> {
+    Ok(TcpTransport::builder().data_window_bytes(options.window_bytes).build()?)
 }
 
 impl Broadcast for Direct {

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 use super::clock::{now_ns, sleep_until_ns};
 use super::record::{HEAD_BYTES, Head, Recorder};
-use super::{Broadcast, Options, direct, operation_every};
-use crate::protocol::{Answer, Model, Window};
+use super::{Broadcast, Options, direct};
+use crate::protocol::{Answer, Came, Model, PART_NS, Window};
 
 /// An overlay for one plan.
 #[derive(Debug)]
@@ -22,11 +22,12 @@ pub(crate) struct OverTrees {
     overlay: Overlay,
     endpoint: Endpoint,
     reader: JoinHandle<()>,
-    came: Came,
+    came: AllCame,
+    index: u16,
 }
 
-/// How many operations have come, by run and source.
-type Came = Arc<Mutex<BTreeMap<(u32, u16), u64>>>;
+/// Operations that have come, by run and source.
+type AllCame = Arc<Mutex<BTreeMap<(u32, u16), Came>>>;
 
 impl OverTrees {
     /// Starts this site's part, which listens.
@@ -35,7 +36,7 @@ impl OverTrees {
         model: &Model,
         recorder: Arc<Recorder>,
     ) -> anyhow::Result<Self> {
-        let transport = direct::transport()?;
+        let transport = direct::transport(options)?;
         let endpoint = Endpoint::builder().node(node(options.index)?).transport(transport);
         let endpoint = endpoint.start().await?;
         let headroom = PlanOptions::new().headroom_permille(model.headroom_permille);
@@ -49,9 +50,9 @@ impl OverTrees {
             builder = builder.site_without_address(node(site)?);
         }
         let overlay = builder.start().await?;
-        let came = Came::default();
+        let came = AllCame::default();
         let reader = tokio::spawn(read(overlay.clone(), recorder, came.clone()));
-        Ok(Self { overlay, endpoint, reader, came })
+        Ok(Self { overlay, endpoint, reader, came, index: options.index })
     }
 
     pub(crate) fn address(&self) -> anyhow::Result<String> {
@@ -73,14 +74,14 @@ impl OverTrees {
     pub(crate) async fn offer(&self, window: &Window) -> anyhow::Result<Answer> {
         let before = self.overlay.counters().resent_bytes;
         let mut sent = Vec::new();
-        if let Some(every) = operation_every(window) {
-            let mut next_ns = window.start_ns;
-            while next_ns < window.until_ns {
-                sleep_until_ns(next_ns).await;
-                let head = Head { run: window.run, sent_ns: now_ns() };
+        if let Some(every_ns) = window.every_ns() {
+            let mut offered_ns = window.start_ns;
+            while offered_ns < window.until_ns {
+                sleep_until_ns(offered_ns).await;
+                let head = Head { run: window.run, source: self.index, offered_ns };
                 let payload = head.payload(window.op_bytes.max(HEAD_BYTES));
                 sent.push(self.overlay.broadcast(payload).await?);
-                next_ns += every;
+                offered_ns += every_ns;
             }
         }
         for broadcast in &sent {
@@ -90,10 +91,11 @@ impl OverTrees {
         Ok(Answer::Offered { operations: sent.len() as u64, resent_bytes })
     }
 
-    /// How many operations of each site have come in a run.
-    pub(crate) fn came(&self, run: u32) -> BTreeMap<u16, u64> {
+    /// Operations of each site that have come in a run.
+    pub(crate) fn came(&self, run: u32) -> BTreeMap<u16, Came> {
         let came = self.came.lock();
-        came.range((run, 0)..=(run, u16::MAX)).map(|((_, site), count)| (*site, *count)).collect()
+        let of_run = came.range((run, 0)..=(run, u16::MAX));
+        of_run.map(|((_, site), came)| (*site, came.clone())).collect()
     }
 
     pub(crate) async fn close(self) {
@@ -106,13 +108,18 @@ impl OverTrees {
 /// How long the last operations may take to be acknowledged.
 const CLOSE_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
-async fn read(overlay: Overlay, recorder: Arc<Recorder>, came: Came) {
+async fn read(overlay: Overlay, recorder: Arc<Recorder>, came: AllCame) {
     while let Some(delivery) = overlay.next().await {
         match delivery {
             Delivery::Operation { op, payload } => {
                 recorder.delivered(&payload);
                 if let Some(head) = Head::of(&payload) {
-                    *came.lock().entry((head.run, op.source.0)).or_default() += 1;
+                    let took_us = now_ns().saturating_sub(head.offered_ns) / 1_000;
+                    let mut came = came.lock();
+                    let came = came.entry((head.run, op.source.0)).or_default();
+                    came.operations += 1;
+                    let worst = came.worst_us.entry(head.offered_ns / PART_NS).or_default();
+                    *worst = took_us.max(*worst);
                 }
             }
             gap => eprintln!("site {:?} misses something: {gap:?}", overlay.site()),

@@ -8,29 +8,36 @@ use parking_lot::Mutex;
 use super::clock::now_ns;
 use crate::protocol::{Measured, Window};
 
-/// How an operation begins: its run and when it was sent.
+/// How an operation begins: its run, its source, and when it was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) run: u32,
-    pub(crate) sent_ns: u64,
+    pub(crate) source: u16,
+    /// Whenever there was room for it.
+    pub(crate) offered_ns: u64,
 }
 
 /// Length of a [`Head`].
-pub(crate) const HEAD_BYTES: usize = 12;
+pub(crate) const HEAD_BYTES: usize = 14;
 
 impl Head {
     /// An operation of `len` bytes, at least [`HEAD_BYTES`].
     pub(crate) fn payload(self, len: usize) -> Bytes {
         let mut payload = vec![0x5a; len];
         payload[..4].copy_from_slice(&self.run.to_le_bytes());
-        payload[4..HEAD_BYTES].copy_from_slice(&self.sent_ns.to_le_bytes());
+        payload[4..6].copy_from_slice(&self.source.to_le_bytes());
+        payload[6..HEAD_BYTES].copy_from_slice(&self.offered_ns.to_le_bytes());
         payload.into()
     }
 
     pub(crate) fn of(payload: &[u8]) -> Option<Self> {
         let (run, rest) = payload.split_first_chunk()?;
-        let sent_ns = u64::from_le_bytes(*rest.first_chunk()?);
-        Some(Self { run: u32::from_le_bytes(*run), sent_ns })
+        let (source, rest) = rest.split_first_chunk()?;
+        Some(Self {
+            run: u32::from_le_bytes(*run),
+            source: u16::from_le_bytes(*source),
+            offered_ns: u64::from_le_bytes(*rest.first_chunk()?),
+        })
     }
 }
 
@@ -48,6 +55,7 @@ struct Counting {
     bytes: u64,
     sum_us: u64,
     latencies_us: BTreeMap<u64, u64>,
+    came: BTreeMap<u16, u64>,
 }
 
 impl Recorder {
@@ -60,6 +68,7 @@ impl Recorder {
             bytes: 0,
             sum_us: 0,
             latencies_us: BTreeMap::new(),
+            came: BTreeMap::new(),
         });
     }
 
@@ -79,6 +88,7 @@ impl Recorder {
             received_bytes: counting.bytes,
             latency_sum_us: counting.sum_us,
             latencies_us: counting.latencies_us.into_iter().collect(),
+            came: counting.came,
             held_back: 0,
         }
     }
@@ -86,10 +96,14 @@ impl Recorder {
 
 impl Counting {
     fn add(&mut self, now: u64, head: Head, bytes: u64) {
-        if head.run != self.run || !(self.from_ns..self.until_ns).contains(&now) {
+        if head.run != self.run || now >= self.until_ns {
             return;
         }
-        let us = now.saturating_sub(head.sent_ns) / 1_000;
+        *self.came.entry(head.source).or_default() += 1;
+        if now < self.from_ns {
+            return;
+        }
+        let us = now.saturating_sub(head.offered_ns) / 1_000;
         self.bytes += bytes;
         self.sum_us += us;
         *self.latencies_us.entry(rounded(us)).or_default() += 1;
@@ -131,7 +145,7 @@ mod tests {
         recorder.begin(&window);
         let add = |now, run| {
             let mut counting = recorder.counting.lock();
-            let head = Head { run, sent_ns: 500_000 };
+            let head = Head { run, source: 3, offered_ns: 500_000 };
             counting.as_mut().expect("it began").add(now, head, 100);
         };
         for now in [999_999, 1_000_000, 1_500_000, 2_000_000] {
@@ -141,12 +155,13 @@ mod tests {
         let measured = recorder.end();
         assert_eq!((measured.received_bytes, measured.latency_sum_us), (200, 500 + 1_000));
         assert_eq!(measured.latencies_us, [(500, 1), (1_000, 1)]);
+        assert_eq!(measured.came, BTreeMap::from([(3, 3)]), "before the window, too");
     }
 
     #[test]
     fn a_head_comes_back_from_its_payload() {
-        let head = Head { run: 3, sent_ns: 1 << 40 };
+        let head = Head { run: 3, source: 8, offered_ns: 1 << 40 };
         assert_eq!(Head::of(&head.payload(HEAD_BYTES)), Some(head));
-        assert_eq!(Head::of(&[0; 11]), None);
+        assert_eq!(Head::of(&[0; HEAD_BYTES - 1]), None);
     }
 }

@@ -2,6 +2,7 @@
 //! the network and with the loads of ShallowForest, tables 7.1 to 7.3. P12 and P16 are numbers of
 //! the invariants that the overlay was designed with.
 
+mod coded;
 mod fast;
 mod faults;
 mod hostile;

@@ -240,6 +240,21 @@ impl Wan {
         self.sources.iter().map(|source| source.count).collect()
     }
 
+    /// Ages of what was broadcast and has not come yet, for each site that it is for, but for some
+    /// sites.
+    pub(crate) fn ages(&self, without: SiteSet) -> Vec<Duration> {
+        let (mut ages, all) = (Vec::new(), SiteSet::first(self.nodes.len()).difference(without));
+        for from in all.iter() {
+            let sent = &self.sources[from.index()].sent;
+            for to in all.without(from).iter() {
+                let came = &self.received[to.index()][from.index()];
+                let missing = sent.values().filter(|(count, _)| !came.contains(count));
+                ages.extend(missing.map(|(_, sent)| self.now.since(*sent)));
+            }
+        }
+        ages
+    }
+
     /// Broadcasts nothing more.
     pub(crate) fn stop(&mut self) {
         self.sources.iter_mut().for_each(|source| source.until = source.until.min(self.now));
