@@ -23,11 +23,29 @@ async fn it_keeps_the_promises_of_a_transport() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed() {
+async fn processes_that_hang_or_end_are_noticed() {
     let builder = MemTransport::builder().keep_alive_interval(Duration::from_millis(100));
     let transport = builder.keep_alive_timeout(Duration::from_millis(500)).build();
     let transport = transport.expect("the settings go together");
-    conformance::a_hung_process_is_noticed(|| setup(&transport)).await;
+    conformance::processes(|| setup(&transport)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone() {
+    const ROOM: usize = 32 << 20;
+    let builder = MemTransport::builder().frame_bytes_max(1 << 20).send_bytes_total_max(ROOM);
+    let transport = builder.keep_alive_timeout(Duration::from_secs(600)).build();
+    let transport = transport.expect("the settings go together");
+    // A peer may have half of the room, beside the first bytes and a message on its way.
+    let bound = (ROOM / 2, (16 + 128 + 64) << 10);
+    conformance::peers_that_never_read_leave_others_alone(|| setup(&transport), 500, bound).await;
+}
+
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections() {
+    let transport = MemTransport::builder().connections_max(4).build();
+    let setup = setup(&transport.expect("the settings go together"));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
 }
 
 #[tokio::test]

@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_transport::{
-    Address, BoxFuture, CloseReason, Connection, DialError, Hello, Link, ListenError, Listener,
-    Order, Received, Sink, Transport,
+    Address, CloseReason, Connection, DialFuture, Hello, Link, ListenFuture, Order, Received, Sink,
+    Transport,
 };
 use parking_lot::Mutex;
 
@@ -82,22 +82,21 @@ impl Transport for DelayLine {
         self.inner.trusts_node(node)
     }
 
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+    fn node(&self) -> Option<NodeId> {
+        self.inner.node()
+    }
+
+    fn preference(&self) -> i8 {
+        self.inner.preference()
+    }
+
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
         self.inner.listen(address, self.delayed(sink))
     }
 
     /// # Cancel safety
     /// That of the inner transport.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
         let sink = self.delayed(sink);
         let dialled = self.inner.dial(address, expected, Arc::clone(&sink) as _);
         Box::pin(async move { Ok(sink.find(dialled.await?)) })

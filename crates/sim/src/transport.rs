@@ -122,9 +122,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_proto::id::NodeId;
-use convoke_transport::{
-    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
-};
+use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
 use tokio::time::Instant;
 
 use self::network::Network;
@@ -288,34 +286,15 @@ impl Transport for SimTransport {
         &[SCHEME]
     }
 
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (network, address) = (Arc::clone(&self.network), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(ListenError::NoTransport { address });
-            }
-            dial::listen(&network, &address, sink)
-        })
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+        let (network, address) = (Arc::clone(&self.network), own_address(self.schemes(), address));
+        Box::pin(async move { dial::listen(&network, &address?, sink) })
     }
 
     /// # Cancel safety
     /// A future dropped before it is ready leaves no connection behind.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (network, address) = (Arc::clone(&self.network), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(DialError::NoTransport { address });
-            }
-            dial::dial(network, address, expected, sink).await
-        })
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
+        let (network, address) = (Arc::clone(&self.network), own_address(self.schemes(), address));
+        Box::pin(async move { dial::dial(network, address?, expected, sink).await })
     }
 }

@@ -33,7 +33,7 @@ const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 4,096, 64 |
 /// | [`listen_backlog`](Self::listen_backlog), [`close_grace`](Self::close_grace) | 1,024, 1 s |
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until build"]
 pub struct GrpcTransportBuilder {
     config: Config,
@@ -61,9 +61,7 @@ impl Default for Config {
 }
 
 impl GrpcTransportBuilder {
-    pub(crate) fn new() -> Self {
-        Self { config: Config::default() }
-    }
+    convoke_transport::setters!(..);
 
     /// Speaks TLS 1.3, with certificates of both ends, at addresses `grpcs://host:port` and no
     /// others. The endpoint must have a node id that `identity` proves. Default: plain `grpc://`,
@@ -72,12 +70,6 @@ impl GrpcTransportBuilder {
     pub fn tls(mut self, identity: crate::Identity) -> Self {
         self.config.security = Security::tls(identity, crate::tls::PROTOCOL);
         self
-    }
-
-    convoke_transport::setters! {
-        dial_timeout, handshake_timeout, frame_bytes_max, send_buffer_bytes_soft,
-        send_buffer_bytes_hard, control_reserve_bytes, send_bytes_total_max, keep_alive_interval,
-        keep_alive_timeout, handshakes_max, connections_max, listen_backlog, close_grace,
     }
 
     /// The largest gRPC message this end takes or sends, in bytes. Default 256 KiB. Many small

@@ -182,9 +182,9 @@ async fn exchange(
 
 fn in_words(status: &Status) -> String {
     match status.code() {
-        tonic::Code::FailedPrecondition | tonic::Code::PermissionDenied => {
-            format!("it refused: {}", describe(status))
-        }
+        tonic::Code::FailedPrecondition
+        | tonic::Code::PermissionDenied
+        | tonic::Code::ResourceExhausted => format!("it refused: {}", describe(status)),
         code => format!("it answered with {code:?}: {}", describe(status)),
     }
 }

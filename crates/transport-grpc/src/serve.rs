@@ -5,6 +5,7 @@
 //! the idle timeout. How many there are, and how many streams each, is bounded.
 
 mod refused;
+mod streams;
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -12,8 +13,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use convoke_transport::PeerName;
@@ -25,11 +24,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::security::Shown;
 pub(crate) use refused::Refused;
+use streams::Streams;
 
 /// A request as HTTP/2 brings it.
 pub(crate) type Request = http::Request<Incoming>;
@@ -203,11 +203,38 @@ impl<H: Handler> Acceptor<H> {
         self.in_time(deadline, expect_preface(&mut stream, self.terms.grace)).await?;
         let place = || PeerName::Place(ends.remote.ip().to_string().into());
         let name = ends.shown.name.clone().unwrap_or_else(place);
-        let _seat = self.admission.accept(name).map_err(Refused::NoRoom)?;
-        drop(slot);
         let (read, write) = tokio::io::split(stream);
         let io = tokio::io::join(PREFACE.chain(read), write);
+        let _seat = match self.admission.accept(name) {
+            Ok(seat) => seat,
+            Err(text) => {
+                // It keeps its place among the handshakes, and no longer than any of them.
+                let told = self.in_time(deadline, self.tell(io, &text)).await;
+                return Err(told.err().unwrap_or(Refused::NoRoom(text)));
+            }
+        };
+        drop(slot);
         Ok(self.speak(io, ends).await?)
+    }
+
+    /// Answers a client for whom there is no room what it first asks, with the reason.
+    async fn tell(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        text: &str,
+    ) -> hyper::Result<()> {
+        let asked = Notify::new();
+        let service = service_fn(|_: Request| {
+            asked.notify_one();
+            let response = tonic::Status::resource_exhausted(text).into_http();
+            async move { Ok::<Response, Infallible>(response) }
+        });
+        let mut connection = pin!(self.http2().serve_connection(TokioIo::new(io), service));
+        tokio::select! {
+            ended = connection.as_mut() => return ended,
+            () = asked.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
     }
 
     /// A part of a handshake, which the server's stop ends, too.
@@ -281,70 +308,6 @@ async fn stopped(mut stop: watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await.map(|grace| *grace) {
         Ok(Some(grace)) => grace,
         _ => pending().await,
-    }
-}
-
-/// Streams that a connection has, and has ever had.
-#[derive(Debug, Default)]
-struct Streams {
-    open: AtomicUsize,
-    seen: AtomicUsize,
-}
-
-impl Streams {
-    fn open(this: &Arc<Self>) -> OpenStream {
-        this.open.fetch_add(1, Ordering::Relaxed);
-        this.seen.fetch_add(1, Ordering::Relaxed);
-        OpenStream(Arc::clone(this))
-    }
-
-    fn seen(&self) -> usize {
-        self.seen.load(Ordering::Relaxed)
-    }
-
-    fn has_been_idle_since(&self, seen: usize) -> bool {
-        self.open.load(Ordering::Relaxed) == 0 && self.seen() == seen
-    }
-}
-
-/// One stream, until its drop.
-struct OpenStream(Arc<Streams>);
-
-impl OpenStream {
-    fn until_end_of(self, body: tonic::body::Body) -> Counted {
-        Counted { body, _open: self }
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The body of a response, whose stream counts as open until it is dropped.
-struct Counted {
-    body: tonic::body::Body,
-    _open: OpenStream,
-}
-
-impl hyper::body::Body for Counted {
-    type Data = bytes::Bytes;
-    type Error = tonic::Status;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<bytes::Bytes>, tonic::Status>>> {
-        std::pin::Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        self.body.size_hint()
     }
 }
 

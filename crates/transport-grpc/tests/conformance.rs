@@ -3,6 +3,8 @@
 #[cfg(feature = "tls")]
 #[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[path = "../../transport/tests/support/descriptors.rs"]
+mod descriptors;
 #[cfg(feature = "tls")]
 #[path = "../../transport/tests/support/trust.rs"]
 mod trust;
@@ -11,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{self, Setup};
+#[cfg(feature = "tls")]
+use convoke_transport_grpc::Identity;
 use convoke_transport_grpc::{GrpcTransport, GrpcTransportBuilder};
 
 fn setup(transport: &GrpcTransport) -> Setup {
@@ -35,7 +39,12 @@ fn hasty() -> GrpcTransportBuilder {
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
 fn over_tls(builder: GrpcTransportBuilder) -> Setup {
-    let builder = builder.tls(trust::identity_of_suite());
+    over_tls_as(builder, &trust::identity_of_suite())
+}
+
+#[cfg(feature = "tls")]
+fn over_tls_as(builder: GrpcTransportBuilder, identity: &Identity) -> Setup {
+    let builder = builder.tls(identity.clone());
     let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
     Setup {
         listening: transport(),
@@ -60,8 +69,8 @@ async fn grpcs_keeps_them_with_the_smallest_messages_and_windows() {
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_tls() {
-    conformance::a_hung_process_is_noticed(|| over_tls(hasty())).await;
+async fn processes_that_hang_or_end_are_noticed_over_tls() {
+    conformance::processes(|| over_tls(hasty())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -77,8 +86,59 @@ async fn grpc_keeps_them_with_the_smallest_messages_and_windows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed() {
+async fn processes_that_hang_or_end_are_noticed() {
     let transport = hasty().build().expect("the settings are legal");
     let setup = || Setup { dialling: Arc::new(transport.clone()), ..setup(&transport) };
-    conformance::a_hung_process_is_noticed(setup).await;
+    conformance::processes(setup).await;
+}
+
+/// Bounds of a transport that serves many who do not read, and little to each.
+fn crowded() -> GrpcTransportBuilder {
+    let builder = GrpcTransport::builder().frame_bytes_max(1 << 20).window_bytes(65_535);
+    let builder = builder.message_bytes_max(64 << 10).send_bytes_total_max(CROWDED_BYTES);
+    builder.keep_alive_timeout(Duration::from_secs(600))
+}
+
+const CROWDED_BYTES: usize = 32 << 20;
+
+/// A peer may have half of the room; a window and two messages, in which frames are copied, are
+/// under way to each connection.
+async fn leaves_others_alone(setup: impl Fn() -> Setup) {
+    descriptors::allow_many();
+    let bound = (CROWDED_BYTES / 2, (64 + 2 * 64) << 10);
+    conformance::peers_that_never_read_leave_others_alone(setup, 500, bound).await;
+}
+
+fn over_plain(builder: GrpcTransportBuilder) -> Setup {
+    let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
+    Setup {
+        listening: transport(),
+        dialling: transport(),
+        listen: "grpc://127.0.0.1:0".parse().expect("it is an address"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone() {
+    leaves_others_alone(|| over_plain(crowded())).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone_over_tls() {
+    let identity = trust::identity_of_suite();
+    leaves_others_alone(|| over_tls_as(crowded(), &identity)).await;
+}
+
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections() {
+    let setup = over_plain(GrpcTransport::builder().connections_max(4));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_over_tls() {
+    let setup = over_tls(GrpcTransport::builder().connections_max(4));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
 }

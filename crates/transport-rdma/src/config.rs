@@ -32,9 +32,11 @@ pub enum PollMode {
 /// | [`frame_bytes_max`](Self::frame_bytes_max) | 4 MiB + 64 KiB |
 /// | [`send_buffer_bytes_soft`](Self::send_buffer_bytes_soft), [`send_buffer_bytes_hard`](Self::send_buffer_bytes_hard) | 1 MiB, 16 MiB |
 /// | [`control_reserve_bytes`](Self::control_reserve_bytes) | 1 MiB |
+/// | [`send_bytes_total_max`](Self::send_bytes_total_max) | 256 MiB |
 /// | [`dial_timeout`](Self::dial_timeout), [`handshake_timeout`](Self::handshake_timeout) | 3 s, 5 s |
 /// | [`keep_alive_interval`](Self::keep_alive_interval), [`keep_alive_timeout`](Self::keep_alive_timeout) | 3 s, 10 s |
-/// | [`connections_max`](Self::connections_max), [`listen_backlog`](Self::listen_backlog) | 1,024, 256 |
+/// | [`handshakes_max`](Self::handshakes_max), [`connections_max`](Self::connections_max) | 256, 1,024 |
+/// | [`listen_backlog`](Self::listen_backlog) | 256 |
 /// | [`close_grace`](Self::close_grace) | 1 s |
 /// | [`poll_mode`](Self::poll_mode) | adaptive: 50 us, or zero with fewer than two cores per engine |
 #[derive(Clone, Debug)]
@@ -61,13 +63,8 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        let common = Settings {
-            connections_max: 1_024,
-            listen_backlog: 256,
-            // What a connection may queue is bounded by itself alone.
-            send_bytes_total_max: usize::MAX,
-            ..Settings::default()
-        };
+        let common =
+            Settings { connections_max: 1_024, listen_backlog: 256, ..Settings::default() };
         Self {
             common,
             slots: 32,
@@ -127,7 +124,7 @@ impl<P: Provider> RdmaTransportBuilder<P> {
 
     convoke_transport::setters! {
         frame_bytes_max, send_buffer_bytes_soft, send_buffer_bytes_hard, control_reserve_bytes,
-        dial_timeout, handshake_timeout,
+        send_bytes_total_max, dial_timeout, handshake_timeout, handshakes_max,
     }
 
     /// After how long without sending a keep-alive is sent. Default 3 s; sooner when the peer's
@@ -148,7 +145,8 @@ impl<P: Provider> RdmaTransportBuilder<P> {
     }
 
     /// Most connections at this device, dialled and accepted. Default 1,024; further ones are
-    /// refused.
+    /// refused. Of the accepted ones an address may have as many as are free: half, if it is the
+    /// only one.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.config.common.connections_max = count;
         self

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+};
 
 use crate::provider::Provider;
 use crate::wire::Wire;
@@ -27,12 +29,7 @@ impl<P: Provider> Connection for RdmaConnection<P> {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         self.wire.append(lane, len, write)
     }
 

@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use convoke_transport::parts::Refusals;
-use convoke_transport::{CloseReason, Hello, Sink};
+use convoke_transport::parts::{Admission, Refusals};
+use convoke_transport::{CloseReason, Hello, PeerName, Remote, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -26,7 +26,7 @@ use tokio::task::AbortHandle;
 use crate::config::Config;
 use crate::hello::{self, Greeting};
 use crate::provider::{Completion, Event, Provider, Tag, VerbsError};
-use crate::wire::{Wire, guarded, refusal_of};
+use crate::wire::{Accepting, Wire, guarded, refusal_of};
 
 mod minder;
 mod run;
@@ -39,6 +39,7 @@ use table::{Entry, Table};
 pub(crate) struct Engine<P: Provider> {
     provider: P,
     config: Config,
+    admission: Admission,
     table: Mutex<Table<P>>,
     running: Mutex<Running>,
     /// Term of the task that is the engine: the number of the last one started, or one more once it
@@ -77,9 +78,11 @@ struct Poller<P: Provider> {
 
 impl<P: Provider> Engine<P> {
     pub(crate) fn new(provider: P, config: Config) -> Arc<Self> {
+        let admission = config.common.admission();
         Arc::new(Self {
             provider,
             config,
+            admission,
             table: Mutex::new(Table::new()),
             running: Mutex::default(),
             term: AtomicU64::new(0),
@@ -104,6 +107,11 @@ impl<P: Provider> Engine<P> {
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Bounds of all connections together.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// Greeting that this end gives one peer.
@@ -247,22 +255,33 @@ impl<P: Provider> Engine<P> {
                 return Err(error.to_string());
             }
         };
-        let Ok(hello) = guarded(|| sink.hello()) else {
-            self.provider.reject(request, &hello::refusal("its sink panicked"));
-            return Err("the sink panicked".into());
-        };
-        let wire = self.add_wire(|tag| Wire::accepting(self, tag, sink, hello, theirs));
-        match wire {
+        match self.admit(sink, theirs, peer) {
             Ok(wire) => {
                 wire.accept(request, local, peer);
                 self.request(wire.tag());
                 Ok(())
             }
-            Err(error) => {
-                self.provider.reject(request, &hello::refusal(&error.to_string()));
-                Err(error.to_string())
+            Err(text) => {
+                self.provider.reject(request, &hello::refusal(&text));
+                Err(text)
             }
         }
+    }
+
+    /// A wire for a peer that asks from there, if it has its seats and the sink says hello.
+    fn admit(
+        self: &Arc<Self>,
+        sink: Arc<dyn Sink>,
+        theirs: Greeting,
+        peer: SocketAddr,
+    ) -> Result<Arc<Wire<P>>, String> {
+        let from = Remote::from(peer);
+        let handshake = self.admission.begin(&from)?;
+        let seat = self.admission.accept(PeerName::of(theirs.node, None, Some(&from)))?;
+        let hello = guarded(|| sink.hello()).map_err(|_| "its sink panicked")?;
+        let accepting = Accepting::new(sink, theirs, handshake, seat);
+        self.add_wire(|tag| Wire::accepting(self, tag, accepting, hello))
+            .map_err(|error| error.to_string())
     }
 }
 

@@ -35,14 +35,16 @@
 mod copies;
 mod receive;
 mod send;
-mod send_account;
 pub(crate) mod send_queue;
+mod work_account;
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use convoke_transport::parts::{LANES, LaneLimits, index};
-use convoke_transport::{Address, Appended, CloseReason, Counters, Lane, NotWritable, Received};
+use convoke_transport::parts::{LANES, SendAccount, SendLimits, SendShare, index};
+use convoke_transport::{
+    Address, Appended, CloseReason, Counters, Fill, Lane, NotWritable, Received,
+};
 
 use crate::credit::{CreditEngine, Limits};
 use crate::defect::Defects;
@@ -52,8 +54,8 @@ use crate::hello::Terms;
 use crate::introduction::{self, Introduction};
 use crate::slot_ring::{Slot, SlotRing};
 use copies::Copies;
-use send_account::SendAccount;
 use send_queue::SendQueue;
+use work_account::WorkAccount;
 
 /// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +67,8 @@ pub(crate) struct LinkConfig {
     pub(crate) peer: Terms,
     /// Number of work requests that the send queue holds; at least 1.
     pub(crate) send_queue_depth: u32,
-    /// The bounds of what waits in the control lane and in the data lane.
-    pub(crate) lanes: [LaneLimits; 2],
+    /// Bounds of a frame to the peer, and of what waits in the lanes.
+    pub(crate) send: SendLimits,
     /// Deliberate defects of this end.
     pub(crate) defects: Defects,
 }
@@ -126,13 +128,12 @@ pub(crate) struct LinkCounters {
 /// One connection; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// The largest frame the peer takes.
-    frame_bytes_max: usize,
     /// The most bytes of a message behind its header.
     payload_max: usize,
     credit: CreditEngine,
     defects: Defects,
     ring: SlotRing,
+    work: WorkAccount,
     account: SendAccount,
     lanes: [SendQueue; 2],
     /// Messages in a row in which control frames left no room for data that waits.
@@ -176,19 +177,20 @@ enum Listening {
 }
 
 impl Link {
-    /// A connection both of whose ends have said hello. No receive is posted yet.
-    pub(crate) fn new(config: &LinkConfig) -> Self {
+    /// A connection both of whose ends have said hello, with its share of the room to send. No
+    /// receive is posted yet.
+    pub(crate) fn new(config: &LinkConfig, share: SendShare) -> Self {
         debug_assert!(config.own.fault().is_none() && config.peer.fault().is_none());
         let (own, peer) = (Limits::of(&config.own), Limits::of(&config.peer));
         let payload_max = config.peer.slot_bytes as usize - HEADER_BYTES;
         Self {
-            frame_bytes_max: config.peer.frame_bytes_max as usize,
             payload_max,
             credit: CreditEngine::new(own, peer).with(config.defects),
             defects: config.defects,
             ring: SlotRing::new(own),
-            account: SendAccount::new(config.send_queue_depth),
-            lanes: LANES.map(|lane| SendQueue::new(lane, config.lanes[index(lane)], payload_max)),
+            work: WorkAccount::new(config.send_queue_depth),
+            account: SendAccount::new(config.send, share),
+            lanes: LANES.map(|lane| SendQueue::new(lane, payload_max)),
             control_run: 0,
             speaking: Speaking::Silent,
             is_keep_alive_due: false,
@@ -232,9 +234,9 @@ impl Link {
         &mut self,
         lane: Lane,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
-        self.open_lane(lane, len)?.append(len, write)
+        self.lanes[index(lane)].append(&mut self.account, len, write)
     }
 
     /// Appends a frame made of `head` and `body`; a body larger than a message is copied only into
@@ -248,8 +250,7 @@ impl Link {
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
-        let len = head.len().saturating_add(body.len());
-        self.open_lane(lane, len)?.append_bytes(head, body)
+        self.lanes[index(lane)].append_bytes(&mut self.account, head, body)
     }
 
     /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were
@@ -274,6 +275,7 @@ impl Link {
             self.reassembly.clear();
         }
         self.closing = Some(reason);
+        self.account.close();
     }
 
     /// The grace of a close is over: what is queued is dropped, and the goodbye goes out if there
@@ -286,6 +288,7 @@ impl Link {
     /// and nothing that comes counts. What was received is still given out.
     pub(crate) fn abandon(&mut self, reason: CloseReason) {
         self.closing.get_or_insert(reason);
+        self.account.close();
         self.drop_unsent();
         self.speaking = Speaking::Finished;
         self.listening = Listening::Fault;
@@ -295,7 +298,7 @@ impl Link {
     /// posting.
     #[inline]
     pub(crate) fn handle_sent(&mut self, count: u32) {
-        self.account.on_completed(count);
+        self.work.on_completed(count);
     }
 
     /// The application gave a lent slot back.
@@ -308,10 +311,10 @@ impl Link {
     /// signalled, such as a probe of an idle peer. It counts in [`handle_sent`](Self::handle_sent).
     /// `false` when the queue is full.
     pub(crate) fn take_send_slot(&mut self) -> bool {
-        if self.account.free() == 0 {
+        if self.work.free() == 0 {
             return false;
         }
-        self.account.post();
+        self.work.post();
         true
     }
 
@@ -330,15 +333,15 @@ impl Link {
         }
     }
 
-    /// True when the lane is below its soft bound, or closed: when nobody needs to wait for it.
+    /// True when the lane has room, or is closed: when nobody needs to wait for it.
     pub(crate) fn is_writable(&self, lane: Lane) -> bool {
-        self.closing.is_some() || self.lanes[index(lane)].is_writable()
+        self.closing.is_some() || self.account.is_writable(lane)
     }
 
     /// True when every frame appended is in a message that was written.
     #[inline]
     pub(crate) fn is_flushed(&self) -> bool {
-        self.lanes.iter().all(SendQueue::is_empty)
+        self.account.is_empty()
     }
 
     /// Reason why it closes, once it does: [`close`](Self::close), the peer's goodbye or its fault.
@@ -353,7 +356,7 @@ impl Link {
     pub(crate) fn is_finished(&self) -> bool {
         let is_peer_through = matches!(self.listening, Listening::Goodbye | Listening::Fault);
         let is_through = matches!(self.speaking, Speaking::Finished);
-        is_peer_through && is_through && self.account.outstanding() == 0
+        is_peer_through && is_through && self.work.outstanding() == 0
     }
 
     /// True when the peer is down to the slots that are never lent, while the application holds
@@ -382,19 +385,9 @@ impl Link {
         &self.counters
     }
 
-    #[inline]
-    fn open_lane(&mut self, lane: Lane, len: usize) -> Result<&mut SendQueue, NotWritable> {
-        if self.closing.is_some() {
-            return Err(NotWritable::Closed);
-        }
-        if len > self.frame_bytes_max {
-            return Err(NotWritable::TooLarge { size: len, limit: self.frame_bytes_max });
-        }
-        Ok(&mut self.lanes[index(lane)])
-    }
-
     fn drop_unsent(&mut self) {
         self.lanes.iter_mut().for_each(SendQueue::clear);
+        self.account.clear();
         if matches!(self.speaking, Speaking::Introducing(_)) {
             self.speaking = Speaking::Frames;
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::{
-    Address, BoxFuture, CloseReason, Connection, DialError, ListenError, Listener, Sink, Transport,
+    Address, CloseReason, DialError, DialFuture, ListenError, ListenFuture, Listener, Sink,
+    Transport, own_address,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -94,16 +95,10 @@ impl Transport for RdmaTransport {
         10
     }
 
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (device, address) = (Arc::clone(&self.device), address.clone());
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+        let (device, address) = (Arc::clone(&self.device), own_address(self.schemes(), address));
         Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(ListenError::NoTransport { address });
-            }
+            let address = address?;
             let failed = |message: String| ListenError::Bind { address: address.clone(), message };
             let resolved = sockets::resolve(address.rest()).await;
             let mut last = "the name has no address".to_owned();
@@ -119,19 +114,9 @@ impl Transport for RdmaTransport {
 
     /// # Cancel safety
     /// A future dropped before it is ready leaves no connection behind.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (device, address) = (Arc::clone(&self.device), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(DialError::NoTransport { address });
-            }
-            dial(&*device, address, expected, sink).await
-        })
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
+        let (device, address) = (Arc::clone(&self.device), own_address(self.schemes(), address));
+        Box::pin(async move { dial(&*device, address?, expected, sink).await })
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use convoke_transport::parts::{Heartbeat, Waiters};
+use convoke_transport::parts::{Heartbeat, Seat, Waiters};
 use convoke_transport::{Address, CloseReason, DialError, Hello};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ mod outgoing;
 
 pub(crate) use deliver::guarded;
 use opening::Role;
-pub(crate) use opening::{Dialled, Dialling, refusal_of};
+pub(crate) use opening::{Accepting, Dialled, Dialling, refusal_of};
 use outgoing::Outgoing;
 
 /// Time that a goodbye gets to leave once the grace of a close is over.
@@ -61,8 +61,10 @@ struct State<P: Provider> {
     theirs: Option<Greeting>,
     /// The address of this end, once known.
     local: Option<SocketAddr>,
-    /// Address from which the peer asked; not known of one that was dialled.
+    /// Address of the peer, once known.
     remote: Option<SocketAddr>,
+    /// Place among the accepted connections, once it is open.
+    seat: Option<Seat>,
     /// Once both ends have said hello.
     link: Option<Link>,
     outgoing: Outgoing,
@@ -147,6 +149,7 @@ impl<P: Provider> Wire<P> {
             memory,
             local: None,
             remote: None,
+            seat: None,
             role,
             mine: engine.greeting(&hello),
             advertised: hello.advertised,
@@ -270,6 +273,15 @@ impl<P: Provider> Wire<P> {
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut state = self.state.lock();
         self.fail(&mut state, reason);
+    }
+
+    /// Ends it, and delivers nothing of what has come: it may be too old to act on.
+    pub(crate) fn end_as_stale(&self) {
+        let mut state = self.state.lock();
+        if let Some(link) = &mut state.link {
+            link.close(CloseReason::Stale);
+        }
+        self.fail(&mut state, CloseReason::Stale);
     }
 
     /// Ends it without waiting for the device either, as when that is gone.

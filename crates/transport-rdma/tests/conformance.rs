@@ -64,13 +64,36 @@ async fn rdma_keeps_them_when_queue_pairs_are_reordered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_though_its_adapter_answers() {
+async fn processes_that_hang_or_end_are_noticed_though_their_adapter_answers() {
     let fabric = Fabric::new();
     let short = |builder: RdmaTransportBuilder<SimDevice>| {
         let builder = builder.keep_alive_interval(Duration::from_millis(100));
         builder.keep_alive_timeout(Duration::from_millis(500))
     };
     let setup = || setup(&fabric, DeviceSettings::default(), short);
-    conformance::a_hung_process_is_noticed(setup).await;
+    conformance::processes(setup).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone() {
+    const ROOM: usize = 32 << 20;
+    let fabric = Fabric::new();
+    let crowded = |builder: RdmaTransportBuilder<SimDevice>| {
+        let builder = builder.slots(8).slot_bytes(4 << 10).send_slots(4);
+        builder.frame_bytes_max(1 << 20).send_bytes_total_max(ROOM)
+    };
+    let setup = || setup(&fabric, DeviceSettings::default(), crowded);
+    // A peer may have half of the room; slots of both ends, and the first bytes, are besides.
+    let bound = (ROOM / 2, ((8 + 4) * 4 + 16) << 10);
+    conformance::peers_that_never_read_leave_others_alone(setup, 500, bound).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_has_its_share_of_the_connections() {
+    let fabric = Fabric::new();
+    let setup = setup(&fabric, DeviceSettings::default(), |builder| builder.connections_max(4));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
     check(&fabric);
 }

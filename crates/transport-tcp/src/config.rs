@@ -26,7 +26,7 @@ const BATCH_BYTES: usize = 128 * 1024;
 /// | [`keep_alive_interval`](Self::keep_alive_interval), [`keep_alive_timeout`](Self::keep_alive_timeout) | 3 s, 10 s |
 /// | [`handshakes_max`](Self::handshakes_max), [`connections_max`](Self::connections_max) | 256, 4,096 |
 /// | [`listen_backlog`](Self::listen_backlog), [`close_grace`](Self::close_grace) | 1,024, 1 s |
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until build"]
 pub struct TcpTransportBuilder {
     config: Config,
@@ -56,9 +56,7 @@ impl Default for Config {
 }
 
 impl TcpTransportBuilder {
-    pub(crate) fn new() -> Self {
-        Self { config: Config::default() }
-    }
+    convoke_transport::setters!(..);
 
     /// Speaks TLS 1.3, with certificates of both ends, at addresses `tls://host:port` and no
     /// others. The endpoint must have a node id that `identity` proves. Default: plain `tcp://`
@@ -67,12 +65,6 @@ impl TcpTransportBuilder {
     pub fn tls(mut self, identity: crate::Identity) -> Self {
         self.config.security = Security::tls(identity, crate::tls::PROTOCOL);
         self
-    }
-
-    convoke_transport::setters! {
-        dial_timeout, handshake_timeout, frame_bytes_max, send_buffer_bytes_soft,
-        send_buffer_bytes_hard, control_reserve_bytes, send_bytes_total_max, keep_alive_interval,
-        keep_alive_timeout, handshakes_max, connections_max, listen_backlog, close_grace,
     }
 
     /// The largest chunk, in bytes. Default 64 KiB. A larger frame is cut, and a control frame can

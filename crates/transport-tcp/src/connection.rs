@@ -13,7 +13,9 @@ use convoke_transport::parts::{
     Batch, Carrier, Closing, Duty, Ends, Fault, Flow, LiveCounters, Outbound, QueueLimits,
     SLICES_MAX, SendQueue, SendShare,
 };
-use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+};
 
 use crate::platform::{Half, Lock, Platform, Signal, Tokio};
 
@@ -191,12 +193,7 @@ impl<P: Platform> Connection for TcpConnection<P> {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         self.out.lock().outbound.queue.append(lane, len, write)
     }
 

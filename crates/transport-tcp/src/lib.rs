@@ -162,9 +162,8 @@ use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::Admission;
-use convoke_transport::{
-    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
-};
+use convoke_transport::security::Security;
+use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
 
 pub use config::TcpTransportBuilder;
 #[cfg(any(feature = "quic", feature = "tls"))]
@@ -196,13 +195,13 @@ impl TcpTransport {
     /// With the defaults, for `tls://` addresses; see [`TcpTransportBuilder::tls`].
     #[cfg(feature = "tls")]
     pub fn tls(identity: Identity) -> Self {
-        let security = convoke_transport::security::Security::tls(identity, tls::PROTOCOL);
+        let security = Security::tls(identity, tls::PROTOCOL);
         Self::from_config(Config { security, ..Config::default() })
     }
 
     /// For other settings than the defaults.
     pub fn builder() -> TcpTransportBuilder {
-        TcpTransportBuilder::new()
+        TcpTransportBuilder::default()
     }
 
     fn from_config(config: Config) -> Self {
@@ -222,49 +221,25 @@ impl Transport for TcpTransport {
         self.config.schemes()
     }
 
-    fn proves_peers(&self) -> bool {
-        self.config.security.proves_peers()
-    }
-
-    fn trusts_node(&self, node: NodeId) -> bool {
-        self.config.security.trusts_node(node)
-    }
-
-    fn node(&self) -> Option<NodeId> {
-        self.config.security.node()
+    fn security(&self) -> Option<&Security> {
+        Some(&self.config.security)
     }
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
     /// may still open.
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = address.clone();
-        Box::pin(async move {
-            if !config.schemes().contains(&address.scheme()) {
-                return Err(ListenError::NoTransport { address });
-            }
-            listener::listen(config, admission, address, sink).await
-        })
+        let address = own_address(self.schemes(), address);
+        Box::pin(async move { listener::listen(config, admission, address?, sink).await })
     }
 
     /// # Cancel safety
     /// A future dropped before it is ready leaves no connection behind.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
         let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = address.clone();
+        let address = own_address(self.schemes(), address);
         Box::pin(async move {
-            if !config.schemes().contains(&address.scheme()) {
-                return Err(DialError::NoTransport { address });
-            }
+            let address = address?;
             Dial { config, admission, address, expected, sink }.run().await
         })
     }

@@ -43,9 +43,7 @@ use std::sync::Arc;
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::{Identity, IdentitySeam as _};
 use convoke_transport::parts::Admission;
-use convoke_transport::{
-    Address, BoxFuture, Connection, DialError, ListenError, Listener, Sink, Transport,
-};
+use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
@@ -161,35 +159,16 @@ impl Transport for QuicTransport {
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
     /// may still open. The port is free once the last connection over it has ended.
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (shared, address) = (Arc::clone(&self.shared), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(ListenError::NoTransport { address });
-            }
-            listener::listen(shared, address, sink).await
-        })
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+        let (shared, address) = (Arc::clone(&self.shared), own_address(self.schemes(), address));
+        Box::pin(async move { listener::listen(shared, address?, sink).await })
     }
 
     /// # Cancel safety
     /// A future dropped before it is ready leaves no connection behind.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (shared, address) = (Arc::clone(&self.shared), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(DialError::NoTransport { address });
-            }
-            dial::dial(&shared, address, expected, sink).await
-        })
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
+        let (shared, address) = (Arc::clone(&self.shared), own_address(self.schemes(), address));
+        Box::pin(async move { dial::dial(&shared, address?, expected, sink).await })
     }
 }
 

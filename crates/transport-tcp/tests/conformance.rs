@@ -3,6 +3,8 @@
 #[cfg(any(feature = "quic", feature = "tls"))]
 #[path = "../../transport/tests/support/certificates.rs"]
 mod certificates;
+#[path = "../../transport/tests/support/descriptors.rs"]
+mod descriptors;
 #[path = "support/places.rs"]
 mod places;
 #[cfg(any(feature = "quic", feature = "tls"))]
@@ -14,6 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{self, Setup};
+#[cfg(any(feature = "quic", feature = "tls"))]
+use convoke_transport_tcp::Identity;
+#[cfg(feature = "quic")]
+use convoke_transport_tcp::{QuicTransport, QuicTransportBuilder};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 use places::Kind;
 
@@ -92,7 +98,12 @@ async fn unix_keeps_the_promises_at_an_abstract_name() {
 /// A certificate for every node of the suite, the same for both ends.
 #[cfg(feature = "tls")]
 fn over_tls(builder: TcpTransportBuilder) -> Setup {
-    let builder = builder.tls(trust::identity_of_suite());
+    over_tls_as(builder, &trust::identity_of_suite())
+}
+
+#[cfg(feature = "tls")]
+fn over_tls_as(builder: TcpTransportBuilder, identity: &Identity) -> Setup {
+    let builder = builder.tls(identity.clone());
     let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
     Setup {
         listening: transport(),
@@ -126,14 +137,17 @@ async fn tls_keeps_the_promises_over_several_flows() {
 
 /// The same over QUIC.
 #[cfg(feature = "quic")]
-fn over_quic(
-    set: impl Fn(
-        convoke_transport_tcp::QuicTransportBuilder,
-    ) -> convoke_transport_tcp::QuicTransportBuilder,
+fn over_quic(set: impl Fn(QuicTransportBuilder) -> QuicTransportBuilder) -> Setup {
+    over_quic_as(set, &trust::identity_of_suite())
+}
+
+#[cfg(feature = "quic")]
+fn over_quic_as(
+    set: impl Fn(QuicTransportBuilder) -> QuicTransportBuilder,
+    identity: &Identity,
 ) -> Setup {
-    let identity = trust::identity_of_suite();
     let transport = || {
-        let builder = set(convoke_transport_tcp::QuicTransport::builder(identity.clone()));
+        let builder = set(QuicTransport::builder(identity.clone()));
         Arc::new(builder.build().expect("the settings are legal"))
     };
     Setup {
@@ -170,7 +184,7 @@ fn attentive() -> TcpTransportBuilder {
     TcpTransport::builder().keep_alive_interval(SHORT.0).keep_alive_timeout(SHORT.1)
 }
 
-async fn notices_a_process_that_hangs(kind: Kind) {
+async fn notices_what_becomes_of_processes(kind: Kind) {
     let transport = || Arc::new(attentive().build().expect("the settings are legal"));
     // Two run at once, each at a place of its own.
     let places = RefCell::new(Vec::new());
@@ -180,40 +194,131 @@ async fn notices_a_process_that_hangs(kind: Kind) {
         places.borrow_mut().push(place);
         Setup { listening: transport(), dialling: transport(), listen }
     };
-    conformance::a_hung_process_is_noticed(setup).await;
+    conformance::processes(setup).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_tcp() {
-    notices_a_process_that_hangs(Kind::Tcp).await;
+async fn processes_that_hang_or_end_are_noticed_over_tcp() {
+    notices_what_becomes_of_processes(Kind::Tcp).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_several_flows() {
-    conformance::a_hung_process_is_noticed(|| over_flows(&attentive(), 4)).await;
+async fn processes_that_hang_or_end_are_noticed_over_several_flows() {
+    conformance::processes(|| over_flows(&attentive(), 4)).await;
 }
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_unix() {
-    notices_a_process_that_hangs(Kind::File).await;
+async fn processes_that_hang_or_end_are_noticed_over_unix() {
+    notices_what_becomes_of_processes(Kind::File).await;
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_at_an_abstract_name() {
-    notices_a_process_that_hangs(Kind::Name).await;
+async fn processes_that_hang_or_end_are_noticed_at_an_abstract_name() {
+    notices_what_becomes_of_processes(Kind::Name).await;
 }
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_tls() {
-    conformance::a_hung_process_is_noticed(|| over_tls(attentive())).await;
+async fn processes_that_hang_or_end_are_noticed_over_tls() {
+    conformance::processes(|| over_tls(attentive())).await;
 }
 
 #[cfg(feature = "quic")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_process_that_hangs_is_noticed_over_quic() {
+async fn processes_that_hang_or_end_are_noticed_over_quic() {
     let setup = || over_quic(|builder| builder.keep_alive_timeout(SHORT.1));
-    conformance::a_hung_process_is_noticed(setup).await;
+    conformance::processes(setup).await;
+}
+
+/// Bounds of a transport that serves many who do not read, and little to each.
+fn crowded() -> TcpTransportBuilder {
+    let builder = TcpTransport::builder().frame_bytes_max(1 << 20).data_window_bytes(64 << 10);
+    let builder = builder.send_bytes_total_max(CROWDED_BYTES);
+    builder.keep_alive_timeout(Duration::from_secs(600))
+}
+
+/// Peers that never read, and the room that all connections of a transport have for them.
+const CROWD: usize = 500;
+const CROWDED_BYTES: usize = 32 << 20;
+/// One peer may have half of the room; a window of what each was sent, and its first bytes, are
+/// besides.
+const CROWD_BOUND: (usize, usize) = (CROWDED_BYTES / 2, (64 + 16) << 10);
+
+async fn leaves_others_alone(setup: impl Fn() -> Setup) {
+    descriptors::allow_many();
+    conformance::peers_that_never_read_leave_others_alone(setup, CROWD, CROWD_BOUND).await;
+}
+
+async fn never_read(kind: Kind) {
+    let place = kind.place();
+    leaves_others_alone(|| over_sockets(&crowded(), &place)).await;
+}
+
+/// The same for both ends, which are transports of their own.
+fn over_sockets(builder: &TcpTransportBuilder, place: &places::Place) -> Setup {
+    let transport = || Arc::new(builder.clone().build().expect("the settings are legal"));
+    Setup { listening: transport(), dialling: transport(), listen: place.address.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone_over_tcp() {
+    never_read(Kind::Tcp).await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone_over_unix() {
+    never_read(Kind::File).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone_over_tls() {
+    let identity = trust::identity_of_suite();
+    leaves_others_alone(|| over_tls_as(crowded(), &identity)).await;
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_never_read_leave_others_alone_over_quic() {
+    let set = |builder: QuicTransportBuilder| {
+        let builder = builder.frame_bytes_max(1 << 20).window_bytes(64 << 10);
+        let builder = builder.send_bytes_total_max(CROWDED_BYTES);
+        builder.keep_alive_timeout(Duration::from_secs(600))
+    };
+    let identity = trust::identity_of_suite();
+    leaves_others_alone(|| over_quic_as(set, &identity)).await;
+}
+
+async fn shares_connections(kind: Kind) {
+    let place = kind.place();
+    let setup = over_sockets(&TcpTransport::builder().connections_max(4), &place);
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
+}
+
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_over_tcp() {
+    shares_connections(Kind::Tcp).await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_over_unix() {
+    shares_connections(Kind::File).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_over_tls() {
+    let setup = over_tls(TcpTransport::builder().connections_max(4));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test]
+async fn a_peer_has_its_share_of_the_connections_over_quic() {
+    let setup = over_quic(|builder| builder.connections_max(4));
+    conformance::a_peer_has_its_share_of_the_connections(setup).await;
 }

@@ -1,10 +1,16 @@
 //! Duties of every transport, as tests it runs.
 //!
 //! A transport's own tests call [`all`] with a way to make two ends. Each part is a function of its
-//! own, so that a transport can run one alone. [`a_hung_process_is_noticed`] is to be called beside
-//! it, with a short keep-alive timeout, and [`hostile`] with an [`Attacker`], who says in the bytes
-//! of the transport what peers without manners do. A part panics when a promise of
-//! [the crate](crate) is broken, or when it does not come true within [`PATIENCE`].
+//! own, so that a transport can run one alone. A part panics when a promise of [the crate](crate) is
+//! broken, or when it does not come true within [`PATIENCE`]. To be called beside, with settings of
+//! their own:
+//!
+//! | with | |
+//! |---|---|
+//! | a short keep-alive timeout | [`processes`] that hang, and that end |
+//! | little room to send | [`peers_that_never_read_leave_others_alone`] |
+//! | few connections | [`a_peer_has_its_share_of_the_connections`] |
+//! | an [`Attacker`], who says in the bytes of the transport what peers without manners do | [`hostile`], [`a_crowd_in_its_handshake_leaves_room_later`] |
 //!
 //! Needs a multi-thread runtime of at least two workers: a slow sink is one that blocks its thread.
 //!
@@ -24,11 +30,13 @@
 //! ```
 #![allow(clippy::missing_panics_doc, reason = "each part is a test, and panics when it fails")]
 
+mod crowd;
 mod ends;
 mod flow;
 mod frames;
 mod hostile;
 mod hung;
+mod process;
 mod recorder;
 mod setup;
 mod sinks;
@@ -41,6 +49,7 @@ use std::time::Duration;
 use crate::{Address, Transport};
 
 pub use crate::parts::lock::counted::locks_taken;
+pub use crowd::*;
 pub use ends::*;
 pub use flow::*;
 pub use frames::*;

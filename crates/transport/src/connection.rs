@@ -155,6 +155,9 @@ impl std::ops::Add for Counters {
     }
 }
 
+/// Way to fill a frame in place: all of its bytes.
+pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
+
 /// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`]
 /// does.
 pub trait Connection: Send + Sync + fmt::Debug {
@@ -167,12 +170,7 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`NotWritable`]; then nothing was taken, and `write` was not called, unless that was needed
     /// to learn which flow of the connection is full.
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable>;
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable>;
 
     /// Appends a frame made of `head` and `body`, without copying a large body where the transport
     /// can.

@@ -48,6 +48,9 @@ pub use convoke_proto::link::{
 
 pub use address::ToAddresses;
 pub use connection::{
-    Appended, CloseReason, Connection, Counters, NotWritable, Order, Received, Sink,
+    Appended, CloseReason, Connection, Counters, Fill, NotWritable, Order, Received, Sink,
 };
-pub use transport::{BoxFuture, DialError, ListenError, Listener, Transport};
+pub use transport::{
+    BoxFuture, DialError, DialFuture, ListenError, ListenFuture, Listener, OtherScheme, Transport,
+    own_address,
+};

@@ -6,10 +6,17 @@ use std::sync::Arc;
 
 use convoke_proto::id::NodeId;
 
+use crate::security::Security;
 use crate::{Address, Connection, Sink};
 
 /// A future of the set-up path; no call boxes one.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Outcome of [`Transport::listen`], once it is ready.
+pub type ListenFuture = BoxFuture<Result<Box<dyn Listener>, ListenError>>;
+
+/// Outcome of [`Transport::dial`], once it is ready.
+pub type DialFuture = BoxFuture<Result<Arc<dyn Connection>, DialError>>;
 
 /// A place where connections are accepted until it is dropped or closed.
 pub trait Listener: Send + Sync + fmt::Debug {
@@ -115,6 +122,31 @@ pub enum ListenError {
     },
 }
 
+/// An address whose scheme is not one of the transport's.
+#[derive(Debug)]
+pub struct OtherScheme(Address);
+
+/// The address, if it has one of these schemes.
+///
+/// # Errors
+/// [`OtherScheme`], which becomes the error of a dial or of a listener.
+pub fn own_address(schemes: &[&str], address: &Address) -> Result<Address, OtherScheme> {
+    let address = address.clone();
+    if schemes.contains(&address.scheme()) { Ok(address) } else { Err(OtherScheme(address)) }
+}
+
+impl From<OtherScheme> for ListenError {
+    fn from(OtherScheme(address): OtherScheme) -> Self {
+        Self::NoTransport { address }
+    }
+}
+
+impl From<OtherScheme> for DialError {
+    fn from(OtherScheme(address): OtherScheme) -> Self {
+        Self::NoTransport { address }
+    }
+}
+
 /// The line to add for the scheme of an address, and the feature that brings it.
 fn to_add(address: &Address) -> String {
     let (line, feature) = match address.scheme() {
@@ -145,23 +177,27 @@ pub trait Transport: Send + Sync + fmt::Debug {
     /// The address schemes it serves, such as `tcp`.
     fn schemes(&self) -> &'static [&'static str];
 
+    /// Security of its sockets, where it has sockets. What follows is told from it. Default: none.
+    fn security(&self) -> Option<&Security> {
+        None
+    }
+
     /// True when its connections prove who the peer is, so that each has a
-    /// [`principal`](crate::Link::principal). Default: no.
+    /// [`principal`](crate::Link::principal).
     fn proves_peers(&self) -> bool {
-        false
+        self.security().is_some_and(Security::proves_peers)
     }
 
     /// True when it trusts a certificate of this very node, rather than of an authority: then
     /// nobody may claim the node's name without that proof, over any transport of the endpoint.
-    /// Asked for every connection that opens. Default: no.
+    /// Asked for every connection that opens.
     fn trusts_node(&self, node: NodeId) -> bool {
-        let _ = node;
-        false
+        self.security().is_some_and(|security| security.trusts_node(node))
     }
 
-    /// The node that its connections prove this endpoint to be. Default: none.
+    /// The node that its connections prove this endpoint to be.
     fn node(&self) -> Option<NodeId> {
-        None
+        self.security().and_then(Security::node)
     }
 
     /// Preference among the ways to dial a peer. An endpoint dials the addresses of its transports
@@ -172,25 +208,20 @@ pub trait Transport: Send + Sync + fmt::Debug {
     }
 
     /// Starts to accept at `address`; connections go to `sink`.
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>>;
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture;
 
     /// Opens a connection to `address`. With `expected`, another node answering is an error.
     /// `sink.on_open` has been called when it resolves.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>>;
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture;
 }
 
 impl<T: Transport + ?Sized> Transport for Arc<T> {
     fn schemes(&self) -> &'static [&'static str] {
         (**self).schemes()
+    }
+
+    fn security(&self) -> Option<&Security> {
+        (**self).security()
     }
 
     fn proves_peers(&self) -> bool {
@@ -209,20 +240,11 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
         (**self).preference()
     }
 
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
         (**self).listen(address, sink)
     }
 
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
         (**self).dial(address, expected, sink)
     }
 }

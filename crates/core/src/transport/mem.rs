@@ -28,7 +28,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Address, BoxFuture, Connection, DialError, ListenError, Listener, PeerName, Sink, Transport,
+    Address, Connection, DialError, DialFuture, ListenError, ListenFuture, Listener, PeerName,
+    Sink, Transport, own_address,
 };
 use crate::id::NodeId;
 
@@ -156,16 +157,10 @@ impl Transport for MemTransport {
         &[SCHEME]
     }
 
-    fn listen(
-        &self,
-        address: &Address,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Box<dyn Listener>, ListenError>> {
-        let (transport, address) = (self.clone(), address.clone());
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+        let (transport, address) = (self.clone(), own_address(self.schemes(), address));
         Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(ListenError::NoTransport { address });
-            }
+            let address = address?;
             let local = numbered(&address);
             let runtime = Handle::current();
             let listening = Arc::new(Listening { transport, sink, runtime });
@@ -181,19 +176,9 @@ impl Transport for MemTransport {
 
     /// # Cancel safety
     /// A future dropped before it is ready leaves no connection behind.
-    fn dial(
-        &self,
-        address: &Address,
-        expected: Option<NodeId>,
-        sink: Arc<dyn Sink>,
-    ) -> BoxFuture<Result<Arc<dyn Connection>, DialError>> {
-        let (transport, address) = (self.clone(), address.clone());
-        Box::pin(async move {
-            if address.scheme() != SCHEME {
-                return Err(DialError::NoTransport { address });
-            }
-            dial(transport, address, expected, sink).await
-        })
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
+        let (transport, address) = (self.clone(), own_address(self.schemes(), address));
+        Box::pin(async move { dial(transport, address?, expected, sink).await })
     }
 }
 

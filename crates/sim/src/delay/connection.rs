@@ -6,7 +6,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+};
 use parking_lot::Mutex;
 
 use super::queue::DelayQueue;
@@ -176,12 +178,7 @@ impl Connection for DelayedConnection {
         self.inner.link()
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         let mut state = self.state.lock();
         self.admit(&state, lane, len)?;
         let mut frame = BytesMut::zeroed(len);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_proto::id::Incarnation;
-use convoke_transport::{Appended, Counters, Lane, NotWritable};
+use convoke_transport::{Appended, Counters, Fill, Lane, NotWritable};
 use parking_lot::Condvar;
 
 use super::*;
@@ -81,12 +81,7 @@ impl Connection for Ledger {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         let mut frame = vec![0; len];
         write(&mut frame);
         self.append_bytes(lane, &[], frame.into())
@@ -270,4 +265,46 @@ fn the_thread_ends_with_the_last_handle() {
         assert!(Instant::now() < deadline, "the thread still runs");
         std::thread::yield_now();
     }
+}
+
+/// A transport with an answer of its own to every question.
+#[derive(Debug)]
+struct Telling;
+
+impl Transport for Telling {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["telling"]
+    }
+
+    fn proves_peers(&self) -> bool {
+        true
+    }
+
+    fn trusts_node(&self, node: NodeId) -> bool {
+        node == NodeId::new(8)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        Some(NodeId::new(7))
+    }
+
+    fn preference(&self) -> i8 {
+        3
+    }
+
+    fn listen(&self, _: &Address, _: Arc<dyn Sink>) -> ListenFuture {
+        unreachable!("nobody listens")
+    }
+
+    fn dial(&self, _: &Address, _: Option<NodeId>, _: Arc<dyn Sink>) -> DialFuture {
+        unreachable!("nobody dials")
+    }
+}
+
+#[test]
+fn a_delayed_transport_answers_as_the_one_behind_the_line() {
+    let line = DelayLine::wrap(Arc::new(Telling), Duration::from_millis(1));
+    assert_eq!((line.schemes(), line.preference()), (&["telling"][..], 3));
+    assert!(line.proves_peers() && line.trusts_node(NodeId::new(8)));
+    assert_eq!(line.node(), Some(NodeId::new(7)));
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+};
 
 use super::wire::{Side, Wire};
 
@@ -19,12 +21,7 @@ impl Connection for SimConnection {
         self.wire.link(self.side)
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         self.wire.append(self.side, lane, len, write)
     }
 

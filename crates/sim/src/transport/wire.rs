@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use convoke_proto::id::{Incarnation, NodeId};
-use convoke_transport::{Appended, CloseReason, Counters, Hello, Lane, Link, NotWritable};
+use convoke_transport::{Appended, CloseReason, Counters, Fill, Hello, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -151,7 +151,7 @@ impl Wire {
         side: Side,
         lane: Lane,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
         let mut state = self.state.lock();
         state.admit(side, lane, len)?;

@@ -53,6 +53,8 @@ fn instead_of_http2(deed: Deed) -> Option<&'static [u8]> {
 fn instead_of_hello(deed: Deed) -> Option<Vec<u8>> {
     match deed {
         Deed::Stalled | Deed::HalfHello => Some(hello(1, ATTACKER)[..20].to_vec()),
+        Deed::MalformedHello => Some(message(b"\xff\xff")),
+        Deed::LongHello => Some(message(&[0; 10_000])),
         Deed::AnotherVersion => Some(hello(9, ATTACKER)),
         Deed::Nobody => Some(hello(1, 0)),
         _ => None,
@@ -82,15 +84,17 @@ fn after_hello(deed: Deed) -> Option<Vec<u8>> {
 }
 
 async fn every_deed_ends_the_connection_of_who_does_it_and_no_other(over: Over) {
-    let setup = || {
+    let setup = |handshakes_max| {
         let hasty = GrpcTransport::builder().handshake_timeout(SHORT).keep_alive_timeout(SHORT);
-        let hasty = hasty.keep_alive_interval(SHORT / 4);
+        let hasty = hasty.keep_alive_interval(SHORT / 4).handshakes_max(handshakes_max);
         Setup {
             listening: Arc::new(over.transport(hasty, &[1])),
             dialling: Arc::new(over.transport(GrpcTransport::builder(), &[2, 3])),
             listen: over.any(),
         }
     };
-    let done = conformance::hostile(setup, &over).await;
+    let done = conformance::hostile(|| setup(256), &over).await;
     assert_eq!(done, Deed::all().count() - 2);
+    let attacker = Arc::new(over.clone());
+    conformance::a_crowd_in_its_handshake_leaves_room_later(setup(6), attacker).await;
 }

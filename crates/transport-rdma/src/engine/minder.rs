@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use convoke_transport::CloseReason;
 use tokio::time::{Instant, sleep_until};
 
 use super::Engine;
 use crate::provider::Provider;
-use crate::wire::Wire;
+use crate::wire::{Pulse, Wire};
 
 /// Period between two looks at deliveries while there is traffic. A blocking sink holds up others
 /// for up to twice as long.
@@ -102,6 +101,21 @@ impl<P: Provider> Engine<P> {
         into.extend(self.table.lock().wires().cloned());
     }
 
+    /// Had this process been running, the minder would have looked at the peers long ago: what has
+    /// waited at the device meanwhile may be too old to act on. Whoever slept long looks before it
+    /// takes what has come.
+    pub(super) fn end_what_was_paused(&self, now: Instant) {
+        let mut wires = Vec::new();
+        self.collect_wires(&mut wires);
+        for wire in wires {
+            let Pulse { is_connected, next_look } = wire.pulse();
+            let timeout = self.config.common.keep_alive_timeout;
+            if is_connected && next_look.is_some_and(|at| at + timeout < now) {
+                wire.end_as_stale();
+            }
+        }
+    }
+
     fn next_look(&self, memory: &mut Memory<P>) -> Option<Instant> {
         self.collect_wires(&mut memory.wires);
         let looks = memory.wires.drain(..).filter_map(|wire| wire.pulse().next_look);
@@ -115,7 +129,7 @@ impl<P: Provider> Engine<P> {
         for wire in memory.wires.drain(..) {
             let pulse = wire.pulse();
             if is_paused && pulse.is_connected {
-                wire.end(CloseReason::Stale);
+                wire.end_as_stale();
             }
             if is_paused || pulse.next_look.is_some_and(|at| at <= now) {
                 wire.handle_deadline(now);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoke_transport::CloseReason;
+use tokio::time::Instant;
 
 use super::{Engine, Poller, Running};
 use crate::provider::{Provider, VerbsError};
@@ -185,10 +186,15 @@ impl<P: Provider> Runner<P> {
         if self.round(idle)? {
             return Ok(());
         }
+        let slept_from = Instant::now();
         tokio::select! {
             biased;
             () = engine.signal.notified() => {}
             () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
+        }
+        let now = Instant::now();
+        if slept_from + engine.config.common.keep_alive_timeout < now {
+            engine.end_what_was_paused(now);
         }
         Ok(())
     }

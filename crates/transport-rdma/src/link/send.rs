@@ -54,7 +54,7 @@ impl Link {
             let buffer = out.buffer(message.len());
             debug_assert_eq!(buffer.len(), message.len());
             self.write(message, buffer);
-            self.account.post();
+            self.work.post();
             count += 1;
             // A message takes all the credit there is to give with it, so mostly there is nothing
             // left to say.
@@ -73,18 +73,20 @@ impl Link {
     /// as the last of its batch, and needs no [`Outbox`].
     pub(crate) fn poll_send_in_place(&mut self, bytes_max: usize) -> Option<&[u8]> {
         let [control, data] = &mut self.lanes;
-        let (lane, queue, purpose) = match (control.is_empty(), data.is_empty()) {
-            (true, false) => (Lane::Data, data, Purpose::Data),
-            (false, true) => (Lane::Control, control, Purpose::Urgent),
-            _ => return None,
-        };
+        let account = &mut self.account;
+        let (lane, queue, purpose) =
+            match (account.queued(Lane::Control), account.queued(Lane::Data)) {
+                (0, 1..) => (Lane::Data, data, Purpose::Data),
+                (1.., 0) => (Lane::Control, control, Purpose::Urgent),
+                _ => return None,
+            };
         let message = queue.in_place()?;
         let is_open = matches!(self.speaking, Speaking::Frames) && self.closing.is_none();
-        let is_free = is_open && message.len() <= bytes_max && self.account.free() > 0;
+        let is_free = is_open && message.len() <= bytes_max && self.work.free() > 0;
         if !is_free || !self.credit.may_send(purpose) {
             return None;
         }
-        self.account.post();
+        self.work.post();
         self.control_run = 0;
         self.counters.transport.frames_sent += message.frames;
         self.counters.transport.bytes_sent += message.len() as u64;
@@ -92,13 +94,13 @@ impl Link {
         if queue.take_awaited() {
             self.events.push_back(Event::Writable(lane));
         }
-        Some(queue.seal_in_place(&message, self.credit.send(message.kind)))
+        Some(queue.seal_in_place(account, &message, self.credit.send(message.kind)))
     }
 
     /// Decides; `room` data messages can be written.
     #[inline]
     fn next_message(&self, room: usize) -> Option<Message> {
-        if self.account.free() == 0 {
+        if self.work.free() == 0 {
             return None;
         }
         let may_be_data = room > 0 && self.has_data_to_send();
@@ -200,8 +202,9 @@ impl Link {
     fn write_frames(&mut self, payload: &mut [u8], control_bytes: usize) {
         let (control, data) = payload.split_at_mut(control_bytes);
         let [control_lane, data_lane] = &mut self.lanes;
-        let frames = control_lane.take(control) + data_lane.take(data);
-        let is_data_left_out = data.is_empty() && !data_lane.is_empty();
+        let account = &mut self.account;
+        let frames = control_lane.take(account, control) + data_lane.take(account, data);
+        let is_data_left_out = data.is_empty() && account.queued(Lane::Data) > 0;
         self.control_run = if is_data_left_out { self.control_run.saturating_add(1) } else { 0 };
         self.counters.transport.frames_sent += frames;
     }
@@ -224,7 +227,7 @@ impl Link {
 
     #[inline]
     fn wake_writers_of(&mut self, lane: Lane) {
-        if self.lanes[index(lane)].take_writable_again() {
+        if self.lanes[index(lane)].take_writable_again(&self.account) {
             self.events.push_back(Event::Writable(lane));
         }
     }

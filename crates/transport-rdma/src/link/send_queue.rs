@@ -1,4 +1,5 @@
-//! The frames of one lane that wait to be sent, and how they are cut into records.
+//! The frames of one lane that wait to be sent, and how they are cut into records. The account of
+//! the connection bounds them.
 //!
 //! Small frames are encoded as records when they are appended, one after the other, so that a
 //! message takes any number of them with one copy; a message that needs no copy is sent from there,
@@ -8,8 +9,8 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use convoke_transport::parts::LaneLimits;
-use convoke_transport::{Appended, Lane, NotWritable};
+use convoke_transport::parts::SendAccount;
+use convoke_transport::{Appended, Fill, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
 use crate::framing::{HEADER_BYTES, Header, Kind};
@@ -22,13 +23,11 @@ const FRAGMENT_BYTES_MIN: usize = 256;
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     lane: Lane,
-    limits: LaneLimits,
     /// The most bytes of records in one message.
     payload_max: usize,
     waiting: VecDeque<Waiting>,
     /// Records behind everything in `waiting`.
     open: Open,
-    queued_bytes: usize,
     /// Somebody was told to wait.
     is_awaited: bool,
 }
@@ -51,26 +50,19 @@ struct Large {
 
 impl SendQueue {
     /// An empty queue for messages of at most `payload_max` bytes.
-    pub(crate) fn new(lane: Lane, limits: LaneLimits, payload_max: usize) -> Self {
-        Self {
-            lane,
-            limits,
-            payload_max,
-            waiting: VecDeque::new(),
-            open: Open::new(),
-            queued_bytes: 0,
-            is_awaited: false,
-        }
+    pub(crate) fn new(lane: Lane, payload_max: usize) -> Self {
+        Self { lane, payload_max, waiting: VecDeque::new(), open: Open::new(), is_awaited: false }
     }
 
     /// Appends a frame of `len` bytes, which `write` fills.
     #[inline]
     pub(crate) fn append(
         &mut self,
+        account: &mut SendAccount,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
-        self.admit(len)?;
+        self.admit(account, len)?;
         if self.is_small(len) {
             self.put_small(len, write);
         } else {
@@ -78,17 +70,18 @@ impl SendQueue {
             write(&mut body);
             self.put_large(Bytes::new(), body.freeze());
         }
-        Ok(self.appended())
+        Ok(self.appended(account, len))
     }
 
     /// Appends a frame of `head` and `body`; a body that fits no message is not copied here.
     pub(crate) fn append_bytes(
         &mut self,
+        account: &mut SendAccount,
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
-        self.admit(len)?;
+        self.admit(account, len)?;
         if self.is_small(len) {
             self.put_small(len, &mut |out| {
                 let (out_head, out_body) = out.split_at_mut(head.len());
@@ -98,7 +91,7 @@ impl SendQueue {
         } else {
             self.put_large(Bytes::copy_from_slice(head), body);
         }
-        Ok(self.appended())
+        Ok(self.appended(account, len))
     }
 
     /// Number of bytes that [`take`](Self::take) would write into `room` bytes; 0 when there is
@@ -130,23 +123,27 @@ impl SendQueue {
     /// Moves records into `out`, which has exactly the length that was measured. Returns how many
     /// frames are complete with it.
     #[inline]
-    pub(crate) fn take(&mut self, out: &mut [u8]) -> u64 {
+    pub(crate) fn take(&mut self, account: &mut SendAccount, out: &mut [u8]) -> u64 {
         if out.is_empty() {
             return 0;
         }
-        if self.waiting.is_empty() { self.take_open(out) } else { self.take_waiting(out) }
+        if self.waiting.is_empty() {
+            self.take_open(account, out)
+        } else {
+            self.take_waiting(account, out)
+        }
     }
 
     /// Encoded in place and copied once: nothing is shared, so the buffer stays.
     #[inline]
-    fn take_open(&mut self, out: &mut [u8]) -> u64 {
+    fn take_open(&mut self, account: &mut SendAccount, out: &mut [u8]) -> u64 {
         out.copy_from_slice(self.open.records());
-        self.queued_bytes -= out.len();
+        account.sent(self.lane, out.len());
         self.open.clear()
     }
 
     #[inline(never)]
-    fn take_waiting(&mut self, mut out: &mut [u8]) -> u64 {
+    fn take_waiting(&mut self, account: &mut SendAccount, mut out: &mut [u8]) -> u64 {
         let mut frames = 0;
         while !out.is_empty() {
             match self.waiting.front_mut() {
@@ -154,7 +151,7 @@ impl SendQueue {
                     let (place, rest) = out.split_at_mut(bytes.len());
                     place.copy_from_slice(bytes);
                     frames += *count;
-                    self.queued_bytes -= bytes.len();
+                    account.sent(self.lane, bytes.len());
                     self.waiting.pop_front();
                     out = rest;
                 }
@@ -163,16 +160,16 @@ impl SendQueue {
                     let (place, rest) = out.split_at_mut(cut.bytes());
                     let is_last = cut.is_last(large);
                     large.put(&cut, self.lane, place);
-                    self.queued_bytes -= cut.len;
+                    account.sent(self.lane, cut.len);
                     if is_last {
                         frames += 1;
-                        self.queued_bytes -= WORD_BYTES;
+                        account.sent(self.lane, WORD_BYTES);
                         self.waiting.pop_front();
                     }
                     out = rest;
                 }
                 None => {
-                    frames += self.take_open(out);
+                    frames += self.take_open(account, out);
                     break;
                 }
             }
@@ -191,8 +188,13 @@ impl SendQueue {
     /// until the next frame.
     // Always, as `CreditEngine::send`.
     #[inline(always)]
-    pub(crate) fn seal_in_place(&mut self, message: &InPlace, header: Header) -> &[u8] {
-        self.queued_bytes = 0;
+    pub(crate) fn seal_in_place(
+        &mut self,
+        account: &mut SendAccount,
+        message: &InPlace,
+        header: Header,
+    ) -> &[u8] {
+        account.sent(self.lane, account.queued(self.lane));
         self.open.clear();
         let message = &mut self.open.buffer[message.start..message.end];
         message[..HEADER_BYTES].copy_from_slice(&header.encode());
@@ -203,27 +205,16 @@ impl SendQueue {
     pub(crate) fn clear(&mut self) {
         self.waiting = VecDeque::new();
         self.open = Open::new();
-        self.queued_bytes = 0;
     }
 
-    /// True when nothing waits.
+    /// True when those who were told to wait should be woken: once, when they would not have to
+    /// wait again, at half the soft bound, so that they do not come for every frame.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queued_bytes == 0
-    }
-
-    /// True when it is below its soft bound.
-    #[inline]
-    pub(crate) fn is_writable(&self) -> bool {
-        self.queued_bytes < self.limits.soft_bytes
-    }
-
-    /// True when those who were told to wait should be woken: once, at half the soft bound, so that
-    /// they do not come for every frame.
-    #[inline]
-    pub(crate) fn take_writable_again(&mut self) -> bool {
-        let is_low = self.queued_bytes <= self.limits.soft_bytes / 2;
-        is_low && self.take_awaited()
+    pub(crate) fn take_writable_again(&mut self, account: &SendAccount) -> bool {
+        self.is_awaited
+            && account.is_worth_waking(self.lane)
+            && account.is_writable(self.lane)
+            && self.take_awaited()
     }
 
     /// True when those who were told to wait should be woken now that the lane is about to be
@@ -234,13 +225,10 @@ impl SendQueue {
     }
 
     #[inline]
-    fn admit(&mut self, len: usize) -> Result<(), NotWritable> {
-        let is_full = self.queued_bytes + len + WORD_BYTES > self.limits.hard_bytes;
-        if is_full && self.queued_bytes > 0 {
-            self.is_awaited = true;
-            return Err(NotWritable::Full);
-        }
-        Ok(())
+    fn admit(&mut self, account: &mut SendAccount, len: usize) -> Result<(), NotWritable> {
+        let admitted = account.admit(self.lane, len, len.saturating_add(WORD_BYTES));
+        self.is_awaited |= admitted == Err(NotWritable::Full);
+        admitted
     }
 
     #[inline]
@@ -249,28 +237,25 @@ impl SendQueue {
     }
 
     #[inline]
-    fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+    fn put_small(&mut self, len: usize, write: Fill<'_>) {
         if self.open.len() + WORD_BYTES + len > self.payload_max {
             self.seal();
         }
         self.open.put(Head { lane: self.lane, part: Part::Whole, len }, write);
-        self.queued_bytes += WORD_BYTES + len;
     }
 
     #[inline(never)]
     fn put_large(&mut self, head: Bytes, body: Bytes) {
         self.seal();
-        self.queued_bytes += WORD_BYTES + head.len() + body.len();
         self.waiting.push_back(Waiting::Large(Large { head, body, sent: 0 }));
     }
 
     #[inline]
-    fn appended(&mut self) -> Appended {
-        if self.is_writable() {
-            return Appended::Writable;
-        }
-        self.is_awaited = true;
-        Appended::Full
+    fn appended(&mut self, account: &mut SendAccount, len: usize) -> Appended {
+        account.add(self.lane, WORD_BYTES + len);
+        let appended = account.appended(self.lane);
+        self.is_awaited |= appended == Appended::Full;
+        appended
     }
 
     #[inline(never)]
@@ -398,7 +383,7 @@ impl Open {
 
     /// Adds a record. When `write` panics nothing is added, so that half a frame is never sent.
     #[inline]
-    fn put(&mut self, head: Head, write: &mut dyn FnMut(&mut [u8])) {
+    fn put(&mut self, head: Head, write: Fill<'_>) {
         let end = self.end + WORD_BYTES + head.len;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);

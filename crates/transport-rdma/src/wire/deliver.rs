@@ -197,7 +197,10 @@ impl<P: Provider> Wire<P> {
                     link.close(CloseReason::Local);
                 }
             }
-            (Ok(()), _) => {
+            (Ok(()), before) => {
+                if let Role::Accepting(accepting) = before {
+                    state.seat = Some(accepting.into_seat());
+                }
                 tracing::debug!(peer = %handle.link().peer.node, "connection open, accepted");
                 state.deadline = None;
                 let addresses = state.addresses();
@@ -237,7 +240,7 @@ impl<P: Provider> Wire<P> {
         };
         let role = std::mem::replace(&mut state.role, Role::Over);
         let dial_error = state.dial_error.take();
-        let gone = (state.queue_pair.take(), state.memory.take());
+        let gone = (state.queue_pair.take(), state.memory.take(), state.seat.take());
         MutexGuard::unlocked(&mut state, || {
             woken.wake();
             drop(gone);

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use convoke_transport::parts::index;
-use convoke_transport::{Appended, CloseReason, Counters, Lane, NotWritable};
+use convoke_transport::{Appended, CloseReason, Counters, Fill, Lane, NotWritable};
 use tokio::time::Instant;
 
 use super::{Phase, State, Wire};
@@ -15,7 +15,7 @@ impl<P: Provider> Wire<P> {
         &self,
         lane: Lane,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
         match &mut self.state.lock().link {
             Some(link) => link.append(lane, len, write),

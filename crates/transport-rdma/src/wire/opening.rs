@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use convoke_transport::id::{LinkNonce, NodeId};
-use convoke_transport::parts::Heartbeat;
+use convoke_transport::parts::{Heartbeat, Seat, SendShare};
 use convoke_transport::{
-    Address, CloseReason, Connection, DialError, Hello, Link as PeerLink, Sink,
+    Address, CloseReason, Connection, DialError, Hello, Link as PeerLink, PeerName, Remote, Sink,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -57,6 +57,21 @@ pub(crate) struct Dialling {
 pub(crate) struct Accepting {
     sink: Arc<dyn Sink>,
     theirs: Greeting,
+    /// Until it is open, or over.
+    _handshake: Seat,
+    seat: Seat,
+}
+
+impl Accepting {
+    /// A request of a peer that has said hello, and its seats.
+    pub(crate) fn new(sink: Arc<dyn Sink>, theirs: Greeting, handshake: Seat, seat: Seat) -> Self {
+        Self { sink, theirs, _handshake: handshake, seat }
+    }
+
+    /// The seat that it keeps for as long as it is open.
+    pub(super) fn into_seat(self) -> Seat {
+        self.seat
+    }
 }
 
 impl Role {
@@ -120,6 +135,7 @@ impl<P: Provider> Wire<P> {
     /// Starts to dial.
     pub(crate) fn begin(&self, target: SocketAddr) {
         let mut state = self.state.lock();
+        state.remote = Some(target);
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
         let timeout = config.common.dial_timeout;
@@ -129,15 +145,14 @@ impl<P: Provider> Wire<P> {
         }
     }
 
-    /// A wire for a request of a peer that has said hello, which [`accept`](Self::accept) accepts.
+    /// A wire for a request, which [`accept`](Self::accept) accepts.
     pub(crate) fn accepting(
         engine: &Arc<Engine<P>>,
         tag: Tag,
-        sink: Arc<dyn Sink>,
+        accepting: Accepting,
         hello: Hello,
-        theirs: Greeting,
     ) -> Result<Arc<Self>, VerbsError> {
-        Self::new(engine, tag, Role::Accepting(Accepting { sink, theirs }), hello)
+        Self::new(engine, tag, Role::Accepting(accepting), hello)
     }
 
     /// Accepts the request, with all receives posted.
@@ -154,7 +169,7 @@ impl<P: Provider> Wire<P> {
 
     fn try_accept(&self, state: &mut State<P>, request: P::Request) -> Result<(), VerbsError> {
         let Role::Accepting(Accepting { theirs, .. }) = &state.role else { return Ok(()) };
-        let link = Link::new(&self.link_config(&state.mine, theirs));
+        let link = Link::new(&self.link_config(&state.mine, theirs), self.share(state, theirs));
         state.heartbeat = Some(self.heartbeat(theirs));
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
@@ -250,7 +265,8 @@ impl<P: Provider> Wire<P> {
         if let Some(expected) = dialling.expected.filter(|expected| *expected != theirs.node) {
             return Err(DialError::WrongNode { address: address(), expected, found: theirs.node });
         }
-        let mut link = Link::new(&self.link_config(&state.mine, &theirs));
+        let share = self.share(state, &theirs);
+        let mut link = Link::new(&self.link_config(&state.mine, &theirs), share);
         // Posted before, in the order in which the link counts them.
         link.poll_post(&mut Vec::new());
         link.introduce(&state.addresses());
@@ -260,17 +276,22 @@ impl<P: Provider> Wire<P> {
         Ok(())
     }
 
+    /// Share of the connection in the room to send.
+    fn share(&self, state: &State<P>, theirs: &Greeting) -> SendShare {
+        let remote = state.remote.map(Remote::from);
+        self.engine.admission().share(PeerName::of(theirs.node, None, remote.as_ref()))
+    }
+
     fn link_config(&self, mine: &Greeting, theirs: &Greeting) -> LinkConfig {
         let config = self.engine.config();
         let mut peer = theirs.terms;
         // This end's own send slots are no larger.
         peer.slot_bytes = peer.slot_bytes.min(mine.terms.slot_bytes);
-        peer.frame_bytes_max = peer.frame_bytes_max.min(config.common.frame_bytes_max);
         LinkConfig {
             own: mine.terms,
             peer,
             send_queue_depth: config.send_queue_depth(),
-            lanes: config.common.send_limits(u32::MAX).lanes,
+            send: config.common.send_limits(peer.frame_bytes_max),
             defects: config.defects,
         }
     }

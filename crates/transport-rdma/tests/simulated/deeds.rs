@@ -43,7 +43,9 @@ fn instead_of_hello(deed: Deed) -> Option<Vec<u8>> {
     match deed {
         Deed::Garbage => Some(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
         Deed::Stalled => Some(hello(1, 66)),
-        Deed::HalfHello => Some([&b"\x93cvk\x01\0\0\x14"[..], &hello(1, 66)[8..28]].concat()),
+        Deed::HalfHello | Deed::MalformedHello => {
+            Some([&b"\x93cvk\x01\0\0\x14"[..], &hello(1, 66)[8..28]].concat())
+        }
         Deed::AnotherVersion => Some(hello(9, 66)),
         Deed::Nobody => Some(hello(1, 0)),
         _ => None,
@@ -63,8 +65,9 @@ fn after_hello(deed: Deed) -> Option<Vec<Vec<u8>>> {
         }
         Deed::Goodbye => vec![message(GOODBYE, HARMFUL)],
         Deed::Noise(seed) => vec![noise(seed, 200)],
-        // Who has not asked for a connection is not there, and a frame says how long it will be.
-        Deed::Silence | Deed::Endless => return None,
+        // Who has not asked for a connection is not there, a request has so much room for a hello,
+        // and a frame says how long it will be.
+        Deed::Silence | Deed::LongHello | Deed::Endless => return None,
         other => panic!("a deed that is not done yet: {other:?}"),
     })
 }
@@ -82,5 +85,13 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
         }
     };
     let done = conformance::hostile(setup, &OverVerbs(fabric.clone())).await;
-    assert_eq!(done, Deed::all().count() - 2);
+    assert_eq!(done, Deed::all().count() - 3);
+
+    // Each simulated device has an address of its own.
+    let few = RdmaTransport::builder(fabric.device()).handshake_timeout(SHORT).handshakes_max(3);
+    let crowded = Setup { listening: Arc::new(few.build().expect("it is legal")), ..setup() };
+    let attacker = Arc::new(OverVerbs(fabric.clone()));
+    let refused = conformance::a_crowd_in_its_handshake_leaves_room_later(crowded, attacker).await;
+    let text = refused.to_string();
+    assert!(text.contains("in their handshake: 3 of 3 are taken, 0 of them"), "{text}");
 }

@@ -176,21 +176,3 @@ async fn everything_is_given_back_after_many_connections() {
     ends.nothing_is_left().await;
     ends.check();
 }
-
-#[test]
-fn a_runtime_that_ends_closes_what_it_drove() {
-    let ends = ends();
-    let (a, b) = recorders();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a runtime starts");
-    let link = runtime.block_on(ends.connect(a.clone(), &b));
-    drop(runtime);
-    let nonce = link.to_b.link().nonce;
-    for sink in [&a, &b] {
-        assert!(sink.seen(nonce).expect("it was open").closed.is_some());
-        sink.check();
-    }
-    let refused = link.to_b.append_bytes(Lane::Data, &[], Bytes::new());
-    assert_eq!(refused, Err(NotWritable::Closed));
-}

@@ -37,7 +37,7 @@ async fn one_connection_more_than_allowed_is_refused_until_there_is_room() {
     let able = RdmaTransport::simulated(&ends.fabric);
     let address = link.listener.local_address();
     let error = message(able.dial(&address, None, a.clone()).await.err());
-    assert!(error.contains("connections_max"), "{error}");
+    assert!(error.contains("open: 1 of 1 are taken"), "{error}");
     let error = message(ends.setup.dialling.dial(&address, None, a.clone()).await.err());
     assert!(error.contains("connections_max"), "{error}");
     link.to_b.close(CloseReason::Local);

@@ -21,7 +21,9 @@ use convoke_transport::parts::{
     Closing, Duty, Ends, LANES, LiveCounters, SendAccount, TEXT_BYTES_MAX, Waiters, Wakers,
     clean_text, cut_text, index,
 };
-use convoke_transport::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+};
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
 
@@ -289,12 +291,7 @@ impl Connection for QuicConnection {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         let out = &mut *self.out.lock();
         out.lanes[index(lane)].queue.append(&mut out.account, len, write)
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use convoke_transport::parts::{SendAccount, put_written};
-use convoke_transport::{Appended, Lane, NotWritable};
+use convoke_transport::{Appended, Fill, Lane, NotWritable};
 
 use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
 
@@ -82,7 +82,7 @@ impl SendLane {
         &mut self,
         account: &mut SendAccount,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
         account.admit(self.lane, len, WORD_BYTES + len)?;
         if len <= BLOCK_BYTES && len <= self.inline_bytes_max {
@@ -206,7 +206,7 @@ impl SendLane {
         self.is_closed
     }
 
-    fn put_small(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+    fn put_small(&mut self, len: usize, write: Fill<'_>) {
         if self.open.len() + len > BLOCK_BYTES {
             self.seal();
         }
@@ -279,11 +279,7 @@ mod tests {
             Self { lane: SendLane::new(Lane::Data, INLINE_BYTES_MAX), account }
         }
 
-        fn append(
-            &mut self,
-            len: usize,
-            write: &mut dyn FnMut(&mut [u8]),
-        ) -> Result<Appended, NotWritable> {
+        fn append(&mut self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
             self.lane.append(&mut self.account, len, write)
         }
 

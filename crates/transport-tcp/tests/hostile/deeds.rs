@@ -15,7 +15,7 @@ over_every_socket! {
     every_deed_ends_the_connection_of_who_does_it_and_no_other,
 }
 
-struct OverSockets;
+pub(crate) struct OverSockets;
 
 impl Attacker for OverSockets {
     fn attack(&self, victim: Address, deed: Deed) -> BoxFuture<Option<String>> {

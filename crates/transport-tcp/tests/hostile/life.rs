@@ -1,12 +1,10 @@
-//! Peers that are slow, silent or dead, and ends of this process's own making.
+//! Peers that are slow, silent or dead, and pauses of this process.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::conformance::Recorder;
-use convoke_transport::{CloseReason, Lane, NotWritable, Transport};
+use convoke_transport::{CloseReason, Lane, NotWritable};
 use convoke_transport_tcp::TcpTransport;
 
 use crate::places::Kind;
@@ -17,7 +15,6 @@ over_every_socket! {
     a_silent_peer_is_closed_after_the_keep_alive_timeout,
     an_idle_connection_stays_open,
     frames_that_waited_while_this_process_was_paused_are_not_delivered,
-    a_runtime_that_shuts_down_ends_its_connections_at_both_ends,
 }
 
 async fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed(kind: Kind) {
@@ -77,22 +74,4 @@ async fn frames_that_waited_while_this_process_was_paused_are_not_delivered(kind
     let reason = victim.sink.closed(nonce).await;
     assert!(matches!(reason, CloseReason::Stale | CloseReason::KeepAlive), "{reason:?}");
     assert_eq!(victim.sink.frame_count(nonce), 0);
-}
-
-async fn a_runtime_that_shuts_down_ends_its_connections_at_both_ends(kind: Kind) {
-    let victim = Victim::new(kind, TcpTransport::builder()).await;
-    let (sink, address) = (Arc::new(Recorder::new(4)), victim.listener.local_address());
-    let dialling = Arc::clone(&sink);
-    let dialled = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let dial = TcpTransport::new().dial(&address, None, dialling);
-        runtime.expect("the system has room for a runtime").block_on(dial).map(drop)
-    });
-    assert_eq!(dialled.await.expect("it ran"), Ok(()));
-    let nonce = victim.sink.opened(1).await.link().nonce;
-    let reason = victim.sink.closed(nonce).await;
-    assert!(matches!(reason, CloseReason::Network(_)), "{reason:?}");
-    assert!(sink.seen(nonce).expect("it was open").closed.is_some());
-    sink.check();
-    victim.lives_on().await;
 }

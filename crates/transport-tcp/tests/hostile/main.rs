@@ -40,6 +40,7 @@ mod deeds;
 mod flows;
 mod handshake;
 mod life;
+mod one_flow;
 #[path = "../support/places.rs"]
 mod places;
 mod raw;

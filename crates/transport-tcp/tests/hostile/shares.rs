@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::conformance::Recorder;
+use convoke_transport::conformance::{Recorder, fill};
 use convoke_transport::{
     CloseReason, Connection, Hello, Lane, Link, NotWritable, Received, Remote, Sink, Transport,
 };
@@ -27,22 +27,6 @@ fn builder() -> TcpTransportBuilder {
         .frame_bytes_max(1 << 20)
         .send_bytes_total_max(TOTAL)
         .keep_alive_timeout(Duration::from_secs(600))
-}
-
-/// Sends frames of this size until there is no room. How many bytes were taken.
-async fn fill(connection: &Arc<dyn Connection>, frame: &Bytes) -> usize {
-    let mut taken = 0;
-    loop {
-        match connection.append_bytes(Lane::Data, &[], frame.clone()) {
-            Ok(_) => taken += frame.len(),
-            Err(error) => {
-                assert_eq!(error, NotWritable::Full);
-                return taken;
-            }
-        }
-        connection.flush();
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]

@@ -18,12 +18,17 @@ impl Attacker for OverQuic {
     fn attack(&self, victim: Address, deed: Deed) -> BoxFuture<Option<String>> {
         let issued = self.0.clone();
         Box::pin(async move {
-            let mut another_version = hello(66);
+            let (mut another_version, mut long) = (hello(66), hello(66));
             another_version[8] = 9;
+            long[12..14].fill(0xff);
+            let mut malformed = hello(66)[..40].to_vec();
+            malformed[12] = 40 - 14;
             let instead_of_hello = match deed {
                 Deed::Garbage => Some(b"GET / HTTP/1.1\r\n\r\n".to_vec()),
                 Deed::Silence => Some(Vec::new()),
                 Deed::Stalled | Deed::HalfHello => Some(hello(66)[..30].to_vec()),
+                Deed::MalformedHello => Some(malformed),
+                Deed::LongHello => Some(long),
                 Deed::AnotherVersion => Some(another_version),
                 Deed::Nobody => Some(hello(0)),
                 _ => None,
@@ -63,6 +68,11 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
         dialling: Arc::new(QuicTransport::new(honest.clone())),
         listen: any(),
     };
-    let done = conformance::hostile(setup, &OverQuic(cluster.issue(66))).await;
+    let attacker = Arc::new(OverQuic(cluster.issue(66)));
+    let done = conformance::hostile(setup, &*attacker).await;
     assert_eq!(done, Deed::all().count() - 5);
+
+    let few = hasty.clone().handshakes_max(6).build().expect("the settings are legal");
+    let crowded = Setup { listening: Arc::new(few), ..setup() };
+    conformance::a_crowd_in_its_handshake_leaves_room_later(crowded, attacker).await;
 }

@@ -78,6 +78,8 @@ impl Said {
             Deed::Garbage => (false, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
             Deed::Silence => (false, Vec::new()),
             Deed::Stalled | Deed::HalfHello => (false, hello(66)[..30].to_vec()),
+            Deed::MalformedHello => (false, envelope(1, 0, &hello(66)[14..40])),
+            Deed::LongHello => (false, [&envelope(1, 0, &[])[..12], &[0xff; 2]].concat()),
             Deed::AnotherVersion => (false, envelope(9, 0, &[1; 20])),
             Deed::Nobody => (false, hello(0)),
             Deed::Mute => (true, Vec::new()),

@@ -53,6 +53,14 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
             listen: "tls://127.0.0.1:0".parse().expect("it is an address"),
         }
     };
-    let done = conformance::hostile(setup, &OverTls(authority.issue([66]))).await;
+    let attacker = Arc::new(OverTls(authority.issue([66])));
+    let done = conformance::hostile(setup, &*attacker).await;
     assert_eq!(done, Deed::all().count(), "all of them can be done");
+
+    let builder = TcpTransport::builder().handshake_timeout(SHORT).handshakes_max(6);
+    let listening = builder.tls(identity_of(&authority, 1)).build().expect("it is legal");
+    let crowded = Setup { listening: Arc::new(listening), ..setup() };
+    let refused = conformance::a_crowd_in_its_handshake_leaves_room_later(crowded, attacker).await;
+    let text = refused.to_string();
+    assert!(text.contains("in their handshake: 3 of 6 are taken, 3 of them"), "{text}");
 }

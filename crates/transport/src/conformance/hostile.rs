@@ -26,6 +26,10 @@ pub enum Deed {
     Stalled,
     /// Says the first bytes of a hello, and leaves.
     HalfHello,
+    /// Says a hello whose parts do not fit together.
+    MalformedHello,
+    /// Says a hello that is longer than any may be.
+    LongHello,
     /// Says hello in version 9.
     AnotherVersion,
     /// Says hello as the node of number 0, which there is not.
@@ -53,11 +57,13 @@ pub enum Deed {
 impl Deed {
     /// All of them; of noise a few.
     pub fn all() -> impl Iterator<Item = Self> {
-        const OTHERS: [Deed; 14] = [
+        const OTHERS: [Deed; 16] = [
             Deed::Garbage,
             Deed::Silence,
             Deed::Stalled,
             Deed::HalfHello,
+            Deed::MalformedHello,
+            Deed::LongHello,
             Deed::AnotherVersion,
             Deed::Nobody,
             Deed::Mute,
@@ -103,6 +109,7 @@ pub async fn hostile(setup: impl Fn() -> Setup, attacker: &dyn Attacker) -> usiz
 async fn suffers(victim: &Victim, deed: Deed, told: &str) {
     let said = match deed {
         Deed::Garbage | Deed::Silence | Deed::Stalled | Deed::HalfHello => Some(""),
+        Deed::MalformedHello | Deed::LongHello => Some("hello"),
         Deed::AnotherVersion => Some("version 9"),
         Deed::Nobody => Some("zero"),
         _ => None,

@@ -38,7 +38,8 @@ use self::sent::Sent;
 use super::send_queue::COPY_BYTES_MAX;
 use super::{Carrier, Ends, Lifetime};
 use crate::{
-    Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable, ORDER_HEAD_BYTES, Sink,
+    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable, ORDER_HEAD_BYTES,
+    Sink,
 };
 
 pub use inlet::Inlet;
@@ -138,11 +139,7 @@ impl<C: Flow> Flows<C> {
 
     /// The group of the frame is known once it is written: in a buffer that is kept, unless the
     /// frame is so large that its flow would not copy it.
-    fn append_written(
-        &self,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append_written(&self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         let mut sending = self.sending.lock();
         if len > COPY_BYTES_MAX {
             let mut frame = BytesMut::zeroed(len);
@@ -190,12 +187,7 @@ impl<C: Flow> Connection for Flows<C> {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         self.check_size(len)?;
         if lane == Lane::Control {
             let appended = self.flows[0].append(lane, len, write)?;

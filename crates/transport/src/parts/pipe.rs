@@ -27,7 +27,7 @@ use super::{
     Batch, Carrier, Closing, Ends, Fault, Inbound, Life, LiveCounters, Outbound, QueueLimits,
     SendQueue, SendShare, Verdict, Wakers,
 };
-use crate::{Appended, CloseReason, Connection, Counters, Lane, Link, NotWritable};
+use crate::{Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable};
 
 /// A message in parts, in order. Most have one or two.
 pub type Parts = SmallVec<[Bytes; 3]>;
@@ -167,12 +167,7 @@ impl Connection for PipeConnection {
         &self.link
     }
 
-    fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         self.with(|outbound| outbound.queue.append(lane, len, write))
     }
 

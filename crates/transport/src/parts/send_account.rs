@@ -64,6 +64,7 @@ impl SendAccount {
     }
 
     /// Bytes wait in the lane: of a frame that was admitted, or the transport's own.
+    #[inline]
     pub fn add(&mut self, lane: Lane, bytes: usize) {
         self.queued[index(lane)] += bytes;
     }
@@ -83,6 +84,14 @@ impl SendAccount {
     /// Bytes that had left are written, and give their room back.
     pub fn written(&mut self, bytes: usize) {
         self.leaving = self.leaving.saturating_sub(bytes);
+        self.share.shrink(self.bytes());
+    }
+
+    /// Bytes leave the lane and need no more room: they have a place of their own, such as a
+    /// registered buffer.
+    #[inline]
+    pub fn sent(&mut self, lane: Lane, bytes: usize) {
+        self.queued[index(lane)] -= bytes;
         self.share.shrink(self.bytes());
     }
 
@@ -110,11 +119,13 @@ impl SendAccount {
     }
 
     /// Bytes that wait in the lane.
+    #[inline]
     pub fn queued(&self, lane: Lane) -> usize {
         self.queued[index(lane)]
     }
 
     /// True when nothing waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.queued == [0; 2]
     }
@@ -129,10 +140,12 @@ impl SendAccount {
 
     /// True when those who wait for the lane should be woken: at half the soft bound, so that they
     /// do not come for every frame.
+    #[inline]
     pub fn is_worth_waking(&self, lane: Lane) -> bool {
         self.queued[index(lane)] <= self.limits.lanes[index(lane)].soft_bytes / 2
     }
 
+    #[inline]
     fn bytes(&self) -> usize {
         self.queued[0] + self.queued[1] + self.leaving
     }
@@ -184,6 +197,7 @@ mod tests {
     enum Step {
         Admit(Lane, usize),
         Leave(Lane, usize),
+        Sent(Lane, usize),
         Written(usize),
         Clear,
     }
@@ -193,6 +207,7 @@ mod tests {
         prop_oneof![
             4 => (lane(), 0_usize..50_000).prop_map(|(lane, len)| Step::Admit(lane, len)),
             3 => (lane(), 0_usize..50_000).prop_map(|(lane, len)| Step::Leave(lane, len)),
+            2 => (lane(), 0_usize..50_000).prop_map(|(lane, len)| Step::Sent(lane, len)),
             2 => (0_usize..90_000).prop_map(Step::Written),
             1 => Just(Step::Clear),
         ]
@@ -217,6 +232,11 @@ mod tests {
                     Step::Leave(lane, len) => {
                         account.leave(lane, len.min(account.queued(lane)));
                         prop_assert_eq!(account.bytes(), before);
+                    }
+                    Step::Sent(lane, len) => {
+                        let len = len.min(account.queued(lane));
+                        account.sent(lane, len);
+                        prop_assert_eq!(account.bytes(), before - len);
                     }
                     Step::Written(len) => account.written(len),
                     Step::Clear => account.clear(),

@@ -103,6 +103,7 @@ impl SendShare {
     }
 
     /// Gives room back: the connection has `bytes` in all, no more than before.
+    #[inline]
     pub fn shrink(&mut self, bytes: usize) {
         let charge = charge_of(bytes);
         if charge < self.charged {

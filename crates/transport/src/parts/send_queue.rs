@@ -23,7 +23,7 @@ use super::lanes::{LANES, index};
 use super::send_account::{SendAccount, SendLimits};
 use super::send_pool::SendShare;
 use super::unfinished::put_written;
-use crate::{Appended, Lane, NotWritable};
+use crate::{Appended, Fill, Lane, NotWritable};
 
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
@@ -99,7 +99,7 @@ impl SendQueue {
         &mut self,
         lane: Lane,
         len: usize,
-        write: &mut dyn FnMut(&mut [u8]),
+        write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
         let queue = &mut self.lanes[index(lane)];
         let bytes = queue.bytes_of(len);
@@ -322,7 +322,7 @@ impl LaneQueue {
     }
 
     /// Encodes a frame of one chunk into the open block.
-    fn put_written(&mut self, len: usize, write: &mut dyn FnMut(&mut [u8])) {
+    fn put_written(&mut self, len: usize, write: Fill<'_>) {
         self.begin_small(len);
         let word = chunk::head(self.lane, true, len);
         put_written(&mut self.open, &word, len, write);

@@ -131,9 +131,18 @@ impl Settings {
 }
 
 /// Makes the setters of a transport's builder for settings of
-/// [`Settings`](crate::parts::Settings), named one by one, which it has at `self.config.common`.
+/// [`Settings`](crate::parts::Settings), named one by one or all, which it has at
+/// `self.config.common`.
 #[macro_export]
 macro_rules! setters {
+    (..) => {
+        $crate::setters! {
+            dial_timeout, handshake_timeout, frame_bytes_max, send_buffer_bytes_soft,
+            send_buffer_bytes_hard, control_reserve_bytes, send_bytes_total_max,
+            keep_alive_interval, keep_alive_timeout, handshakes_max, connections_max,
+            listen_backlog, close_grace,
+        }
+    };
     ($($setting:ident),* $(,)?) => { $($crate::setter!($setting);)* };
 }
 

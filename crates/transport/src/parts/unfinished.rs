@@ -2,6 +2,8 @@
 
 use bytes::{BufMut, BytesMut};
 
+use crate::Fill;
+
 /// A frame being encoded. Taken back when its writer panics, so that half a frame is never sent.
 struct Unfinished<'a> {
     buffer: &'a mut BytesMut,
@@ -16,12 +18,7 @@ impl Drop for Unfinished<'_> {
 
 /// Appends a frame: `word`, then `len` bytes, which `write` fills. When that panics, nothing is
 /// appended.
-pub fn put_written(
-    buffer: &mut BytesMut,
-    word: &[u8],
-    len: usize,
-    write: &mut dyn FnMut(&mut [u8]),
-) {
+pub fn put_written(buffer: &mut BytesMut, word: &[u8], len: usize, write: Fill<'_>) {
     let mut frame = Unfinished { start: buffer.len(), buffer };
     frame.buffer.put_slice(word);
     let begin = frame.buffer.len();

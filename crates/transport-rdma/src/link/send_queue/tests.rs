@@ -1,3 +1,7 @@
+use std::sync::Arc;
+
+use convoke_transport::PeerName;
+use convoke_transport::parts::{LaneLimits, SendLimits, SendPool};
 use proptest::prelude::*;
 
 use super::*;
@@ -6,21 +10,46 @@ use crate::framing::record::Records;
 
 const PAYLOAD_MAX: usize = 1020;
 
-fn queue(soft_bytes: usize, hard_bytes: usize) -> SendQueue {
-    SendQueue::new(Lane::Data, LaneLimits { soft_bytes, hard_bytes }, PAYLOAD_MAX)
+/// A queue and the account that bounds it.
+struct Bounded {
+    queue: SendQueue,
+    account: SendAccount,
 }
 
-fn put(queue: &mut SendQueue, bytes: &[u8]) -> Result<Appended, NotWritable> {
-    queue.append(bytes.len(), &mut |out| out.copy_from_slice(bytes))
+impl Bounded {
+    fn put(&mut self, bytes: &[u8]) -> Result<Appended, NotWritable> {
+        self.append(bytes.len(), &mut |out| out.copy_from_slice(bytes))
+    }
+
+    fn append(&mut self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.queue.append(&mut self.account, len, write)
+    }
+
+    fn take_writable_again(&mut self) -> bool {
+        self.queue.take_writable_again(&self.account)
+    }
+}
+
+fn queue(soft_bytes: usize, hard_bytes: usize) -> Bounded {
+    queue_of(soft_bytes, hard_bytes, &SendPool::new(usize::MAX))
+}
+
+/// One that has its share of the pool.
+fn queue_of(soft_bytes: usize, hard_bytes: usize, pool: &Arc<SendPool>) -> Bounded {
+    let lane = LaneLimits { soft_bytes, hard_bytes };
+    let limits = SendLimits { frame_bytes_max: 1 << 20, lanes: [lane; 2] };
+    let account = SendAccount::new(limits, pool.open(PeerName::Place("here".into())));
+    Bounded { queue: SendQueue::new(Lane::Data, PAYLOAD_MAX), account }
 }
 
 /// Messages of so much room each, filled until nothing is left.
-fn drain(queue: &mut SendQueue, mut room: impl FnMut() -> usize) -> (Vec<Vec<u8>>, u64) {
+fn drain(bounded: &mut Bounded, mut room: impl FnMut() -> usize) -> (Vec<Vec<u8>>, u64) {
     let (mut messages, mut frames) = (Vec::new(), 0);
-    while !queue.is_empty() {
+    let Bounded { queue, account } = bounded;
+    while !account.is_empty() {
         let len = queue.measure(room());
         let mut message = vec![0xee; len];
-        frames += queue.take(&mut message);
+        frames += queue.take(account, &mut message);
         messages.push(message);
     }
     (messages, frames)
@@ -54,9 +83,9 @@ fn reassemble(messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
 fn small_frames_share_a_message() {
     let mut queue = queue(1 << 20, 1 << 20);
     for at in 0..20 {
-        put(&mut queue, &[at; 40]).unwrap();
+        queue.put(&[at; 40]).unwrap();
     }
-    assert_eq!(queue.measure(PAYLOAD_MAX), 20 * 44);
+    assert_eq!(queue.queue.measure(PAYLOAD_MAX), 20 * 44);
     let (messages, frames) = drain(&mut queue, || PAYLOAD_MAX);
     assert_eq!((messages.len(), frames), (1, 20));
 }
@@ -64,8 +93,8 @@ fn small_frames_share_a_message() {
 #[test]
 fn the_largest_frame_of_one_record_is_not_cut() {
     let mut queue = queue(1 << 20, 1 << 20);
-    put(&mut queue, &[7; PAYLOAD_MAX - WORD_BYTES]).unwrap();
-    put(&mut queue, &[8; PAYLOAD_MAX - WORD_BYTES + 1]).unwrap();
+    queue.put(&[7; PAYLOAD_MAX - WORD_BYTES]).unwrap();
+    queue.put(&[8; PAYLOAD_MAX - WORD_BYTES + 1]).unwrap();
     let (messages, _) = drain(&mut queue, || PAYLOAD_MAX);
     assert_eq!(messages.iter().map(Vec::len).collect::<Vec<_>>(), [PAYLOAD_MAX, PAYLOAD_MAX, 9]);
 }
@@ -73,24 +102,39 @@ fn the_largest_frame_of_one_record_is_not_cut() {
 #[test]
 fn the_bounds_are_told() {
     let mut queue = queue(100, 200);
-    assert_eq!(put(&mut queue, &[0; 90]), Ok(Appended::Writable));
+    assert_eq!(queue.put(&[0; 90]), Ok(Appended::Writable));
     assert!(!queue.take_writable_again(), "nobody was told to wait");
-    assert_eq!(put(&mut queue, &[0; 90]), Ok(Appended::Full));
-    assert_eq!(put(&mut queue, &[0; 90]), Err(NotWritable::Full));
+    assert_eq!(queue.put(&[0; 90]), Ok(Appended::Full));
+    assert_eq!(queue.put(&[0; 90]), Err(NotWritable::Full));
     assert!(!queue.take_writable_again());
     drain(&mut queue, || PAYLOAD_MAX);
     assert!(queue.take_writable_again() && !queue.take_writable_again());
     // A frame beyond the hard bound is taken by an empty queue, or it could never go.
-    assert_eq!(put(&mut queue, &[0; 5000]), Ok(Appended::Full));
+    assert_eq!(queue.put(&[0; 5000]), Ok(Appended::Full));
+}
+
+#[test]
+fn a_queue_above_its_share_waits_until_what_it_has_is_low() {
+    let pool = SendPool::new(1 << 20);
+    let mut queue = queue_of(1 << 20, 1 << 20, &pool);
+    let mut count = 0;
+    while queue.put(&[0; 10_000]).is_ok() {
+        count += 1;
+    }
+    assert!((15..=21).contains(&count), "a fifth of the room: {count}");
+    assert!(!queue.take_writable_again(), "it would have to wait again");
+    drain(&mut queue, || PAYLOAD_MAX);
+    assert!(queue.take_writable_again());
+    assert_eq!((pool.used(), queue.put(&[0; 10_000])), (0, Ok(Appended::Writable)));
 }
 
 #[test]
 fn a_writer_that_panics_leaves_no_half_frame() {
     let mut queue = queue(1 << 20, 1 << 20);
-    put(&mut queue, b"before").unwrap();
+    queue.put(b"before").unwrap();
     let panics = || queue.append(5, &mut |_| panic!("on purpose")).map(|_| ());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-    put(&mut queue, b"after").unwrap();
+    queue.put(b"after").unwrap();
     let (messages, frames) = drain(&mut queue, || PAYLOAD_MAX);
     assert_eq!(reassemble(&messages), [&b"before"[..], b"after"]);
     assert_eq!(frames, 2);
@@ -99,10 +143,10 @@ fn a_writer_that_panics_leaves_no_half_frame() {
 #[test]
 fn what_is_cleared_is_gone() {
     let mut queue = queue(1 << 20, 1 << 20);
-    put(&mut queue, &[1; 5000]).unwrap();
-    put(&mut queue, &[2; 50]).unwrap();
-    queue.clear();
-    assert!(queue.is_empty() && queue.measure(PAYLOAD_MAX) == 0);
+    queue.put(&[1; 5000]).unwrap();
+    queue.put(&[2; 50]).unwrap();
+    queue.queue.clear();
+    assert_eq!(queue.queue.measure(PAYLOAD_MAX), 0);
 }
 
 proptest! {
@@ -119,9 +163,10 @@ proptest! {
             let bytes: Vec<u8> = bytes.collect();
             if has_head {
                 let (head, body) = bytes.split_at(len / 3);
-                queue.append_bytes(head, Bytes::copy_from_slice(body)).unwrap();
+                let body = Bytes::copy_from_slice(body);
+                queue.queue.append_bytes(&mut queue.account, head, body).unwrap();
             } else {
-                put(&mut queue, &bytes).unwrap();
+                queue.put(&bytes).unwrap();
             }
             sent.push(bytes);
         }

@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use convoke_transport::parts::{LaneLimits, index};
-use convoke_transport::{Lane, Received};
+use convoke_transport::parts::{LaneLimits, SendLimits, SendPool, index};
+use convoke_transport::{Lane, PeerName, Received};
 
 use crate::defect::Defects;
 use crate::framing::HEADER_BYTES;
@@ -117,10 +117,13 @@ pub(super) fn config(own: Terms, peer: Terms) -> LinkConfig {
         own,
         peer,
         send_queue_depth: 16,
-        lanes: [
-            LaneLimits { soft_bytes: 8_000, hard_bytes: 16_000 },
-            LaneLimits { soft_bytes: 32_000, hard_bytes: 400_000 },
-        ],
+        send: SendLimits {
+            frame_bytes_max: peer.frame_bytes_max as usize,
+            lanes: [
+                LaneLimits { soft_bytes: 8_000, hard_bytes: 16_000 },
+                LaneLimits { soft_bytes: 32_000, hard_bytes: 400_000 },
+            ],
+        },
         defects: Defects::default(),
     }
 }
@@ -182,7 +185,7 @@ impl Pair {
 impl End {
     fn new(config: &LinkConfig) -> Self {
         let mut end = Self {
-            link: Link::new(config),
+            link: Link::new(config, SendPool::new(usize::MAX).open(PeerName::Place("".into()))),
             queue_pair: QueuePair {
                 send_queue_depth: config.send_queue_depth,
                 completion_count_max: config.completion_count_max() as usize,

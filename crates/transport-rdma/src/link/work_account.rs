@@ -5,12 +5,12 @@
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
-pub(crate) struct SendAccount {
+pub(crate) struct WorkAccount {
     depth: u32,
     outstanding: u32,
 }
 
-impl SendAccount {
+impl WorkAccount {
     /// An empty queue of `depth` work requests, at least 1.
     pub(crate) fn new(depth: u32) -> Self {
         Self { depth: depth.max(1), outstanding: 0 }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn requests_take_room_until_they_are_done() {
-        let mut account = SendAccount::new(3);
+        let mut account = WorkAccount::new(3);
         account.post();
         account.post();
         assert_eq!((account.free(), account.outstanding()), (1, 2));
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "too many")]
     fn a_full_queue_takes_nothing() {
-        let mut account = SendAccount::new(0);
+        let mut account = WorkAccount::new(0);
         account.post();
         account.post();
     }
@@ -74,6 +74,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "only what was posted")]
     fn no_more_completes_than_was_posted() {
-        SendAccount::new(1).on_completed(1);
+        WorkAccount::new(1).on_completed(1);
     }
 }
