@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use convoke_transport::parts::Mutex;
 use convoke_transport::parts::{
-    Closing, Duty, Ends, LANES, LiveCounters, SendAccount, TEXT_BYTES_MAX, Waiters, Wakers,
+    Closing, Duty, Ends, LANES, LiveCounters, Mutex, SendAccount, TEXT_BYTES_MAX, Waiters, Wakers,
     clean_text, cut_text, index,
 };
 use convoke_transport::{
