@@ -268,7 +268,8 @@ pub(crate) struct BenchArgs {
     /// Protection of words and requests, or several.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "signed")]
     pub(crate) auth: Vec<AuthName>,
-    /// Whom clients ask. Default: the primary, and all where connections prove requests.
+    /// Whom clients ask. Default: the primary, and all where connections prove requests. With `all`
+    /// proposals have digests of the requests.
     #[arg(long, value_enum)]
     pub(crate) path: Option<Way>,
     /// Place of the records.

@@ -35,6 +35,10 @@
 //! of a checkpoint, the beginning of a view. Batches are fetched by their digest, and the state
 //! behind a checkpoint in parts by theirs, from anybody.
 //!
+//! # Where clients ask all
+//! Each replica has heard the requests by then, so a proposal may have their digests alone: see
+//! [`Outline`]. Who lacks some pulls those.
+//!
 //! Castro and Liskov, "Practical Byzantine fault tolerance" (OSDI 1999), with signatures for all
 //! words. Departs from it: places and views are bound by the new view message alone, without
 //! proposals in it; the primary proposes them again one by one, and a backup takes them if they
@@ -58,8 +62,8 @@ mod vouches;
 pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, View};
 pub use self::keys::{Keys, Refused, Scope, Signed, Unproven, Verified};
 pub use self::message::{
-    Batch, Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Record, Reply,
-    Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
+    Batch, Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Outline, Phase, Prepared, Record,
+    Reply, Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
 };
 pub use self::plan::Plan;
 pub use self::replica::{Effect, Replica, Settings};

@@ -28,6 +28,7 @@
 //! | checked before the one task, many at once; a share for each member; dropped by cause | `node/gate.rs`, `node/service.rs` |
 //! | replicas answer clients themselves; f + 1 alike; all asked after a while | `node/service.rs`, [`client`] |
 //! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
+//! | proposals by digests where clients ask all; what is lacking is pulled | `core/replica/outlining.rs` |
 //! | unsigned requests, where connections prove clients: f + 1 vouch for them | [`core::Trust`], `core/replica/vouching.rs` |
 //! | membership change, read-only requests, fast paths, values that the primary chooses | not offered |
 

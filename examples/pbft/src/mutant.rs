@@ -38,6 +38,10 @@ pub enum Mutant {
     QuorumOfThree,
     /// A state is taken from anybody as it is.
     StateUnchecked,
+    /// Requests that were pulled are those that were lacking, whatever they are.
+    PulledUnchecked,
+    /// Requests that a proposal names and a replica lacks are not pulled.
+    LackingNotPulled,
     /// Words without a signature count in any name, where connections prove names.
     NamesClaimed,
     /// The word of one member is enough for a request, where connections prove them.
@@ -66,6 +70,7 @@ impl Mutant {
         Self::TimerNotDoubled,
         Self::QuorumOfThree,
         Self::StateUnchecked,
+        Self::PulledUnchecked,
     ];
 
     /// Those that a simulation in which connections prove names finds within 2,000 seeds.
@@ -78,7 +83,7 @@ impl Mutant {
     ];
 
     /// Those that a simulation does not meet: a test of the rule itself finds them.
-    pub const BY_RULES: &[Self] = &[Self::EarlyCommitsDropped];
+    pub const BY_RULES: &[Self] = &[Self::EarlyCommitsDropped, Self::LackingNotPulled];
 }
 
 /// No mutant has this name.

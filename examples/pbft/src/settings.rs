@@ -27,6 +27,17 @@ pub enum Auth {
     None,
 }
 
+/// What a primary proposes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Proposals {
+    /// Batches, with their requests.
+    #[default]
+    Whole,
+    /// Digests of requests, which clients send to all replicas.
+    Digests,
+}
+
 /// A node's part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -75,6 +86,8 @@ pub struct Settings {
     pub ledger: LedgerForm,
     /// Protection: `signed`, `channel`, or `none` for measurements.
     pub auth: Auth,
+    /// Contents of proposals: `whole` requests, or their `digests`, where clients ask all replicas.
+    pub proposals: Proposals,
     /// A request that has waited for so long ends the view; it doubles with each view that fails.
     /// Default 2,000.
     pub timeout_ms: u64,
@@ -98,6 +111,7 @@ impl Default for Settings {
         Self {
             ledger: LedgerForm::Disk,
             auth: Auth::Signed,
+            proposals: Proposals::Whole,
             timeout_ms: 2_000,
             checkpoint_every: 256,
             batch_max: 256,
@@ -298,6 +312,7 @@ pub fn options(
     options.core.checkpoint_every = settings.checkpoint_every;
     options.core.window = settings.checkpoint_every.saturating_mul(2);
     options.core.batch_max = settings.batch_max;
+    options.core.is_outlined = settings.proposals == Proposals::Digests;
     options.core.in_flight = settings.in_flight;
     options.snapshot_bytes = settings.snapshot_mib << 20;
     Ok(options)

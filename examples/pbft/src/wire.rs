@@ -29,7 +29,7 @@ pub(crate) use self::reader::put_kind;
 pub use self::reader::{Malformed, Reader};
 
 /// The format of all that is encoded here. Another is refused by its number.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// A value that has bytes.
 pub trait Wire: Sized {

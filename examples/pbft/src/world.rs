@@ -202,6 +202,7 @@ impl World {
             settings.batch_max = self.menu.batch_max;
             settings.each_client_max = clients::WINDOW;
             settings.trust = self.menu.trust;
+            settings.is_outlined = self.menu.is_outlined;
             settings.timeout = self.timeout();
             settings.repeat = self.timeout() / 3;
             settings.part_bytes = 200;

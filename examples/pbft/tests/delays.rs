@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke::prost::Message as _;
-use convoke::quorum::{Configuration, QuorumBuilder, QuorumExt as _, matching_by};
+use convoke::quorum::{
+    Configuration, QuorumBuilder, QuorumExt as _, QuorumFunction as _, matching_by,
+};
 use convoke::sim::transport::{Action, Conditions, SimFrame, SimNetwork};
 use convoke::{Endpoint, NodeId};
 use convoke_proto::wire::{Frame, Message as FrameMessage};
@@ -25,6 +27,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
 const CLIENT: ClientId = ClientId(100);
+const CLIENT_NODE: NodeId = NodeId::new(100);
 const WAY: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -42,7 +45,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn start(count: u64) -> Result<Self> {
+    async fn start(count: u64, is_outlined: bool) -> Result<Self> {
         let network = SimNetwork::new(7);
         network.default_conditions(Conditions { latency: WAY, ..Conditions::default() });
         let address = |node: NodeId| format!("sim://node{}", node.get());
@@ -56,15 +59,16 @@ impl Cluster {
             let builder = Endpoint::builder().transport(network.transport()).seed(node.get());
             let own = signer(node.get());
             let mut options = Options::new(node, members.clone(), keys.clone(), own);
+            options.core.is_outlined = is_outlined;
             options.core.repeat = Duration::from_secs(3_600); // nothing is lost here
             let builder = builder.listen(address(node));
             nodes.push(Node::start(options, (Ledger::in_memory(), None), builder).await?);
         }
-        let endpoint = Endpoint::builder().transport(network.transport()).seed(99);
+        let endpoint = Endpoint::builder().transport(network.transport()).node(CLIENT_NODE);
         let endpoint = endpoint.peers(&members).keep_connected().start().await?;
         let endpoints = nodes.iter().map(Node::endpoint).chain([&endpoint]);
         for endpoint in endpoints {
-            for peer in members.members().filter(|peer| peer.node() != endpoint.node()) {
+            for peer in members.members().iter().filter(|peer| peer.node() != endpoint.node()) {
                 endpoint.warm_up(peer).await?;
             }
         }
@@ -109,7 +113,7 @@ async fn answered(call: QuorumBuilder<Answer>, members: usize) -> Result<Duratio
 
 #[tokio::test(start_paused = true)]
 async fn a_write_takes_five_ways_and_six_by_way_of_a_backup() -> Result {
-    let mut cluster = Cluster::start(4).await?;
+    let mut cluster = Cluster::start(4, false).await?;
     for _ in 0..3 {
         assert_eq!(cluster.ask(1).await?, 5 * WAY, "the primary is asked");
         assert_eq!(cluster.ask(2).await?, 6 * WAY, "a backup is asked, and asks the primary");
@@ -119,20 +123,33 @@ async fn a_write_takes_five_ways_and_six_by_way_of_a_backup() -> Result {
     Ok(())
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_write_by_digests_takes_five_ways_and_two_more_for_who_has_not_heard_of_it() -> Result {
+    let mut cluster = Cluster::start(4, true).await?;
+    for _ in 0..3 {
+        assert_eq!(cluster.ask_all().await?, 5 * WAY, "all are asked");
+        assert_eq!(cluster.ask(1).await?, 7 * WAY, "the primary is asked, and the others pull");
+    }
+    cluster.members.nodes().for_each(|node| cluster.network.crash(node));
+    Ok(())
+}
+
 /// Frames by kind.
 type Counts = Arc<Mutex<BTreeMap<&'static str, usize>>>;
 
-/// The kind of a frame between these nodes: words of replicas, branches, and replies.
+/// The kind of a frame: words of replicas, each of which the call protocol acknowledges; requests
+/// and branches; replies.
 fn kind(frame: &SimFrame<'_>) -> Option<&'static str> {
     let Frame { message, .. } = frame.decode().ok()?;
     match message {
-        FrameMessage::Reply(_) => Some("reply"),
+        FrameMessage::Reply(_) if frame.to() == CLIENT_NODE => Some("reply"),
+        FrameMessage::Reply(_) => Some("acknowledgement"),
         FrameMessage::Request(_) if frame.is_request_of("pbft.Pbft/Execute") => Some("branch"),
         FrameMessage::Request(request) if frame.is_request_of("pbft.Pbft/Tell") => {
             let Words { words } = Words::decode(request.payload).ok()?;
             let Some(words::Words::Said(bytes)) = words else { return Some("request") };
             match wire::decode::<Signed<Message>>(bytes).ok()?.body {
-                Message::Propose(..) => Some("propose"),
+                Message::Propose(..) | Message::Outline(..) => Some("propose"),
                 Message::Vote(vote) if vote.phase == Phase::Prepare => Some("prepare"),
                 Message::Vote(_) => Some("commit"),
                 _ => Some("other words"),
@@ -142,12 +159,13 @@ fn kind(frame: &SimFrame<'_>) -> Option<&'static str> {
     }
 }
 
+/// The client's request and a branch to each other replica, or a request to each.
 #[tokio::test(start_paused = true)]
 async fn a_batch_takes_as_many_messages_as_its_phases_have_pairs() -> Result {
     const BATCHES: usize = 5;
-    for n in [4, 7] {
-        let mut cluster = Cluster::start(n as u64).await?;
-        cluster.ask(1).await?;
+    for (n, is_to_all) in [(4, false), (7, false), (4, true), (7, true)] {
+        let mut cluster = Cluster::start(n as u64, is_to_all).await?;
+        cluster.ask_all().await?;
         tokio::time::sleep(10 * WAY).await; // in virtual time: all votes have arrived
         let counts = Counts::default();
         let seen = Arc::clone(&counts);
@@ -158,20 +176,25 @@ async fn a_batch_takes_as_many_messages_as_its_phases_have_pairs() -> Result {
             Action::Pass
         });
         for _ in 0..BATCHES {
-            cluster.ask(1).await?;
+            match is_to_all {
+                true => cluster.ask_all().await?,
+                false => cluster.ask(1).await?,
+            };
         }
         tokio::time::sleep(10 * WAY).await;
         drop(hook);
         let found: BTreeMap<_, _> = counts.lock().unwrap().clone();
+        let words = (n - 1) + (n - 1) * (n - 1) + n * (n - 1);
         let wanted = [
-            ("branch", 1 + (n - 1)), // the client's request, and a branch to each other replica
+            ("acknowledgement", words),
+            ("branch", n),
             ("commit", n * (n - 1)),
             ("prepare", (n - 1) * (n - 1)),
             ("propose", n - 1),
             ("reply", n),
         ];
         let wanted = wanted.map(|(kind, count)| (kind, count * BATCHES));
-        assert_eq!(found, wanted.into(), "{n} replicas");
+        assert_eq!(found, wanted.into(), "{n} replicas, all asked: {is_to_all}");
         cluster.members.nodes().for_each(|node| cluster.network.crash(node));
     }
     Ok(())

@@ -51,12 +51,16 @@ struct Cluster {
 impl Cluster {
     /// Each that runs signs with its key, and has its ledger in memory.
     async fn start(running: &[(u64, Signer)]) -> Result<Self> {
-        Self::start_at(running, None).await
+        Self::start_at(running, None, false).await
     }
 
     /// Each that runs signs with its key, and has its ledger in this folder. Checkpoints and
     /// snapshots are frequent.
-    async fn start_at(running: &[(u64, Signer)], folder: Option<&Path>) -> Result<Self> {
+    async fn start_at(
+        running: &[(u64, Signer)],
+        folder: Option<&Path>,
+        is_outlined: bool,
+    ) -> Result<Self> {
         let ports = Ports::reserve(4)?;
         let address = |port: &u16| format!("tcp://127.0.0.1:{port}");
         let addresses: Vec<String> = ports.iter().map(address).collect();
@@ -70,6 +74,7 @@ impl Cluster {
             let mut options = node::Options::new(node, members.clone(), keys(), signer.clone());
             options.core.timeout = Duration::from_secs(600); // nobody is slow enough to be replaced
             (options.core.checkpoint_every, options.core.window) = (8, 16);
+            options.core.is_outlined = is_outlined;
             options.snapshot_bytes = 8 << 10;
             let ledger = match folder {
                 Some(folder) => open(&folder.join(id.to_string()), *id).await?,
@@ -158,7 +163,7 @@ async fn whatever_comes_is_refused_by_its_cause_and_the_service_goes_on() -> Res
     // The fourth member is this test: it lies with its own key, and sends what is none of its.
     let builder = convoke::endpoint().node(NodeId::new(4));
     let liar = builder.peers(&cluster.members.without([NodeId::new(4)])).start().await?;
-    tell(&liar, &cluster, Bytes::from_static(b"\x01garbage")).await?;
+    tell(&liar, &cluster, Bytes::from_static(b"\x02garbage")).await?;
     cluster.refused("malformed").await?;
     let elsewhere = Scope { cluster: 8, ..SCOPE };
     for forged in [vote(SCOPE, 3, 4), vote(elsewhere, 4, 4), vote(SCOPE, 4, 5)] {
@@ -201,11 +206,30 @@ async fn a_replica_with_the_key_of_another_is_not_heard() -> Result {
     cluster.stop().await
 }
 
+/// Nobody leaves the first view for it: what others have not heard of they pull.
+#[tokio::test(flavor = "multi_thread")]
+async fn proposals_by_digests_serve_who_asks_all_and_who_asks_the_primary() -> Result {
+    let running = [1, 2, 3, 4].map(|id| (id, signer(id)));
+    let cluster = Cluster::start_at(&running, None, true).await?;
+    for is_to_all in [true, false] {
+        let options =
+            Options { is_to_all, deadline: Duration::from_secs(120), ..Options::default() };
+        let name = (CLIENT, signer(9));
+        let keys = Arc::new(keys());
+        let mut client = Client::new(&cluster.client, &cluster.members, keys, name, options);
+        for number in 0..20 {
+            client.put(format!("key {number}"), "v").await?;
+        }
+    }
+    cluster.goes_on("a").await?;
+    cluster.stop().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_comes_back_out_of_snapshots_and_the_records_behind_them() -> Result {
     let folder = tempfile::tempdir()?;
     let running = [1, 2, 3, 4].map(|id| (id, signer(id)));
-    let cluster = Cluster::start_at(&running, Some(folder.path())).await?;
+    let cluster = Cluster::start_at(&running, Some(folder.path()), false).await?;
     let mut client = cluster.client(CLIENT, signer(9));
     for number in 0..40 {
         client.put(format!("key {number:02}"), vec![b'v'; 500]).await?;
@@ -215,7 +239,7 @@ async fn all_comes_back_out_of_snapshots_and_the_records_behind_them() -> Result
         .filter_map(|file| file.ok()?.file_name().into_string().ok());
     assert_eq!(snapshot.filter(|name| name.starts_with("snapshot-")).count(), 1);
 
-    let cluster = Cluster::start_at(&running, Some(folder.path())).await?;
+    let cluster = Cluster::start_at(&running, Some(folder.path()), false).await?;
     let mut client = cluster.client(CLIENT, signer(9));
     let (pairs, _) = client.scan("", "key", 0).await?;
     assert_eq!(pairs.len(), 40);

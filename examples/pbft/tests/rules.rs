@@ -6,9 +6,11 @@ mod rules {
 
     use bytes::Bytes;
     use convoke::NodeId;
+    use node_kit::durable::{Durable, Position};
     use pbft::core::{
-        Batch, ClientId, Effect, Group, Keys, Machine, Message, Phase, Record, Refused, Replica,
-        Request, Scope, Sequence, Settings, Signed, SignedRequest, Signer, View, Vote,
+        Batch, ClientId, Digest, Effect, Fetched, Group, Keys, Machine, Message, Outline, Phase,
+        Record, Refused, Replica, Request, Scope, Sequence, Settings, Signed, SignedRequest,
+        Signer, Unproven, View, Vote,
     };
 
     const NOW: Duration = Duration::from_secs(1);
@@ -90,6 +92,35 @@ mod rules {
         hear(replica, 1, Message::Propose(vote, Some(batch.clone())));
     }
 
+    /// The primary proposes three requests by their digests.
+    fn outline(replica: &mut Replica<Counter>) {
+        let batch = Batch::new((0..3).map(request));
+        let vote = vote(Phase::Propose, 1, &batch);
+        hear(replica, 1, Message::Outline(vote, batch.outline().clone()));
+    }
+
+    fn ask(replica: &mut Replica<Counter>, number: u64) {
+        let request = keys().examine_request(FROM, request(number)).and_then(Unproven::open);
+        replica.handle_request(NOW, request.expect("it is signed"));
+    }
+
+    fn answer(replica: &mut Replica<Counter>, numbers: &[u64]) {
+        let requests = numbers.iter().copied().map(request).collect();
+        hear(replica, 1, Message::Fetched(Fetched::Requests(requests)));
+    }
+
+    /// Requests that it asks the primary for, each time.
+    fn pulled(effects: &[Effect]) -> Vec<Vec<Digest>> {
+        let pulled = |effect: &Effect| {
+            let Effect::Say { to, message } = effect else { return None };
+            let message = message.clone().after(Position::new(0));
+            let said = message.release(&Durable::in_memory(Position::new(0))).ok()?;
+            let Message::Pull(digests) = said else { return None };
+            (to[..] == [NodeId::new(1)]).then_some(digests)
+        };
+        effects.iter().filter_map(pulled).collect()
+    }
+
     fn says(replica: &mut Replica<Counter>, phase: Phase, by: &[u64], batch: &Batch) {
         by.iter().for_each(|by| hear(replica, *by, Message::Vote(vote(phase, 1, batch))));
     }
@@ -121,6 +152,41 @@ mod rules {
         says(&mut replica, Phase::Prepare, &[4], &batch);
         let found = effects(&mut replica);
         expect(is_prepared(&found), &found)
+    }
+
+    pub(super) fn what_a_proposal_names_and_is_lacking_is_pulled() -> Result<(), String> {
+        let mut replica = backup();
+        ask(&mut replica, 1);
+        outline(&mut replica);
+        let found = effects(&mut replica);
+        let lacking = |of: &[u64]| of.iter().map(|of| request(*of).digest()).collect::<Vec<_>>();
+        expect(pulled(&found) == [lacking(&[0, 2])] && accepted(&found) == 0, &found)?;
+        answer(&mut replica, &[7, 2]); // the first is not what was asked for
+        let found = effects(&mut replica);
+        expect(pulled(&found) == [lacking(&[0])] && accepted(&found) == 0, &found)?;
+        answer(&mut replica, &[7, 2]); // nothing new: it does not ask again
+        let found = effects(&mut replica);
+        expect(pulled(&found).is_empty() && accepted(&found) == 0, &found)?;
+        answer(&mut replica, &[0]);
+        let found = effects(&mut replica);
+        expect(pulled(&found).is_empty() && accepted(&found) == 1, &found)
+    }
+
+    pub(super) fn a_client_brings_what_a_proposal_names() -> Result<(), String> {
+        let mut replica = backup();
+        outline(&mut replica);
+        (0..3).for_each(|number| ask(&mut replica, number));
+        let found = effects(&mut replica);
+        expect(accepted(&found) == 1, &found)
+    }
+
+    pub(super) fn digests_have_to_come_to_that_of_the_vote() -> Result<(), String> {
+        let mut replica = backup();
+        let vote = vote(Phase::Propose, 1, &batch(0));
+        let other = Outline::new([request(1).digest()]);
+        hear(&mut replica, 1, Message::Outline(vote, other));
+        let found = effects(&mut replica);
+        expect(found.is_empty(), &found)
     }
 
     pub(super) fn votes_to_commit_may_come_first() -> Result<(), String> {
@@ -208,6 +274,9 @@ macro_rules! tests {
 
 tests! {
     the_primary_counts_once
+    what_a_proposal_names_and_is_lacking_is_pulled
+    a_client_brings_what_a_proposal_names
+    digests_have_to_come_to_that_of_the_vote
     votes_to_commit_may_come_first
     a_vote_is_said_behind_its_record
     of_two_proposals_the_first_counts
@@ -223,7 +292,9 @@ fn each_broken_rule_is_found() {
     use pbft::mutant::{Mutant, set};
 
     type Rule = fn() -> Result<(), String>;
-    let broken: [(Mutant, Rule); 7] = [
+    let broken: [(Mutant, Rule); 9] = [
+        (Mutant::LackingNotPulled, rules::what_a_proposal_names_and_is_lacking_is_pulled),
+        (Mutant::PulledUnchecked, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
         (Mutant::PrimaryCountedTwice, rules::the_primary_counts_once),
         (Mutant::VotesWithoutSender, rules::the_primary_counts_once),

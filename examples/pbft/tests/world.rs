@@ -69,11 +69,14 @@ fn real_signatures_make_no_difference() -> Result<(), Violation> {
 
 #[test]
 fn without_faults_the_first_view_stays() -> Result<(), Violation> {
-    let trusts = [Trust::Signatures, Trust::Channels];
-    for (nodes, trust) in [1, 4, 6, 7].into_iter().flat_map(|nodes| trusts.map(|of| (nodes, of))) {
-        let report = run_menu(7, Menu { trust, ..Menu::calm(nodes) }, false)?;
-        assert_eq!((report.view, report.asked), (0, report.accepted), "{report:?}");
-        assert!(report.accepted > 50, "{report:?}");
+    let modes = [Trust::Signatures, Trust::Channels].map(|of| [(of, false), (of, true)]);
+    for (nodes, mode) in [1, 4, 6, 7].into_iter().flat_map(|nodes| modes.map(|of| (nodes, of))) {
+        for (trust, is_outlined) in mode {
+            let menu = Menu { trust, is_outlined, ..Menu::calm(nodes) };
+            let report = run_menu(7, menu, false)?;
+            assert_eq!((report.view, report.asked), (0, report.accepted), "{report:?}");
+            assert!(report.accepted > 50, "{report:?}");
+        }
     }
     Ok(())
 }

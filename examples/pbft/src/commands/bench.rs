@@ -15,14 +15,14 @@ use node_kit::program::ledger;
 use node_kit::program::local::Form;
 use pbft::client::{Client, ClientError, Options};
 use pbft::proto::{Inspection, PbftClient};
-use pbft::settings::{Auth, Settings};
+use pbft::settings::{Auth, Proposals, Settings};
 use serde::Serialize;
 
 use super::client::is_to_all;
 use super::floor::Signatures;
 use super::inspect::inspect;
 use super::local::Local;
-use crate::args::{AuthName, BenchArgs, Ledger, Transport};
+use crate::args::{AuthName, BenchArgs, Ledger, Transport, Way};
 
 /// The result of a run.
 #[derive(Debug, Serialize)]
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
                  proves nobody: take --transport tls or quic"
             );
         }
-        is_to_all(args.path, auth.into())?;
+        is_to_all(args.path, &Settings { auth: auth.into(), ..Settings::default() })?;
     }
     let mut rows = Vec::new();
     for (transport, auth) in pairs(args) {
@@ -122,6 +122,10 @@ async fn measure_anew(
     let settings = Settings {
         ledger: form,
         auth: auth.into(),
+        proposals: match args.path {
+            Some(Way::All) => Proposals::Digests,
+            Some(Way::Primary) | None => Proposals::Whole,
+        },
         batch_max: args.batch,
         in_flight: args.in_flight,
         ..Settings::default()
@@ -144,7 +148,7 @@ async fn measure(
     let options = Options {
         attempt: Duration::from_secs(5),
         deadline: Duration::from_secs(30),
-        is_to_all: is_to_all(args.path, local.processes.cluster().protocol().auth)?,
+        is_to_all: is_to_all(args.path, local.processes.cluster().protocol())?,
     };
     let mut clients = local.clients(&options)?;
     let first = clients.first_mut().context("there has to be a client")?;

@@ -10,7 +10,7 @@ use node_kit::cluster::Keys;
 use pbft::client::{Client, Options};
 use pbft::core::{ClientId, Signer};
 use pbft::key_file::SecretKey;
-use pbft::settings::{self, Auth};
+use pbft::settings::{self, Auth, Proposals, Settings};
 
 use super::Cluster;
 use crate::args::{ClientArgs, IdentityArgs, Way};
@@ -24,14 +24,16 @@ pub(crate) async fn endpoint(cluster: &Cluster, identity: &IdentityArgs) -> Resu
 }
 
 /// True when all replicas are asked at once. Where connections prove requests, nothing else will do.
-pub(crate) fn is_to_all(path: Option<Way>, auth: Auth) -> Result<bool> {
-    match (path, auth) {
+/// Where proposals have digests of requests, they would be pulled otherwise.
+pub(crate) fn is_to_all(path: Option<Way>, settings: &Settings) -> Result<bool> {
+    match (path, settings.auth) {
         (Some(Way::Primary), Auth::Channel) => bail!(
             "with auth = \"channel\" a replica believes a request that it hears from the client: \
              take --path all"
         ),
         (Some(Way::All), _) | (None, Auth::Channel) => Ok(true),
-        (Some(Way::Primary) | None, _) => Ok(false),
+        (Some(Way::Primary), _) => Ok(false),
+        (None, _) => Ok(settings.proposals == Proposals::Digests),
     }
 }
 
@@ -52,11 +54,10 @@ pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let key = args.key.as_deref().map(SecretKey::read).transpose()?;
     let signer = key.map(|key| key.signer());
-    let auth = cluster.protocol().auth;
     let endpoint = endpoint(&cluster, &args.identity).await?;
     let options = Options {
         deadline: Duration::from_secs(args.deadline),
-        is_to_all: is_to_all(args.path, auth)?,
+        is_to_all: is_to_all(args.path, cluster.protocol())?,
         ..Options::default()
     };
     let mut client = connect(&endpoint, &cluster, (args.id, signer), options)?;

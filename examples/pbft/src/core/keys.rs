@@ -204,7 +204,9 @@ impl Keys {
             Message::Propose(_, Some(batch)) | Message::Fetched(Fetched::Batch(batch)) => {
                 self.claim_batch(batch, &mut claims)?;
             }
-            Message::Pass(requests) => self.claim_requests(requests, &mut claims)?,
+            Message::Pass(requests) | Message::Fetched(Fetched::Requests(requests)) => {
+                self.claim_requests(requests, &mut claims)?
+            }
             Message::Vouch(vouches) => {
                 let is_known = |client| self.clients.contains_key(client);
                 if !vouches.iter().all(|vouch| is_known(&vouch.client)) {

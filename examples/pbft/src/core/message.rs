@@ -32,6 +32,16 @@ pub struct SignedRequest {
     pub signature: Signature,
 }
 
+impl SignedRequest {
+    /// The digest of all of it, the signature included.
+    pub fn digest(&self) -> Digest {
+        let mut text = Text::named("signed request");
+        text.put_request(&self.request);
+        text.put_bytes(&self.signature.0);
+        text.digest()
+    }
+}
+
 /// Word that a client has made a request, which the digest names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vouch {
@@ -52,24 +62,57 @@ impl Vouch {
     }
 }
 
+/// Digests of the requests of a batch, in their order, for those that have heard them already.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outline {
+    requests: Arc<[Digest]>,
+    digest: Digest,
+}
+
+impl Outline {
+    /// The outline of a batch of requests with these digests.
+    pub fn new(requests: impl IntoIterator<Item = Digest>) -> Self {
+        let requests: Arc<[Digest]> = requests.into_iter().collect();
+        let mut text = Text::named("batch");
+        text.put(requests.len() as u64);
+        requests.iter().for_each(|digest| text.put_digest(*digest));
+        Self { digest: text.digest(), requests }
+    }
+
+    /// The digests of its requests.
+    pub fn requests(&self) -> &[Digest] {
+        &self.requests
+    }
+
+    /// The digest of the batch.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
 /// Requests that are ordered as one. The empty one is the null request, which does nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     requests: Arc<[SignedRequest]>,
-    digest: Digest,
+    outline: Outline,
 }
 
 impl Batch {
     /// A batch of these.
     pub fn new(requests: impl IntoIterator<Item = SignedRequest>) -> Self {
         let requests: Arc<[SignedRequest]> = requests.into_iter().collect();
-        let mut text = Text::named("batch");
-        text.put(requests.len() as u64);
-        for signed in requests.iter() {
-            text.put_request(&signed.request);
-            text.put_bytes(&signed.signature.0);
-        }
-        Self { digest: text.digest(), requests }
+        let outline = Outline::new(requests.iter().map(SignedRequest::digest));
+        Self { requests, outline }
+    }
+
+    /// The batch of an outline, whose requests these are.
+    pub(super) fn filled(outline: Outline, requests: Vec<SignedRequest>) -> Self {
+        Self { requests: requests.into(), outline }
+    }
+
+    /// The digests of its requests.
+    pub fn outline(&self) -> &Outline {
+        &self.outline
     }
 
     /// The null request.
@@ -84,13 +127,13 @@ impl Batch {
 
     /// The digest of all of it, signatures included.
     pub fn digest(&self) -> Digest {
-        self.digest
+        self.outline.digest
     }
 }
 
 impl Hash for Batch {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.digest.hash(state);
+        self.digest().hash(state);
     }
 }
 
@@ -211,6 +254,8 @@ pub enum Fetched {
     Parts(Sequence, Arc<[Digest]>),
     /// Bytes of a part.
     Part(Bytes),
+    /// Requests of an outline.
+    Requests(Vec<SignedRequest>),
 }
 
 /// Words of a replica to another one.
@@ -239,6 +284,10 @@ pub enum Message {
     Vouch(Vec<Vouch>),
     /// It vouches for these requests, and passes them on. Where connections prove requests.
     Pass(Vec<SignedRequest>),
+    /// A proposal with digests of its requests. The signature is under the vote alone.
+    Outline(Vote, Outline),
+    /// It lacks the requests with these digests, which the receiver has proposed.
+    Pull(Vec<Digest>),
 }
 
 /// Outcome of a request.

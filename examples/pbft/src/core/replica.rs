@@ -5,6 +5,7 @@ mod checkpointing;
 mod executing;
 mod fetching;
 mod ordering;
+mod outlining;
 mod repeating;
 mod restarting;
 mod vouching;
@@ -21,8 +22,8 @@ use self::fetching::Transfer;
 use super::group::{ClientId, Digest, Group, Sequence, View};
 use super::keys::{Signed, Verified};
 use super::message::{
-    Batch, Checkpoint, Message, NewView, Outcome, Phase, Record, Reply, Signatures, SignedRequest,
-    Stable, ViewChange, Vote, Vouch,
+    Batch, Checkpoint, Message, NewView, Outcome, Outline, Phase, Record, Reply, Signatures,
+    SignedRequest, Stable, ViewChange, Vote, Vouch,
 };
 use super::plan::Plan;
 use super::requests::Requests;
@@ -44,6 +45,9 @@ pub struct Settings {
     pub clients: BTreeSet<ClientId>,
     /// The proof by which requests are believed. Default: signatures.
     pub trust: Trust,
+    /// Proposals have digests of their requests: for clients that ask all replicas, so that each
+    /// has heard the requests already. Default false.
+    pub is_outlined: bool,
     /// Places between two checkpoints. Default 128.
     pub checkpoint_every: u64,
     /// Places above the stable checkpoint that are open: at least two checkpoints, the default.
@@ -74,6 +78,7 @@ impl Settings {
             group,
             clients: clients.into_iter().collect(),
             trust: Trust::Signatures,
+            is_outlined: false,
             checkpoint_every: 128,
             window: 256,
             in_flight: 32,
@@ -149,6 +154,10 @@ pub struct Replica<M> {
     executed: Sequence,
     slots: BTreeMap<Sequence, Slot>,
     batches: BTreeMap<Digest, Batch>,
+    /// Outlines of proposals of this view whose requests are not all here.
+    outlines: BTreeMap<Sequence, Outline>,
+    /// Requests that they name, and others have sent.
+    pulled: BTreeMap<Digest, SignedRequest>,
     /// States at the stable checkpoint and at later ones.
     snapshots: BTreeMap<Sequence, Snapshot>,
     /// The latest of them that is in the ledger.
@@ -189,6 +198,8 @@ impl<M: Machine> Replica<M> {
             executed: Sequence(0),
             slots: BTreeMap::new(),
             batches: BTreeMap::new(),
+            outlines: BTreeMap::new(),
+            pulled: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             written: Sequence(0),
             claims: BTreeMap::new(),
@@ -224,6 +235,8 @@ impl<M: Machine> Replica<M> {
             Message::Fetched(fetched) => self.on_fetched(now, fetched),
             Message::Vouch(vouches) => self.on_vouch(now, by, &vouches),
             Message::Pass(requests) => self.on_pass(now, by, &requests),
+            Message::Outline(vote, outline) => self.on_outline(now, by, vote, signature, outline),
+            Message::Pull(digests) => self.on_pull(by, &digests),
         }
         self.propose_more();
     }
@@ -236,16 +249,23 @@ impl<M: Machine> Replica<M> {
             self.reply(client, number, outcome);
             return;
         }
+        let digest = (!self.outlines.is_empty()).then(|| signed.digest());
         if self.is_by_channels() {
             self.believe(now, &signed);
-            return self.propose_more();
+        } else {
+            self.take_signed(now, signed);
         }
+        digest.into_iter().for_each(|digest| self.fill_all(now, &digest));
+        self.propose_more();
+    }
+
+    fn take_signed(&mut self, now: Duration, signed: SignedRequest) {
         let primary = self.primary();
         let is_new = self.requests.insert(now, signed.clone());
-        if is_new && primary != self.settings.node {
+        // A client that asks all has asked the primary, too. What waits is passed on later.
+        if is_new && primary != self.settings.node && !self.settings.is_outlined {
             self.effects.push_back(Effect::Forward { to: primary, request: signed });
         }
-        self.propose_more();
     }
 
     /// The next thing to be done.

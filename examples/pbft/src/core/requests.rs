@@ -22,6 +22,7 @@ fn key(signed: &SignedRequest, vouch: Option<Vouch>) -> Key {
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Waiting {
     pub(super) signed: SignedRequest,
+    digest: Digest,
     /// The word of this node about it, where connections prove requests.
     vouch: Option<Vouch>,
     /// When it was heard of, or backed.
@@ -41,6 +42,7 @@ pub(super) struct Requests {
     arrivals: u64,
     by_arrival: BTreeMap<u64, Waiting>,
     by_key: BTreeMap<Key, u64>,
+    by_digest: BTreeMap<Digest, u64>,
     /// Arrivals before this one were passed on last time.
     passed: u64,
 }
@@ -48,7 +50,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(each_max: usize) -> Self {
         let (by_arrival, by_key) = (BTreeMap::new(), BTreeMap::new());
-        Self { each_max, arrivals: 0, by_arrival, by_key, passed: 0 }
+        Self { each_max, arrivals: 0, by_arrival, by_key, by_digest: BTreeMap::new(), passed: 0 }
     }
 
     /// Takes a request that is signed. True when it is new, and there was room.
@@ -86,8 +88,9 @@ impl Requests {
             return false;
         }
         self.by_key.insert(key, self.arrivals);
-        let is_backed = vouch.is_none();
-        let waiting = Waiting { signed, vouch, since: now, is_backed, is_proposed: false };
+        let (digest, is_backed) = (signed.digest(), vouch.is_none());
+        self.by_digest.insert(digest, self.arrivals);
+        let waiting = Waiting { signed, digest, vouch, since: now, is_backed, is_proposed: false };
         self.by_arrival.insert(self.arrivals, waiting);
         self.arrivals += 1;
         true
@@ -96,6 +99,12 @@ impl Requests {
     /// True when this node vouches for it.
     pub(super) fn vouches_for(&self, vouch: Vouch) -> bool {
         self.by_key.contains_key(&(vouch.client, vouch.number, vouch.digest))
+    }
+
+    /// The request with this digest.
+    pub(super) fn find(&self, digest: &Digest) -> Option<&SignedRequest> {
+        let waiting = self.by_arrival.get(self.by_digest.get(digest)?)?;
+        Some(&waiting.signed)
     }
 
     /// Its word about all of them.
@@ -157,8 +166,9 @@ impl Requests {
         let mut since = None;
         for (key, at) in places {
             self.by_key.remove(&key);
-            let waiting = self.by_arrival.remove(&at);
-            since = since.or(waiting.map(|waiting| waiting.since));
+            let Some(waiting) = self.by_arrival.remove(&at) else { continue };
+            self.by_digest.remove(&waiting.digest);
+            since = since.or(Some(waiting.since));
         }
         since
     }

@@ -7,7 +7,7 @@ use super::group::{Digest, Sequence, View};
 use super::keys::{Scope, Signed};
 use super::message::{
     Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply, Request,
-    Signatures, Stable, Status, ViewChange, Vote, Vouch,
+    Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
 };
 
 /// Bytes to be signed or digested. Everything of variable length has its length before it.
@@ -48,6 +48,11 @@ impl Text {
         self.put(request.client.0);
         self.put(request.number);
         self.put_bytes(&request.operation);
+    }
+
+    fn put_requests(&mut self, requests: &[SignedRequest]) {
+        self.put(requests.len() as u64);
+        requests.iter().for_each(|signed| self.put_digest(signed.digest()));
     }
 
     fn put_signatures(&mut self, signatures: &Signatures) {
@@ -178,6 +183,11 @@ impl Words for Fetched {
                 text.put_bytes(bytes);
                 text
             }
+            Self::Requests(requests) => {
+                let mut text = about("requests", Sequence(0));
+                text.put_requests(requests);
+                text
+            }
         }
     }
 }
@@ -193,7 +203,9 @@ impl Words for Stable {
 impl Words for Message {
     fn text(&self, scope: Scope, by: NodeId) -> Text {
         match self {
-            Self::Propose(vote, _) | Self::Vote(vote) => vote.text(scope, by),
+            Self::Propose(vote, _) | Self::Outline(vote, _) | Self::Vote(vote) => {
+                vote.text(scope, by)
+            }
             Self::Checkpoint(checkpoint) => checkpoint.text(scope, by),
             Self::ViewChange(change) => change.text(scope, by),
             Self::NewView(new_view) => new_view.text(scope, by),
@@ -213,11 +225,13 @@ impl Words for Message {
             }
             Self::Pass(requests) => {
                 let mut text = Text::of(scope, "pass", by.get(), View(0), Sequence(0));
-                text.put(requests.len() as u64);
-                for signed in requests {
-                    text.put_request(&signed.request);
-                    text.put_bytes(&signed.signature.0);
-                }
+                text.put_requests(requests);
+                text
+            }
+            Self::Pull(digests) => {
+                let mut text = Text::of(scope, "pull", by.get(), View(0), Sequence(0));
+                text.put(digests.len() as u64);
+                digests.iter().for_each(|digest| text.put_digest(*digest));
                 text
             }
         }

@@ -35,6 +35,7 @@ impl Trust {
     pub(super) fn signs(self, message: &Message) -> bool {
         match message {
             Message::Propose(..)
+            | Message::Outline(..)
             | Message::Checkpoint(_)
             | Message::ViewChange(_)
             | Message::NewView(_) => true,
@@ -44,7 +45,8 @@ impl Trust {
             | Message::Fetch(_)
             | Message::Fetched(_)
             | Message::Vouch(_)
-            | Message::Pass(_) => self == Self::Signatures,
+            | Message::Pass(_)
+            | Message::Pull(_) => self == Self::Signatures,
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{Malformed, Reader, Wire, put_kind};
 use crate::core::{
-    Batch, Beside, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared,
-    Reply, Request, Sequence, Signatures, Signed, SignedReply, SignedRequest, Stable, Status, View,
-    ViewChange, Vote, Vouch,
+    Batch, Beside, Checkpoint, Digest, Fetch, Fetched, Message, NewView, Outcome, Outline, Phase,
+    Prepared, Reply, Request, Sequence, Signatures, Signed, SignedReply, SignedRequest, Stable,
+    Status, View, ViewChange, Vote, Vouch,
 };
 
 /// A struct as its fields, in this order.
@@ -75,7 +75,7 @@ fields! {
 kinds! {
     Phase "phase" { 1 => Propose, 2 => Prepare, 3 => Commit }
     Outcome "outcome" { 1 => Done(result), 2 => Forgotten }
-    Fetched "answer" { 1 => Batch(batch), 2 => Parts(sequence, parts), 3 => Part(bytes) }
+    Fetched "answer" { 1 => Batch(batch), 2 => Parts(sequence, parts), 3 => Part(bytes), 4 => Requests(requests) }
     Message "message" {
         1 => Propose(vote, batch),
         2 => Vote(vote),
@@ -87,7 +87,9 @@ kinds! {
         8 => Fetch(fetch),
         9 => Fetched(fetched),
         10 => Vouch(vouches),
-        11 => Pass(requests)
+        11 => Pass(requests),
+        12 => Outline(vote, outline),
+        13 => Pull(digests)
     }
 }
 
@@ -115,6 +117,18 @@ impl Wire for Batch {
 
     fn take(from: &mut Reader) -> Result<Self, Malformed> {
         Vec::take(from).map(Self::new)
+    }
+}
+
+impl Wire for Outline {
+    const LEAST: usize = u32::LEAST;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        super::reader::put_all(self.requests(), out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Malformed> {
+        Vec::<Digest>::take(from).map(Self::new)
     }
 }
 

@@ -8,11 +8,11 @@ use convoke::NodeId;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-use super::{Malformed, Wire, decode, encode};
+use super::{FORMAT, Malformed, Wire, decode, encode};
 use crate::core::{
-    Batch, Beside, Checkpoint, ClientId, Digest, Fetch, Fetched, Message, NewView, Outcome, Phase,
-    Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed, SignedReply,
-    SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
+    Batch, Beside, Checkpoint, ClientId, Digest, Fetch, Fetched, Message, NewView, Outcome,
+    Outline, Phase, Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed,
+    SignedReply, SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
 };
 
 fn node() -> impl Strategy<Value = NodeId> {
@@ -115,6 +115,7 @@ fn fetched() -> impl Strategy<Value = Fetched> {
         (place(), vec(digest(), 0..4))
             .prop_map(|((_, sequence), parts)| Fetched::Parts(sequence, parts.into())),
         bytes().prop_map(Fetched::Part),
+        vec(request(), 0..3).prop_map(Fetched::Requests),
     ]
 }
 
@@ -132,6 +133,9 @@ fn message() -> impl Strategy<Value = Message> {
         fetched().prop_map(Message::Fetched),
         vec(request().prop_map(|signed| Vouch::of(&signed.request)), 0..4).prop_map(Message::Vouch),
         vec(request(), 0..3).prop_map(Message::Pass),
+        (vote(), vec(digest(), 0..4))
+            .prop_map(|(vote, digests)| Message::Outline(vote, Outline::new(digests))),
+        vec(digest(), 0..4).prop_map(Message::Pull),
     ]
 }
 
@@ -230,7 +234,7 @@ proptest! {
 /// A batch that is said to have as many requests as fit into four bytes.
 #[test]
 fn a_count_is_not_believed() {
-    let bytes = [&[1, 5][..], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
+    let bytes = [&[FORMAT, 5][..], &u32::MAX.to_le_bytes(), &[0; 64]].concat();
     let found = decode::<Record>(bytes.into());
     assert_eq!(found, Err(Malformed::Count(u32::MAX.into())));
 }
@@ -239,7 +243,7 @@ fn a_count_is_not_believed() {
 fn members_are_named_once_and_in_order() {
     let (one, two) = (NodeId::new(1), NodeId::new(2));
     for pair in [[two, one], [one, one]] {
-        let mut bytes = vec![1, 2, 0, 0, 0];
+        let mut bytes = vec![FORMAT, 2, 0, 0, 0];
         for node in pair {
             node.put(&mut bytes);
             Signature([0; 64]).put(&mut bytes);

@@ -74,7 +74,7 @@ impl World {
             outcomes: BTreeMap::new(),
         };
         client.open.insert(number, open);
-        if self.menu.trust == Trust::Channels {
+        if self.menu.trust == Trust::Channels || self.menu.is_outlined {
             return self.ask_all(id, &request);
         }
         let primary = self.keys.primary(client.view);

@@ -14,8 +14,8 @@ use convoke_sim::random::Random;
 
 use super::Menu;
 use crate::core::{
-    Batch, ClientId, Digest, Fetched, Keys, Message, NewView, Request, Scope, Sequence, Signature,
-    Signed, SignedRequest, Signer, Trust, View, ViewChange, Vote, Vouch,
+    Batch, ClientId, Digest, Fetched, Keys, Message, NewView, Outline, Request, Scope, Sequence,
+    Signature, Signed, SignedRequest, Signer, Trust, View, ViewChange, Vote, Vouch,
 };
 
 #[derive(Debug)]
@@ -58,6 +58,9 @@ impl Liar {
     pub(super) fn hear(&mut self, message: &Signed<Message>) {
         match &message.body {
             Message::Propose(_, Some(batch)) => push(&mut self.batches, batch.clone(), 12),
+            Message::Fetched(Fetched::Requests(requests)) => {
+                push(&mut self.batches, Batch::new(requests.iter().cloned()), 12);
+            }
             Message::ViewChange(change) => {
                 let Signed { by, signature, .. } = *message;
                 push(&mut self.changes, Signed { by, body: change.clone(), signature }, 24);
@@ -91,7 +94,7 @@ impl Liar {
         }
         // A primary tells all of them the same lie about a place, half of the time.
         let mut alike = match message.body {
-            Message::Propose(vote, _) if self.salt & 1 == 1 => {
+            Message::Propose(vote, _) | Message::Outline(vote, _) if self.salt & 1 == 1 => {
                 Random::of(self.salt ^ vote.view.0, vote.sequence.0)
             }
             _ => Random::new(random.draw()),
@@ -160,6 +163,16 @@ impl Liar {
             Message::Propose(vote, batch) => {
                 Message::Propose(self.tamper_vote(random, vote), batch)
             }
+            Message::Outline(vote, _) if random.chance(40) => {
+                // What it names comes from nobody but itself, if it does.
+                let batch = random.pick(&self.batches).cloned().unwrap_or_else(Batch::null);
+                let named = batch.outline().requests().iter().copied();
+                let outline = Outline::new(named.chain([some_digest(random)]));
+                Message::Outline(Vote { digest: outline.digest(), ..vote }, outline)
+            }
+            Message::Outline(vote, outline) => {
+                Message::Outline(self.tamper_vote(random, vote), outline)
+            }
             Message::Vote(vote) => Message::Vote(self.tamper_vote(random, vote)),
             Message::Checkpoint(mut claim) => {
                 claim.digest = some_digest(random);
@@ -179,6 +192,12 @@ impl Liar {
                 let index = random.index(bytes.len());
                 bytes.iter_mut().skip(index).take(1).for_each(|byte| *byte ^= 1);
                 Message::Fetched(Fetched::Part(bytes.into()))
+            }
+            Message::Fetched(Fetched::Requests(mut requests)) => {
+                let batch = random.pick(&self.batches);
+                let other = batch.and_then(|batch| random.pick(batch.requests()).cloned());
+                other.into_iter().for_each(|other| requests.insert(0, other));
+                Message::Fetched(Fetched::Requests(requests))
             }
             Message::Fetched(Fetched::Parts(sequence, parts)) => {
                 let parts = parts.iter().map(|_| some_digest(random)).collect();

@@ -68,6 +68,8 @@ pub struct Menu {
     pub is_signed: bool,
     /// The proof of names.
     pub trust: Trust,
+    /// Clients ask all members, and proposals have digests of their requests.
+    pub is_outlined: bool,
     /// Clients, the first so many, that lie: of each request only some members hear, and at times
     /// some of another of the same number.
     pub partial: u64,
@@ -109,6 +111,7 @@ impl Menu {
             timeout_ms: [60, 200, 400][random.index(3)],
             is_signed: false,
             trust: Trust::Signatures,
+            is_outlined: Random::of(seed, 7).chance(40),
             partial: 0,
             faulty_for: Duration::from_secs(4),
         }
@@ -145,6 +148,7 @@ impl Menu {
             timeout_ms: 400,
             is_signed: false,
             trust: Trust::Signatures,
+            is_outlined: false,
             partial: 0,
             faulty_for: Duration::from_secs(2),
         }

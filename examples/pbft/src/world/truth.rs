@@ -173,7 +173,9 @@ impl Truth {
         low: Sequence,
     ) -> Result<(), Violation> {
         match message {
-            Message::Propose(vote, _) | Message::Vote(vote) => self.voted(node, *vote, low),
+            Message::Propose(vote, _) | Message::Outline(vote, _) | Message::Vote(vote) => {
+                self.voted(node, *vote, low)
+            }
             Message::Checkpoint(claim) => {
                 let first = *self.states.entry(claim.sequence).or_insert(claim.digest);
                 let sequence = claim.sequence;

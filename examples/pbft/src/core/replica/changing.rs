@@ -111,6 +111,7 @@ impl<M: Machine> Replica<M> {
         self.view = view;
         self.is_changing = true;
         self.clock.fail();
+        self.drop_outlines();
         let change = Message::ViewChange(Arc::new(self.change()));
         self.say_after(Record::Left(view), change);
         self.wait_for_view(now);
@@ -192,6 +193,7 @@ impl<M: Machine> Replica<M> {
         self.slots.values_mut().for_each(|slot| slot.begin_view());
         self.requests.begin_view();
         self.doubted.clear();
+        self.drop_outlines();
         self.append(Record::Entered(signed.clone()));
         self.entered = Some(signed);
     }

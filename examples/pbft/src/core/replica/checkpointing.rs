@@ -60,6 +60,7 @@ impl<M: Machine> Replica<M> {
     pub(super) fn forget(&mut self) {
         let low = self.low().min(self.executed);
         self.slots.retain(|sequence, _| *sequence > low);
+        self.outlines.retain(|sequence, _| *sequence > low);
         let slots = &self.slots;
         let is_needed = |digest: &Digest| slots.values().any(|slot| slot.needs(*digest));
         self.batches.retain(|digest, _| is_needed(digest));

@@ -110,6 +110,7 @@ impl<M: Machine> Replica<M> {
             Fetched::Batch(batch) => self.on_batch(now, batch),
             Fetched::Parts(sequence, parts) => self.on_parts(now, sequence, parts),
             Fetched::Part(bytes) => self.on_part(now, bytes),
+            Fetched::Requests(requests) => self.on_pulled(now, requests),
         }
     }
 

@@ -38,7 +38,13 @@ impl<M: Machine> Replica<M> {
         self.proposed = self.proposed.max(sequence);
         self.slots.entry(sequence).or_default().proposal = Some(digest);
         let vote = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
-        self.say_after(Record::Accepted(vote, None), Message::Propose(vote, batch));
+        let proposal = match batch {
+            Some(batch) if self.settings.is_outlined => {
+                Message::Outline(vote, batch.outline().clone())
+            }
+            batch => Message::Propose(vote, batch),
+        };
+        self.say_after(Record::Accepted(vote, None), proposal);
     }
 
     pub(super) fn mark_proposed(&mut self, batch: &Batch) {
@@ -103,6 +109,7 @@ impl<M: Machine> Replica<M> {
             return;
         }
         self.slots.entry(sequence).or_default().is_accepted = true;
+        self.forget_outline(sequence);
         self.know_requests(now, &batch);
         let proposal = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
         let record = Record::Accepted(proposal, Some(signature));
