@@ -8,8 +8,10 @@ use convoke::NodeId;
 use node_kit::cluster::Authority;
 use node_kit::processes::Ports;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_paxos");
+
 fn paxos(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    let mut command = Command::new(PROGRAM);
     command.args(arguments).stderr(Stdio::inherit()).output().expect("it is built")
 }
 
@@ -19,7 +21,7 @@ fn text(output: &Output) -> String {
 
 /// A node that ends with its standard input. It listens.
 fn start(config: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    let mut command = Command::new(PROGRAM);
     let command = command.args(["node", "--config", config, "--id", "1", "--child"]);
     let mut node = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -105,11 +107,61 @@ fn a_file_that_is_wrong_is_refused_with_its_line() {
     assert!(paxos(&["check-config", "--config", &config, "--id", "1"]).status.success());
     let text = std::fs::read_to_string(&config).unwrap().replace("heartbeat_ms", "hartbeat_ms");
     std::fs::write(&config, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+    let mut command = Command::new(PROGRAM);
     let output = command.args(["node", "--config", &config, "--id", "1"]).output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_told = words.contains("cluster.toml:11") && words.contains("hartbeat_ms");
     assert!(!output.status.success() && is_told, "{words}");
+}
+
+/// A node that may write files of 32 KiB (or 64, by some shells) at most: as on a disk that is
+/// full from there on.
+#[cfg(unix)]
+#[test]
+fn a_node_whose_disk_is_full_says_so_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"", PROGRAM]);
+    command.args(["node", "--config", &config, "--id", "1", "--child"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut node = command.spawn().unwrap();
+    let value = "v".repeat(20 << 10);
+    let put = |key: &str| {
+        let arguments = ["client", "--config", &config, "--deadline", "5", "put", key, &value];
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert!(put("first") && ["second", "third", "fourth"].into_iter().any(|key| !put(key)));
+    // Its standard input is still open.
+    let input = node.stdin.take();
+    let output = node.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && words.contains("File too large"), "{words}");
+    drop(input);
+}
+
+#[test]
+fn what_is_too_large_or_of_another_cluster_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = start(&config);
+    let refused = |config: &str, key: &str| {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["client", "--config", config, "put", key, "v"]).output();
+        let output = output.unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let words = refused(&config, &"k".repeat(5_000));
+    assert!(words.contains("its key is above 4096 bytes"), "{words}");
+    let text = std::fs::read_to_string(&config).unwrap().replace("id = 7", "id = 8");
+    let other = folder.path().join("other.toml");
+    std::fs::write(&other, text).unwrap();
+    let words = refused(other.to_str().expect("as above"), "k");
+    assert!(words.contains("this is cluster 7, and 8 was meant"), "{words}");
+    node.kill().unwrap();
+    node.wait().unwrap();
 }
 
 #[test]
@@ -149,7 +201,7 @@ fn nodes_can_be_far_from_each_other() {
         serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     // There and back.
     assert!(rows[0]["latency_us"]["min"].as_u64() >= Some(40_000), "{rows}");
-    let output = Command::new(env!("CARGO_BIN_EXE_paxos"))
+    let output = Command::new(PROGRAM)
         .args(["bench", "--delay-ms", "20", "--transport", "quic"])
         .output()
         .unwrap();
@@ -163,7 +215,7 @@ fn a_put_is_answered_in_the_shape_that_is_asked_for() {
     let (config, _ports) = write_config(folder.path());
     let mut node = start(&config);
     let put = |shape: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paxos"));
+        let mut command = Command::new(PROGRAM);
         let command = command.args(["client", "--config", &config, "--shape", shape, "put"]);
         let output = command.args(["k", shape]).output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -5,8 +5,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use convoke::{Endpoint, NodeId};
+use anyhow::{Context as _, Result, bail};
+use convoke::transport::DialError;
+use convoke::{ConnectError, Endpoint, NodeId};
 use paxos::client::Client;
 use paxos::core::{Members, Membership, Part};
 use paxos::proto::Inspection;
@@ -70,6 +71,7 @@ impl Operator {
     ) -> Result<Members> {
         let node = NodeId::try_from(id)?;
         self.hear_of(node, addresses)?;
+        self.meet(node).await?;
         self.client.join(node, addresses.to_vec(), learns).await?;
         let life = self.client.inspect(node).await.ok().map(|state| state.life);
         let is_done = |members: &Members| match members.part(node) {
@@ -78,6 +80,24 @@ impl Operator {
             Some(Part::Joining) | None => false,
         };
         self.settled(is_done).await
+    }
+
+    /// Connects to a node that is to join, so that nobody else is let in by its name. It may as well
+    /// start later; what its addresses are for, the members say.
+    async fn meet(&self, node: NodeId) -> Result<()> {
+        match self.endpoint.warm_up(node).await {
+            Ok(())
+            | Err(ConnectError::Dial(
+                DialError::NoAddress { .. } | DialError::NoTransport { .. },
+            )) => Ok(()),
+            Err(ConnectError::Dial(
+                error @ (DialError::Unreachable { .. } | DialError::Timeout { .. }),
+            )) => {
+                eprintln!("{node} does not answer yet, and learns once it does: {error}");
+                Ok(())
+            }
+            Err(error) => Err(error).context("nothing was changed: it is not who is to join"),
+        }
     }
 
     /// Lets a node leave, and waits until nobody needs it any more.
@@ -105,7 +125,8 @@ impl Operator {
             if Instant::now() > end {
                 bail!(
                     "the log has the change, and it is not in force after {} s: is a majority of \
-                     the new members up, and has who joins caught up? `paxos status` says",
+                     the new members up, do they and who joins trust each other's keys, and has \
+                     it caught up? `paxos status` and the logs say",
                     self.deadline.as_secs()
                 );
             }

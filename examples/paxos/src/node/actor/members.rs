@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use convoke::quorum::Configuration;
+use convoke::transport::Address;
 use convoke::{Code, NodeId, Status};
 
 use super::{Actor, leader};
@@ -60,6 +61,9 @@ impl Actor {
             Some(membership) if matches!(standing, Standing::Leading(_)) => membership,
             _ => return waiter.fail(not_leading(leader(standing))),
         };
+        if let Some(defect) = self.undialable(&membership.now, change) {
+            return waiter.fail(Status::new(Code::InvalidArgument, defect).without_effect());
+        }
         if membership.next.is_some() {
             return waiter.fail(changing());
         }
@@ -76,6 +80,30 @@ impl Actor {
             Err(NotProposed::NotLeading(error)) => waiter.fail(not_leading(error.leader)),
             Err(NotProposed::NoRoom | NotProposed::Changing) => waiter.fail(changing()),
         }
+    }
+}
+
+impl Actor {
+    /// Reason why members cannot dial a node that is to join. All of them speak what this one does,
+    /// so that in a cluster whose nodes prove who they are nobody joins who does not.
+    fn undialable(&self, members: &Members, change: &Change) -> Option<String> {
+        let Some(change::What::Join(Join { node, addresses, .. })) = &change.what else {
+            return None;
+        };
+        let spoken: BTreeSet<&str> =
+            self.endpoint.transports().iter().flat_map(|one| one.schemes()).copied().collect();
+        let addresses = addresses.iter().filter_map(|text| text.parse::<Address>().ok());
+        let mut addresses = addresses.peekable();
+        let id = NodeId::try_from(*node).ok()?;
+        let is_known = self.options.members.contains(id)
+            || members.nodes.get(&id).is_some_and(|member| !member.addresses.is_empty());
+        if addresses.peek().is_none() && !is_known {
+            return Some(format!("{id} is in no cluster file of the others: give its address"));
+        }
+        let unspoken = addresses.find(|address| !spoken.contains(address.scheme()))?;
+        let spoken: Vec<_> = spoken.iter().map(|scheme| format!("{scheme}://")).collect();
+        let spoken = spoken.join(" and ");
+        Some(format!("{unspoken} is no address at which members can dial: they speak {spoken}"))
     }
 }
 
