@@ -1,8 +1,8 @@
 //! Licence expressions, and whether a list of allowed licences satisfies one.
 //!
 //! They are read as cargo-deny reads them, which checks the same list: `A WITH B` is satisfied by
-//! `"A WITH B"` in the list, not by `"A"`. As crates.io has packages older than the grammar of SPDX,
-//! `/` stands for `OR`.
+//! `"A WITH B"` in the list, not by `"A"`. Packages may be older than the grammar of SPDX, so `/`
+//! stands for `OR`.
 
 use std::str::FromStr;
 

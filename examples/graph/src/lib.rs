@@ -58,7 +58,6 @@ pub mod forms;
 pub mod generate;
 pub mod model;
 pub mod node;
-pub mod output;
 pub mod processes;
 pub mod query;
 pub mod reference;
