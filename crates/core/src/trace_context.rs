@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use convoke_proto::wire::{Extension, extension};
+use convoke_transport::parts::random;
 
 use crate::method::Request;
 
@@ -60,7 +61,7 @@ impl TraceContext {
 
     /// The first span of a new trace, sampled, with random ids.
     pub fn root() -> Self {
-        let trace_id = rand::random::<u128>().max(1);
+        let trace_id = (u128::from(random()) << 64) | u128::from(random_span());
         Self { trace_id, span_id: random_span(), flags: FLAGS }
     }
 
@@ -122,7 +123,7 @@ impl TraceContext {
 }
 
 fn random_span() -> u64 {
-    rand::random::<u64>().max(1)
+    random().max(1)
 }
 
 /// The header `traceparent`, version 00.

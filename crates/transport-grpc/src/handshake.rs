@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use convoke_transport::parts::{
     Admission, Greeting, Inbound, Lifetime, Opening, Pipe, PipeConnection, RefusedHere,
-    keep_alive_interval,
+    keep_alive_interval, random,
 };
 use convoke_transport::{Principal, Sink};
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ pub(crate) const PATH: &str = "/convoke.transport.v1.Transport/Frames";
 
 /// The hello of this end, reached at or dialling from `local`.
 pub(crate) fn greeting(config: &Config, sink: &dyn Sink, local: IpAddr) -> Greeting {
-    Greeting::of(sink, &config.common, local, rand::random(), config.grants())
+    Greeting::of(sink, &config.common, local, random(), config.grants())
 }
 
 /// Makes the connection and asks the sink whether it wants it.

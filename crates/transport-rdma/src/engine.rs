@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use convoke_transport::parts::{Admission, Refusals};
+use convoke_transport::parts::{Admission, Refusals, random};
 use convoke_transport::{CloseReason, Hello, PeerName, Remote, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -119,7 +119,7 @@ impl<P: Provider> Engine<P> {
         Greeting {
             node: hello.node,
             incarnation: hello.incarnation,
-            random: rand::random(),
+            random: random(),
             terms: self.config.terms(hello.frame_bytes_max),
             keep_alive_timeout: self.config.common.keep_alive_timeout,
         }

@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 
 use convoke_transport::parts::{
-    Admission, FlowHello, Flows, Greeting, Lifetime, PREFIX_BYTES_MAX, RefusedHere, Seat,
+    Admission, FlowHello, Flows, Greeting, Lifetime, PREFIX_BYTES_MAX, RefusedHere, Seat, random,
 };
 use convoke_transport::{Address, CloseReason, Connection, Principal, Sink};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,7 +48,8 @@ pub(crate) fn offered(config: &Config, stream: &Socket) -> Option<FlowHello> {
 pub(crate) fn agreed(config: &Config, stream: &Socket, theirs: &Greeting) -> Option<FlowHello> {
     let (ours, theirs) = (offered(config, stream)?, theirs.flow?);
     let count = ours.count.min(theirs.count);
-    Some(FlowHello { count, index: 0, connection: rand::random(), secret: rand::random() })
+    let secret = (u128::from(random()) << 64) | u128::from(random());
+    Some(FlowHello { count, index: 0, connection: random(), secret })
 }
 
 /// The first flow after the hellos, and the connection that it begins.

@@ -8,7 +8,7 @@ use convoke_transport::id::NodeId;
 use convoke_transport::parts::{
     Admission, ENVELOPE_BYTES, Foreign, Greeting, HelloError, Inbound, Lifetime, NoValve, Opening,
     RefusedHere, Seat, TLS_REFUSAL, Words, decode_envelope, keep_alive_interval, put_goodbye,
-    refusal,
+    random, refusal,
 };
 use convoke_transport::sockets::linger;
 use convoke_transport::{
@@ -247,7 +247,7 @@ pub(crate) async fn read_greeting(
 
 pub(crate) fn greeting(config: &Config, sink: &dyn Sink, stream: &Socket) -> io::Result<Greeting> {
     let local = stream.local_ip()?;
-    Ok(Greeting::of(sink, &config.common, local, rand::random(), config.grants()))
+    Ok(Greeting::of(sink, &config.common, local, random(), config.grants()))
 }
 
 pub(crate) fn opening<'a>(

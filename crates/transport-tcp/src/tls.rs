@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::{Identity, IdentitySeam as _, TlsError};
-use convoke_transport::parts::Mutex;
-use convoke_transport::parts::{Foreign, HelloError, refusal};
+use convoke_transport::parts::{Foreign, HelloError, Mutex, refusal};
 use convoke_transport::security::{Tls, server_name};
 use convoke_transport::sockets::linger;
 use convoke_transport::{Address, Principal};

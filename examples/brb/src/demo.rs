@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
+use console::say;
 use convoke::quorum::Configuration;
 use convoke::quorum::echo::Payloads;
 use convoke::{Endpoint, NodeId};
@@ -30,7 +31,9 @@ pub async fn run() -> Result<()> {
         correct.push(Member::start(endpoint, &members, FAULTY, payloads)?);
     }
 
-    println!("n1 broadcasts \"heron\", n4 votes both ways");
+    say("Four members, of whom n4 lies: it votes both ways, then sends two values. It takes a \
+         second or two.\n")?;
+    say("n1 broadcasts \"heron\", n4 votes both ways")?;
     let source = honest[0].node();
     liar::vote_both_ways(liars, source, &members, 0, "heron")?;
     correct[0].broadcast(0, Bytes::from_static(b"heron"))?;
@@ -38,14 +41,14 @@ pub async fn run() -> Result<()> {
         ensure!(delivery.value == "heron" && delivery.source == source, "{delivery:?}");
     }
 
-    println!("n4 sends \"left\" to n1 and n2, \"right\" to n3");
+    say("n4 sends \"left\" to n1 and n2, \"right\" to n3")?;
     liar::send_two_values(liars, &members, 0, ["left", "right"])?;
     let delivered = deliver(&mut correct).await?;
     ensure!(delivered.iter().all(|delivery| delivery.value == delivered[0].value), "they differ");
     for endpoint in endpoints {
         endpoint.shutdown(Duration::from_secs(1)).await;
     }
-    Ok(())
+    say("\nThe three correct members delivered the same both times, whatever the liar said.")
 }
 
 async fn start(members: &Configuration) -> Result<(Vec<Endpoint>, Vec<Payloads>)> {
@@ -71,7 +74,8 @@ async fn deliver(correct: &mut [Member]) -> Result<Vec<Delivery>> {
         let delivery = next.context("the member has ended")?;
         let value = String::from_utf8_lossy(&delivery.value);
         let liars: Vec<NodeId> = delivery.evidence.iter().map(|evidence| evidence.node).collect();
-        println!("  n{} delivers {value:?} of {}; voted twice: {liars:?}", at + 1, delivery.source);
+        let (member, source) = (at + 1, delivery.source);
+        say(format_args!("  n{member} delivers {value:?} of {source}; voted twice: {liars:?}"))?;
         delivered.push(delivery);
     }
     Ok(delivered)

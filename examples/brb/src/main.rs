@@ -2,7 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use anyhow::Result;
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Bracha's reliable broadcast.
@@ -20,8 +21,9 @@ enum Command {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
-    match Cli::parse().command.unwrap_or(Command::Demo) {
+async fn main() -> ExitCode {
+    let result = match Cli::parse().command.unwrap_or(Command::Demo) {
         Command::Demo => brb::demo::run().await,
-    }
+    };
+    console::end("brb", result.map(|()| true))
 }

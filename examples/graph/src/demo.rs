@@ -1,5 +1,7 @@
 //! `graph demo`: every query in all three forms over real processes, measured in turn.
 
+mod shown;
+
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,8 @@ use crate::node::usage;
 use crate::processes::{Processes, Setup};
 use crate::proto::{GraphClient, UsageReport, UsageRequest};
 use crate::query::Query;
+
+pub use self::shown::{figure, sentence, table};
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
@@ -49,6 +53,21 @@ pub struct Effort {
     pub runs: usize,
 }
 
+impl Effort {
+    /// Time that a demo takes with frames of this delay, as far as it can be known before.
+    pub fn estimate(self, delay: Duration) -> Duration {
+        let runs = u32::try_from(self.runs.next_multiple_of(TURN)).unwrap_or(u32::MAX);
+        START + (delay + HOP).saturating_mul(HOPS_PER_RUN).saturating_mul(runs)
+    }
+}
+
+/// Hops of one run of every sample in every form: 200 runs with 2 ms and without took 126 s.
+const HOPS_PER_RUN: u32 = 250;
+
+/// Time of a hop without a distance, and until the shards have their data, about.
+const HOP: Duration = Duration::from_micros(150);
+const START: Duration = Duration::from_secs(1);
+
 /// Queries of one form before it is the next one's turn, so that noise falls on all alike.
 const TURN: usize = 20;
 
@@ -66,7 +85,7 @@ pub async fn demo(setup: &Setup, effort: Effort) -> Result<Vec<Row>> {
         let measured = measure(processes.client(), sample, effort).await?;
         rows.extend(measured.rows(sample, setup.delay));
     }
-    eprintln!("\r{:60}\r", "");
+    eprint!("\r{:60}\r", "");
     processes.stop().await?;
     Ok(rows)
 }
@@ -185,30 +204,4 @@ fn quantile(values: &[f64], at: f64) -> f64 {
     )]
     let index = ((sorted.len() - 1) as f64 * at).round() as usize;
     sorted[index]
-}
-
-/// The rows as a table for people.
-pub fn table(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "query ids      form     hops  frames   median µs      p99 µs   CPU µs   ratio  predicted\n",
-    );
-    for row in rows {
-        if row.form == Form::Tree && !text.ends_with("predicted\n") {
-            text.push('\n');
-        }
-        text += &format!(
-            "{:5} {:8} {:7} {:5.2} {:7.1} {:11.0} {:11.0} {:8.1} {:7.3} {:10.3}\n",
-            row.query.to_string(),
-            row.ids,
-            row.form,
-            row.hops,
-            row.frames,
-            row.median_us,
-            row.p99_us,
-            row.cpu_us,
-            row.ratio,
-            row.predicted,
-        );
-    }
-    text
 }

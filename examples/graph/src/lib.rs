@@ -60,7 +60,6 @@ pub mod generate;
 pub mod lanes;
 pub mod model;
 pub mod node;
-pub mod output;
 pub mod processes;
 pub mod query;
 pub mod reference;

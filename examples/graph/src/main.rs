@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
+use console::{about, say};
 use convoke::Endpoint;
 use graph::cluster::Cluster;
-use graph::demo::{Effort, demo, table};
+use graph::demo::{Effort, Row, demo, figure, sentence, table};
 use graph::forms::{Client, Form};
 use graph::generate::Recipe;
-use graph::output::{Closed, say};
 use graph::processes::{Processes, Setup, run_child, this_program};
 use graph::query::Query;
 use graph::serve::{Server, Source, transport};
@@ -97,11 +97,17 @@ struct Demo {
     #[arg(long)]
     delay_ms: Vec<f64>,
     /// Queries of each kind and form.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 60)]
     runs: usize,
+    /// Print every form with its hops, frames and processor time.
+    #[arg(long)]
+    all: bool,
     /// Also write the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also draw the ratios beside what the hops predict, to this file.
+    #[arg(long)]
+    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -220,34 +226,38 @@ async fn run(cli: Cli) -> ExitCode {
         Some(Command::Shard(child)) => run_shard(child).await,
         None => run_demo(cli.demo).await,
     };
-    match result {
-        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
-        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("graph: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    console::end("graph", result)
 }
 
 async fn run_demo(args: Demo) -> Result<bool> {
     let delays = if args.delay_ms.is_empty() { vec![2.0, 0.0] } else { args.delay_ms };
-    let mut all = Vec::new();
-    for delay_ms in delays {
-        let delay = Duration::try_from_secs_f64(delay_ms / 1e3)
-            .with_context(|| format!("--delay-ms {delay_ms} is not a time"))?;
-        say(format_args!(
-            "{} shard processes, every frame {delay_ms} ms on its way:",
-            args.shards
-        ))?;
-        let setup = args.data.setup(args.shards, delay)?;
-        let rows = demo(&setup, Effort { runs: args.runs.max(1) }).await?;
-        say(table(&rows))?;
+    let delays = delays.into_iter().map(|ms| {
+        let delay = Duration::try_from_secs_f64(ms / 1e3);
+        delay.with_context(|| format!("--delay-ms {ms} is not a time"))
+    });
+    let delays: Vec<Duration> = delays.collect::<Result<_>>()?;
+    let effort = Effort { runs: args.runs.max(1) };
+    say(format_args!(
+        "The short queries of a social network over {} shard processes, each asked in three \
+         forms: as a call tree, step by step from the client, and nested. It takes {}.",
+        args.shards,
+        about(delays.iter().map(|delay| effort.estimate(*delay)).sum()),
+    ))?;
+    let mut all: Vec<Row> = Vec::new();
+    for delay in delays {
+        let delay_ms = delay.as_secs_f64() * 1e3;
+        say(format_args!("\nEvery frame {delay_ms} ms on its way:"))?;
+        let rows = demo(&args.data.setup(args.shards, delay)?, effort).await?;
+        say(table(&rows, args.all).trim_end())?;
         all.extend(rows);
     }
-    say("ratio: median latency against the client-driven form; predicted: hops alone.")?;
+    say("\nratio: median latency against the client-driven form; predicted: hops alone.")?;
+    say(sentence(&all))?;
     if let Some(path) = args.json {
         write(&path, &serde_json::to_string_pretty(&all)?)?;
+    }
+    if let Some(path) = args.svg {
+        write(&path, &figure(&all))?;
     }
     Ok(true)
 }

@@ -16,9 +16,9 @@ use crate::client::Client;
 use crate::form::{Form, Phases};
 use crate::processes::{Processes, Setup};
 
-pub use case::{Case, Load, Only, Wanted};
+pub use case::{Case, Load, Only, Wanted, choices};
 pub use load::Tally;
-pub use row::{Row, Run, rows, table};
+pub use row::{Row, Run, rows, sentence, table};
 
 /// How much to measure.
 #[derive(Clone, Debug)]
@@ -29,6 +29,15 @@ pub struct Effort {
     pub runs: usize,
     /// Cases to measure.
     pub only: Only,
+}
+
+impl Effort {
+    /// Time that it takes, as far as it can be known before.
+    pub fn estimate(&self) -> Duration {
+        // Where a load is a part of what is possible, that is found out by a run more.
+        let runs = self.only.count().saturating_mul(self.runs.saturating_add(1));
+        self.time.saturating_mul(u32::try_from(runs).unwrap_or(u32::MAX))
+    }
 }
 
 /// A case and what its runs gave, in order.

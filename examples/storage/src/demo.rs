@@ -89,6 +89,17 @@ pub async fn stopped() -> Result<Scene> {
     Ok(scene)
 }
 
+/// The result in one sentence.
+pub fn sentence(scenes: &[Scene]) -> String {
+    let written = scenes.iter().filter(|scene| scene.decided.is_ok()).count();
+    let slowest = scenes.iter().map(|scene| scene.after).max().unwrap_or_default();
+    format!(
+        "{written} of {} writes had a majority, and each end was known within {:.0} ms.",
+        scenes.len(),
+        slowest.as_secs_f64() * 1e3
+    )
+}
+
 type Answer = (NodeId, Result<WriteResponse, MemberError>);
 
 /// A write that is decided, and what still comes.

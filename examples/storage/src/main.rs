@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
-use storage::bench::{Effort, Only, Wanted, bench, rows, table};
+use console::{about, say};
+use storage::bench::{Effort, Only, Wanted, bench, choices, rows, sentence, table};
 use storage::client::Client;
 use storage::cluster::Cluster;
 use storage::demo;
@@ -54,6 +55,10 @@ struct Bench {
     /// either. Default: all.
     #[arg(long)]
     only: Vec<Wanted>,
+    /// Print every load, and the columns of frames and failures. Default: what 32 writes in flight
+    /// reach.
+    #[arg(long)]
+    all: bool,
     /// Write the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -128,23 +133,19 @@ async fn main() -> ExitCode {
         Command::Client(args) => run_client(args).await,
         Command::Replica(args) => run_replica(args).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("storage: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    console::end("storage", result.map(|()| true))
 }
 
 async fn run_demo() -> Result<()> {
-    println!("A client writes to its replicas, each a process, with one echo phase among them.\n");
-    for scene in demo::figures().await? {
-        println!("{scene}");
-    }
+    say("A client writes to its replicas, each a process, with one echo phase among them, while \
+         none of them, a few or too many crash. It takes a few seconds.\n")?;
+    let mut scenes = demo::figures().await?;
     #[cfg(unix)]
-    println!("{}", demo::stopped().await?);
-    Ok(())
+    scenes.push(demo::stopped().await?);
+    for scene in &scenes {
+        say(scene)?;
+    }
+    say(demo::sentence(&scenes))
 }
 
 async fn run_bench(args: Bench) -> Result<()> {
@@ -157,9 +158,21 @@ async fn run_bench(args: Bench) -> Result<()> {
         made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
     let effort = Effort { time, runs: args.runs, only: Only::new(args.only) };
+    let cases = effort.only.count();
+    ensure!(
+        cases > 0,
+        "no case has all of the properties that --only asks for: there are {}",
+        choices()
+    );
+    say(format_args!(
+        "Writes with no, one and two echo phases in three forms, {cases} cases in {} runs each. \
+         It takes {}.",
+        args.runs,
+        about(effort.estimate()),
+    ))?;
     let rows = rows(&bench(&effort).await?);
-    ensure!(!rows.is_empty(), "no case has all of the properties that --only asks for");
-    print!("{}", table(&rows));
+    say(table(&rows, args.all).trim_end())?;
+    say(sentence(&rows))?;
     if let Some(path) = args.json {
         write(&path, &serde_json::to_string_pretty(&rows)?)?;
     }
@@ -176,7 +189,8 @@ async fn run_node(args: Node) -> Result<()> {
     let at = cluster.replica(args.id).with_context(|| args.config.display().to_string())?;
     let server = Server::start(at, &cluster.members()?, Fate::Lives).await?;
     let membership = server.join(&cluster)?;
-    println!("replica {} of {} listens at {}", at.id, cluster.replicas.len(), server.address());
+    let (id, count) = (at.id, cluster.replicas.len());
+    say(format_args!("replica {id} of {count} listens at {}", server.address()))?;
     tokio::signal::ctrl_c().await?;
     drop(membership);
     server.stop().await;
@@ -191,15 +205,15 @@ async fn run_client(args: Ask) -> Result<()> {
     match args.what {
         What::Write { key, value, form, phases } => {
             let version = client.write(form, phases, &key, value.as_bytes()).await?;
-            println!("{key} = {value}, timestamp {}", version.timestamp);
+            say(format_args!("{key} = {value}, timestamp {}", version.timestamp))?;
         }
         What::Read { key } => {
             let value = client.read(&key).await?;
             if value.timestamp == 0 {
-                println!("{key} was never written");
+                say(format_args!("{key} was never written"))?;
             } else {
                 let text = String::from_utf8_lossy(&value.value);
-                println!("{key} = {text}, timestamp {}", value.timestamp);
+                say(format_args!("{key} = {text}, timestamp {}", value.timestamp))?;
             }
         }
     }

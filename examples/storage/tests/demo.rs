@@ -1,6 +1,6 @@
 //! `storage demo` with its real processes: what it plays comes out as the paper draws it.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The scenes, each as its lines.
 fn scenes() -> Vec<Vec<String>> {
@@ -12,8 +12,11 @@ fn scenes() -> Vec<Vec<String>> {
     assert!(output.status.success(), "{}", output.status);
     let scenes =
         text.trim_end().split("\n\n").map(|scene| scene.lines().map(|line| line.trim().to_owned()));
-    // The first is the heading.
-    scenes.skip(1).map(Iterator::collect).collect()
+    // The first says what comes, and the last what came of it.
+    let mut scenes: Vec<Vec<String>> = scenes.skip(1).map(Iterator::collect).collect();
+    let end = scenes.pop().expect("it ends with a sentence");
+    assert!(end[0].contains("writes had a majority"), "{end:?}");
+    scenes
 }
 
 fn assert_has(scene: &[String], line: &str) {
@@ -68,4 +71,24 @@ fn check_stopped(scenes: &[Vec<String>]) {
 #[cfg(not(unix))]
 fn check_stopped(scenes: &[Vec<String>]) {
     assert!(scenes.is_empty(), "{scenes:#?}");
+}
+
+/// As `storage | head -0`.
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    command.arg("demo").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+}
+
+#[test]
+fn an_unknown_case_is_told_with_the_choices() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    let refused = command.args(["bench", "--only", "form=tree"]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("form=echo|"), "{said}");
 }

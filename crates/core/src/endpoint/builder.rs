@@ -7,6 +7,7 @@ use convoke_proto::id::{Incarnation, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::Limits;
 use convoke_proto::node::Identity;
+use convoke_transport::parts::random;
 
 use crate::caller::{Authorize, Caller};
 use crate::driver::{Driver, MethodTable, Parts};
@@ -217,7 +218,7 @@ impl EndpointBuilder {
     pub async fn start(self) -> Result<Endpoint, StartError> {
         let identity = Identity {
             node: proven_node(self.node, &self.transports)?.unwrap_or_else(random_node),
-            incarnation: Incarnation::of_random(self.seed.map_or_else(rand::random, spread)),
+            incarnation: Incarnation::of_random(self.seed.map_or_else(random, spread)),
         };
         let (mut methods, mut voters) = (MethodTable::default(), Vec::new());
         let services = self.services.into_iter().chain(self.health.as_ref().map(Health::service));
@@ -236,9 +237,9 @@ impl EndpointBuilder {
         let mut peers = peers.concat();
         peers.retain(|(node, _)| *node != identity.node);
         let others: Vec<NodeId> = peers.iter().map(|(node, _)| *node).collect();
-        let seed = self.seed.unwrap_or_else(rand::random);
+        let seed = self.seed.unwrap_or_else(random);
         let secret = self.seed.map_or_else(
-            || Secret::new(rand::random(), rand::random()),
+            || Secret::new(random(), random()),
             |seed| Secret::new(seed, identity.node.get()),
         );
         let limits = self.limits;
@@ -312,7 +313,7 @@ const fn spread(seed: u64) -> u64 {
 
 fn random_node() -> NodeId {
     loop {
-        if let Ok(node) = NodeId::try_from(rand::random::<u64>()) {
+        if let Ok(node) = NodeId::try_from(random()) {
             return node;
         }
     }

@@ -17,11 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use convoke_transport::parts::Mutex;
 use convoke_transport::parts::{
-    Admission, Greeting, Inbound, Life, Lifetime, Lost, Messages, Opening, Pipe, PipeConnection,
-    QueueLimits, RefusedHere, Settings, SettingsError, keep_alive, keep_alive_interval,
-    read_messages,
+    Admission, Greeting, Inbound, Life, Lifetime, Lost, Messages, Mutex, Opening, Pipe,
+    PipeConnection, QueueLimits, RefusedHere, Settings, SettingsError, keep_alive,
+    keep_alive_interval, random, read_messages,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -104,7 +103,7 @@ impl MemTransport {
     /// Greeting of an end. The whole process is local to it.
     fn greeting(&self, sink: &dyn Sink) -> Greeting {
         let (local, grants) = (IpAddr::from(Ipv4Addr::LOCALHOST), (CHUNK_BYTES, [u32::MAX; 2]));
-        let mut greeting = Greeting::of(sink, &self.common, local, rand::random(), grants);
+        let mut greeting = Greeting::of(sink, &self.common, local, random(), grants);
         let names = sink.hello().advertised.into_iter();
         greeting.hello.advertised.extend(names.filter(|address| address.scheme() == SCHEME));
         greeting

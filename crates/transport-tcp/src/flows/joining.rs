@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke_transport::Principal;
-use convoke_transport::parts::Mutex;
-use convoke_transport::parts::{FlowHello, Greeting};
+use convoke_transport::parts::{FlowHello, Greeting, Mutex};
 use tokio::sync::mpsc;
 
 use crate::handshake::HandshakeError;

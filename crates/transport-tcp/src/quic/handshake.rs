@@ -11,7 +11,7 @@ use convoke_transport::id::NodeId;
 use convoke_transport::identity::{IdentityMismatch, IdentitySeam as _};
 use convoke_transport::parts::{
     Admission, ENVELOPE_BYTES, Greeting, HelloError, Lifetime, Opening, RefusedHere, Seat,
-    SendAccount, TEXT_BYTES_MAX, clean_text, cut_text, decode_envelope,
+    SendAccount, TEXT_BYTES_MAX, clean_text, cut_text, decode_envelope, random,
 };
 use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
@@ -251,7 +251,7 @@ fn greeting(
 ) -> Greeting {
     let (local, windows) = (local_ip(quic, listening), [config.window_bytes; 2]);
     let grants = (config.lane_frame_bytes_max, windows);
-    Greeting::of(sink, &config.common, local, rand::random(), grants)
+    Greeting::of(sink, &config.common, local, random(), grants)
 }
 
 /// The address of this machine that the peer reaches it at: from the system where it tells with

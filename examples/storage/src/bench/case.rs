@@ -85,6 +85,11 @@ impl Only {
         Self(wanted)
     }
 
+    /// Count of the cases that are wanted.
+    pub fn count(&self) -> usize {
+        Case::MEMBERS.into_iter().flat_map(Case::all).filter(|case| self.includes(case)).count()
+    }
+
     /// True when a case is wanted.
     pub fn includes(&self, case: &Case) -> bool {
         let properties = properties(case);
@@ -93,6 +98,22 @@ impl Only {
             same_key.any(|one| properties.contains(&(one.key.as_str(), one.value.clone())))
         })
     }
+}
+
+/// All that can be asked for: each property with its values.
+pub fn choices() -> String {
+    let mut choices: Vec<(&str, Vec<String>)> = Vec::new();
+    for case in Case::MEMBERS.into_iter().flat_map(Case::all) {
+        for (key, value) in properties(&case) {
+            match choices.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, values)) if values.contains(&value) => {}
+                Some((_, values)) => values.push(value),
+                None => choices.push((key, vec![value])),
+            }
+        }
+    }
+    let words = choices.iter().map(|(key, values)| format!("{key}={}", values.join("|")));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn properties(case: &Case) -> [(&'static str, String); 5] {
@@ -114,7 +135,7 @@ impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let hint = || format!("{text:?} is no property of a case, such as form=echo or n=4");
+        let hint = || format!("{text:?} is not a property of a case: there are {}", choices());
         let (key, value) = text.split_once('=').ok_or_else(hint)?;
         let wanted = Self { key: key.to_owned(), value: value.to_owned() };
         let only = Only(vec![wanted.clone()]);
@@ -129,8 +150,15 @@ mod tests {
     use super::*;
 
     fn count(wanted: &[&str]) -> usize {
-        let only = Only(wanted.iter().map(|text| text.parse().unwrap()).collect());
-        Case::MEMBERS.into_iter().flat_map(Case::all).filter(|case| only.includes(case)).count()
+        Only(wanted.iter().map(|text| text.parse().unwrap()).collect()).count()
+    }
+
+    #[test]
+    fn what_is_unknown_is_told_with_the_choices() {
+        let refused = "form=tree".parse::<Wanted>().unwrap_err();
+        for choice in ["n=4|7,", "phases=0|1|2,", "form=echo|nested|client,", "in_flight=1|32,"] {
+            assert!(refused.contains(choice), "{choice}: {refused}");
+        }
     }
 
     #[test]
