@@ -1,7 +1,7 @@
 //! Figures 7.1 and 7.2 of ShallowForest's evaluation in virtual time, as rows for `wan-lab` to draw:
 //!
 //! ```sh
-//! cargo run --release -p convoke-overlay --example figures -- rows.json
+//! cargo run -p convoke-overlay --example figures -- rows.json
 //! cargo run --release -p wan-lab -- figures --from rows.json --svg docs/wan
 //! ```
 //! The sites are the data plane of `tests/hose`, on a network in the hose model: 30 Mbit/s for each,

@@ -41,7 +41,7 @@ struct Coded {
     sent: Vec<Vec<(Timestamp, usize)>>,
     /// Pieces that have come, by receiver, source and number.
     came: BTreeMap<(usize, usize, u64), usize>,
-    dead: Option<(usize, Timestamp)>,
+    dead: Option<usize>,
     /// When the others leave it out.
     known_at: Timestamp,
     deliveries: Vec<Delivery>,
@@ -75,13 +75,13 @@ impl Coded {
     }
 
     fn kill(&mut self, relay: Site, known_after: Duration) {
-        self.dead = Some((relay.index(), self.now));
+        self.dead = Some(relay.index());
         self.known_at = self.now + known_after;
         self.next[relay.index()].0 = Timestamp::MAX;
     }
 
     fn is_dead(&self, index: usize) -> bool {
-        self.dead.is_some_and(|(dead, _)| dead == index)
+        self.dead == Some(index)
     }
 
     fn run_until(&mut self, until: Timestamp) {
