@@ -25,7 +25,7 @@ mod lines;
 mod scale;
 
 pub use self::bars::{Bar, Bars, bars};
-pub use self::lines::{Point, Series, lines};
+pub use self::lines::{Point, Series, by_name, lines};
 pub use self::scale::Axis;
 
 /// Look of a series: one of six colours, and one of four kinds of dashes.

@@ -1,5 +1,8 @@
 //! Single rules of the core, each on one replica: what a simulation meets seldom.
 
+#[path = "support/replica.rs"]
+mod replica;
+
 mod rules {
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -7,45 +10,18 @@ mod rules {
     use bytes::Bytes;
     use convoke::NodeId;
     use pbft::core::{
-        Batch, ClientId, Effect, Group, Keys, Machine, Message, Phase, Record, Refused, Replica,
-        Request, Scope, Sequence, Settings, Signed, SignedRequest, Signer, View, Vote,
+        Batch, ClientId, Effect, Keys, Message, Phase, Record, Refused, Replica, Request, Scope,
+        Sequence, Settings, Signed, SignedRequest, View, Vote,
     };
 
+    use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
+
     const NOW: Duration = Duration::from_secs(1);
-    const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
     const VIEW: View = View(0);
     const FROM: NodeId = NodeId::new(1);
 
-    /// Counts operations.
-    #[derive(Clone, Debug)]
-    pub(super) struct Counter(u64);
-
-    impl Machine for Counter {
-        fn apply(&mut self, _: &[u8]) -> Bytes {
-            self.0 += 1;
-            Bytes::copy_from_slice(&self.0.to_le_bytes())
-        }
-
-        fn encode(&self) -> Vec<u8> {
-            self.0.to_le_bytes().to_vec()
-        }
-
-        fn decode(bytes: &[u8]) -> Option<Self> {
-            Some(Self(u64::from_le_bytes(bytes.try_into().ok()?)))
-        }
-    }
-
-    fn signer(number: u64) -> Signer {
-        Signer::stand_in([u8::try_from(number).unwrap_or(0); 32])
-    }
-
-    fn group() -> Group {
-        Group::new((1..=4).map(NodeId::new)).expect("there are members")
-    }
-
     fn keys() -> Keys {
-        let members = (1..=4).map(|node| (NodeId::new(node), signer(node).checker())).collect();
-        Keys::new(SCOPE, group(), members, BTreeMap::from([(ClientId(9), signer(9).checker())]))
+        Keys::new(SCOPE, group(), checkers(), BTreeMap::from([(ClientId(9), signer(9).checker())]))
     }
 
     /// Member 2 of four: a backup of the first view, of which member 1 is the primary.
@@ -61,10 +37,6 @@ mod rules {
             window: 8,
             ..Settings::new(NodeId::new(2), group(), [ClientId(9)])
         }
-    }
-
-    fn effects(replica: &mut Replica<Counter>) -> Vec<Effect> {
-        std::iter::from_fn(|| replica.poll_effect()).collect()
     }
 
     fn request(number: u64) -> SignedRequest {
@@ -197,16 +169,8 @@ mod rules {
     }
 }
 
-macro_rules! tests {
-    ($($rule:ident)*) => {$(
-        #[test]
-        fn $rule() {
-            rules::$rule().unwrap();
-        }
-    )*};
-}
-
-tests! {
+node_kit::rule_tests! {
+    rules:
     the_primary_counts_once
     votes_to_commit_may_come_first
     a_vote_is_said_behind_its_record
@@ -220,9 +184,9 @@ tests! {
 /// The rules find what breaks them.
 #[test]
 fn each_broken_rule_is_found() {
+    use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    type Rule = fn() -> Result<(), String>;
     let broken: [(Mutant, Rule); 7] = [
         (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
         (Mutant::PrimaryCountedTwice, rules::the_primary_counts_once),
@@ -233,10 +197,5 @@ fn each_broken_rule_is_found() {
         (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
     ];
     assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));
-    for (mutant, rule) in broken {
-        set(Some(mutant));
-        let found = rule();
-        set(None);
-        assert!(found.is_err(), "{mutant:?} is not found");
-    }
+    each_is_found(set, &broken);
 }
