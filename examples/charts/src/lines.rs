@@ -46,13 +46,12 @@ impl Series {
     }
 }
 
+/// A value of a row, behind the words for it.
+type Value<'a, R> = (&'a str, &'a dyn Fn(&R) -> Point);
+
 /// Lines of measured rows: for each name in the order of the rows, a line for each of these values,
 /// which its words behind the name tell. A name has one colour, and each of its values its dashes.
-pub fn by_name<R>(
-    rows: &[R],
-    name: impl Fn(&R) -> String,
-    values: &[(&str, &dyn Fn(&R) -> Point)],
-) -> Vec<Series> {
+pub fn by_name<R>(rows: &[R], name: impl Fn(&R) -> String, values: &[Value<'_, R>]) -> Vec<Series> {
     let mut names: Vec<String> = rows.iter().map(&name).collect();
     names.dedup();
     let mut series = Vec::new();
