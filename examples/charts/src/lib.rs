@@ -30,7 +30,7 @@ mod stack;
 pub use self::bars::{Bar, Bars, bars};
 pub use self::frame::{escaped, variables};
 pub use self::lanes::{Kind, Message, Panel, lanes};
-pub use self::lines::{Point, Series, lines};
+pub use self::lines::{Point, Series, by_name, lines};
 pub use self::ranks::{Rank, ranks};
 pub use self::scale::Axis;
 pub use self::stack::stack;

@@ -46,6 +46,25 @@ impl Series {
     }
 }
 
+/// A value of a row, behind the words for it.
+type Value<'a, R> = (&'a str, &'a dyn Fn(&R) -> Point);
+
+/// Lines of measured rows: for each name in the order of the rows, a line for each of these values,
+/// which its words behind the name tell. A name has one colour, and each of its values its dashes.
+pub fn by_name<R>(rows: &[R], name: impl Fn(&R) -> String, values: &[Value<'_, R>]) -> Vec<Series> {
+    let mut names: Vec<String> = rows.iter().map(&name).collect();
+    names.dedup();
+    let mut series = Vec::new();
+    for (colour, of) in names.iter().enumerate() {
+        for (dashes, (words, value)) in values.iter().enumerate() {
+            let points = rows.iter().filter(|row| name(row) == *of).map(value).collect();
+            let look = Look { colour, dashes };
+            series.push(Series::new(format!("{of}{words}"), points).look(look));
+        }
+    }
+    series
+}
+
 /// A chart of these series. Points are joined in the order they have; what lies far above the rest
 /// is at the upper edge.
 pub fn lines(title: &str, [x, y]: [Axis<'_>; 2], series: &[Series]) -> String {
@@ -113,6 +132,19 @@ mod tests {
         let look = Look { colour: 2, dashes: 2 };
         let svg = lines("title", axes(), &[series[0].clone().look(look)]);
         assert!(svg.contains("class=\"line2\" stroke-dasharray=\"2 3\""));
+    }
+
+    #[test]
+    fn rows_of_one_name_have_one_colour_and_its_values_their_dashes() {
+        let rows = [("tcp", 1.0), ("tcp", 2.0), ("tls", 3.0)];
+        let value = |row: &(&str, f64)| Point::new(row.1, row.1);
+        let half = |row: &(&str, f64)| Point::new(row.1, row.1 / 2.0);
+        let name = |row: &(&str, f64)| row.0.to_owned();
+        let series = by_name(&rows, name, &[("", &value), (", half", &half)]);
+        let names: Vec<&str> = series.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["tcp", "tcp, half", "tls", "tls, half"]);
+        assert_eq!(series[1].points, [Point::new(1.0, 0.5), Point::new(2.0, 1.0)]);
+        assert_eq!(series[3].look, Some(Look { colour: 1, dashes: 1 }));
     }
 
     #[test]

@@ -81,3 +81,30 @@ macro_rules! mutant_switch {
 }
 
 mutant_switch!(Mutant);
+
+/// A rule of a core as a test has it: a function that says what is wrong.
+pub type Rule = fn() -> Result<(), String>;
+
+/// Writes a test for each of these functions of a module, which are [rules](Rule).
+#[macro_export]
+macro_rules! rule_tests {
+    ($rules:ident: $($rule:ident)*) => {$(
+        #[test]
+        fn $rule() {
+            $rules::$rule().unwrap();
+        }
+    )*};
+}
+
+/// Checks that each rule finds the mutant which breaks it.
+///
+/// # Panics
+/// When one does not.
+pub fn each_is_found<M: Copy + fmt::Debug>(set: fn(Option<M>), rules: &[(M, Rule)]) {
+    for (mutant, rule) in rules {
+        set(Some(*mutant));
+        let found = rule();
+        set(None);
+        assert!(found.is_err(), "{mutant:?} is not found");
+    }
+}

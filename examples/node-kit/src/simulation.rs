@@ -5,7 +5,7 @@
 //!   Conditions ─▶ World ─┬▶ hosts: each a SimDisk, and a node of the program while it is up
 //!                        ├▶ SimNetwork between them
 //!                        ├▶ Load: clients that record what they were told
-//!                        └▶ faults: crashes, partitions, stops, disks that hang or fail
+//!                        └▶ faults: crashes, partitions, stops, disks that hang, fail or fill
 //!                             └▶ all heals ─▶ progress ─▶ every key read ─▶ linearizable?
 //! ```
 //! A [`Program`] gives its node and its client, and calls the steps of a [`World`] in the order in
@@ -24,7 +24,7 @@ use convoke::quorum::Configuration;
 use convoke::sim::transport::{self, SimNetwork, Timing};
 use convoke::{Endpoint, EndpointBuilder, NodeId};
 use convoke_sim::random::{self, Random};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::history::Recorder;
 use crate::ledger::{Ledger, LedgerError, Recovered};

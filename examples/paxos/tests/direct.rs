@@ -201,16 +201,8 @@ mod rules {
     }
 }
 
-macro_rules! tests {
-    ($($rule:ident)*) => {$(
-        #[test]
-        fn $rule() {
-            rules::$rule().unwrap();
-        }
-    )*};
-}
-
-tests! {
+node_kit::rule_tests! {
+    rules:
     a_read_waits_for_the_last_slot_proposed
     votes_of_one_slot_and_one_ballot_are_counted
     votes_answer_what_is_certain_to_be_done
@@ -220,19 +212,14 @@ tests! {
 /// The rules find what breaks them.
 #[test]
 fn each_broken_rule_is_found() {
+    use node_kit::mutant::{Rule, each_is_found};
     use paxos::mutant::{Mutant, set};
 
-    type Rule = fn() -> Result<(), String>;
     let rules: [(Mutant, Rule); 3] = [
         (Mutant::ReadsBelowProposed, rules::a_read_waits_for_the_last_slot_proposed),
         (Mutant::CountsPerSlot, rules::votes_of_one_slot_and_one_ballot_are_counted),
         (Mutant::ResultFromVotes, rules::votes_answer_what_is_certain_to_be_done),
     ];
     assert_eq!(rules.map(|(mutant, _)| mutant), Mutant::OF_DIRECT);
-    for (mutant, rule) in rules {
-        set(Some(mutant));
-        let found = rule();
-        set(None);
-        assert!(found.is_err(), "{mutant:?} is not found");
-    }
+    each_is_found(set, &rules);
 }

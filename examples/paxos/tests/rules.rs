@@ -266,16 +266,8 @@ mod rules {
     }
 }
 
-macro_rules! tests {
-    ($($rule:ident)*) => {$(
-        #[test]
-        fn $rule() {
-            rules::$rule().unwrap();
-        }
-    )*};
-}
-
-tests! {
+node_kit::rule_tests! {
+    rules:
     a_promise_waits_for_its_record
     a_ballot_is_durable_before_others_hear_of_it
     what_accepts_a_ballot_refuses_earlier_ones
@@ -289,9 +281,9 @@ tests! {
 /// The rules find what breaks them.
 #[test]
 fn each_broken_rule_is_found() {
+    use node_kit::mutant::{Rule, each_is_found};
     use paxos::mutant::{Mutant, set};
 
-    type Rule = fn() -> Result<(), String>;
     let rules: [(Mutant, Rule); 5] = [
         (Mutant::PromiseNotDurable, rules::a_promise_waits_for_its_record),
         (Mutant::BallotNotPersisted, rules::a_ballot_is_durable_before_others_hear_of_it),
@@ -300,10 +292,5 @@ fn each_broken_rule_is_found() {
         (Mutant::ReadUnconfirmed, rules::a_read_asks_if_the_leader_still_leads),
     ];
     assert_eq!(rules.map(|(mutant, _)| mutant), Mutant::BY_RULES);
-    for (mutant, rule) in rules {
-        set(Some(mutant));
-        let found = rule();
-        set(None);
-        assert!(found.is_err(), "{mutant:?} is not found");
-    }
+    each_is_found(set, &rules);
 }

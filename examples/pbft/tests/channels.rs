@@ -1,53 +1,28 @@
 //! Rules of the core where connections prove names: who is believed about a request, and when.
 
+#[path = "support/replica.rs"]
+mod replica;
+
 mod rules {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use bytes::Bytes;
     use convoke::NodeId;
     use pbft::core::{
-        Batch, Checker, ClientId, Effect, Group, Keys, Machine, Message, Phase, Record, Refused,
-        Replica, Request, Scope, Sequence, Settings, Signature, Signed, SignedRequest, Signer,
-        Status, Trust, Unproven, View, Vote, Vouch,
+        Batch, Checker, ClientId, Effect, Keys, Message, Phase, Record, Refused, Replica, Request,
+        Sequence, Settings, Signature, Signed, SignedRequest, Status, Trust, Unproven, View, Vote,
+        Vouch,
     };
+
+    use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
 
     const NOW: Duration = Duration::from_secs(1);
     const LATER: Duration = Duration::from_secs(100);
-    const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
     const CLIENT: NodeId = NodeId::new(9);
 
-    /// Counts operations.
-    #[derive(Clone, Debug)]
-    pub(super) struct Counter(u64);
-
-    impl Machine for Counter {
-        fn apply(&mut self, _: &[u8]) -> Bytes {
-            self.0 += 1;
-            Bytes::copy_from_slice(&self.0.to_le_bytes())
-        }
-
-        fn encode(&self) -> Vec<u8> {
-            self.0.to_le_bytes().to_vec()
-        }
-
-        fn decode(bytes: &[u8]) -> Option<Self> {
-            Some(Self(u64::from_le_bytes(bytes.try_into().ok()?)))
-        }
-    }
-
-    fn signer(number: u64) -> Signer {
-        Signer::stand_in([u8::try_from(number).unwrap_or(0); 32])
-    }
-
-    fn group() -> Group {
-        Group::new((1..=4).map(NodeId::new)).expect("there are members")
-    }
-
     fn keys() -> Keys {
-        let members = (1..=4).map(|node| (NodeId::new(node), signer(node).checker())).collect();
         let client = (ClientId(9), Checker::Connection(CLIENT));
-        Keys::new(SCOPE, group(), members, BTreeMap::from([client])).trusting(Trust::Channels)
+        Keys::new(SCOPE, group(), checkers(), BTreeMap::from([client])).trusting(Trust::Channels)
     }
 
     /// One of four; member 1 is the primary of the first view.
@@ -58,10 +33,6 @@ mod rules {
         replica.start(Duration::ZERO);
         effects(&mut replica);
         replica
-    }
-
-    fn effects(replica: &mut Replica<Counter>) -> Vec<Effect> {
-        std::iter::from_fn(|| replica.poll_effect()).collect()
     }
 
     fn request() -> SignedRequest {
@@ -251,16 +222,8 @@ mod rules {
     }
 }
 
-macro_rules! tests {
-    ($($rule:ident)*) => {$(
-        #[test]
-        fn $rule() {
-            rules::$rule().unwrap();
-        }
-    )*};
-}
-
-tests! {
+node_kit::rule_tests! {
+    rules:
     an_invented_request_is_not_voted_for
     what_the_client_says_is_voted_for
     a_batch_is_believed_that_others_vote_for
@@ -275,9 +238,9 @@ tests! {
 /// The rules find what breaks them.
 #[test]
 fn each_broken_rule_is_found() {
+    use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    type Rule = fn() -> Result<(), String>;
     let broken: [(Mutant, Rule); 7] = [
         (Mutant::ProposalsBelieved, rules::an_invented_request_is_not_voted_for),
         (Mutant::OneVouches, rules::an_invented_request_is_not_voted_for),
@@ -287,10 +250,5 @@ fn each_broken_rule_is_found() {
         (Mutant::NamesClaimed, rules::a_name_is_who_is_at_the_other_end),
         (Mutant::RequestsUnsigned, rules::a_name_is_who_is_at_the_other_end),
     ];
-    for (mutant, rule) in broken {
-        set(Some(mutant));
-        let found = rule();
-        set(None);
-        assert!(found.is_err(), "{mutant:?} is not found");
-    }
+    each_is_found(set, &broken);
 }

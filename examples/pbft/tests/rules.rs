@@ -1,5 +1,8 @@
 //! Single rules of the core, each on one replica: what a simulation meets seldom.
 
+#[path = "support/replica.rs"]
+mod replica;
+
 mod rules {
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -8,46 +11,18 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Position};
     use pbft::core::{
-        Batch, ClientId, Digest, Effect, Fetched, Group, Keys, Machine, Message, Outline, Phase,
-        Record, Refused, Replica, Request, Scope, Sequence, Settings, Signed, SignedRequest,
-        Signer, Unproven, View, Vote,
+        Batch, ClientId, Digest, Effect, Fetched, Keys, Message, Outline, Phase, Record, Refused,
+        Replica, Request, Scope, Sequence, Settings, Signed, SignedRequest, Unproven, View, Vote,
     };
 
+    use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
+
     const NOW: Duration = Duration::from_secs(1);
-    const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
     const VIEW: View = View(0);
     const FROM: NodeId = NodeId::new(1);
 
-    /// Counts operations.
-    #[derive(Clone, Debug)]
-    pub(super) struct Counter(u64);
-
-    impl Machine for Counter {
-        fn apply(&mut self, _: &[u8]) -> Bytes {
-            self.0 += 1;
-            Bytes::copy_from_slice(&self.0.to_le_bytes())
-        }
-
-        fn encode(&self) -> Vec<u8> {
-            self.0.to_le_bytes().to_vec()
-        }
-
-        fn decode(bytes: &[u8]) -> Option<Self> {
-            Some(Self(u64::from_le_bytes(bytes.try_into().ok()?)))
-        }
-    }
-
-    fn signer(number: u64) -> Signer {
-        Signer::stand_in([u8::try_from(number).unwrap_or(0); 32])
-    }
-
-    fn group() -> Group {
-        Group::new((1..=4).map(NodeId::new)).expect("there are members")
-    }
-
     fn keys() -> Keys {
-        let members = (1..=4).map(|node| (NodeId::new(node), signer(node).checker())).collect();
-        Keys::new(SCOPE, group(), members, BTreeMap::from([(ClientId(9), signer(9).checker())]))
+        Keys::new(SCOPE, group(), checkers(), BTreeMap::from([(ClientId(9), signer(9).checker())]))
     }
 
     /// Member 2 of four: a backup of the first view, of which member 1 is the primary.
@@ -63,10 +38,6 @@ mod rules {
             window: 8,
             ..Settings::new(NodeId::new(2), group(), [ClientId(9)])
         }
-    }
-
-    fn effects(replica: &mut Replica<Counter>) -> Vec<Effect> {
-        std::iter::from_fn(|| replica.poll_effect()).collect()
     }
 
     fn request(number: u64) -> SignedRequest {
@@ -263,16 +234,8 @@ mod rules {
     }
 }
 
-macro_rules! tests {
-    ($($rule:ident)*) => {$(
-        #[test]
-        fn $rule() {
-            rules::$rule().unwrap();
-        }
-    )*};
-}
-
-tests! {
+node_kit::rule_tests! {
+    rules:
     the_primary_counts_once
     what_a_proposal_names_and_is_lacking_is_pulled
     a_client_brings_what_a_proposal_names
@@ -289,9 +252,9 @@ tests! {
 /// The rules find what breaks them.
 #[test]
 fn each_broken_rule_is_found() {
+    use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    type Rule = fn() -> Result<(), String>;
     let broken: [(Mutant, Rule); 9] = [
         (Mutant::LackingNotPulled, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::PulledUnchecked, rules::what_a_proposal_names_and_is_lacking_is_pulled),
@@ -304,10 +267,5 @@ fn each_broken_rule_is_found() {
         (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
     ];
     assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));
-    for (mutant, rule) in broken {
-        set(Some(mutant));
-        let found = rule();
-        set(None);
-        assert!(found.is_err(), "{mutant:?} is not found");
-    }
+    each_is_found(set, &broken);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::host::is_of_the_disk;
+use super::host::{Host, is_of_the_disk};
 use super::{Node as _, Program, Violation, World};
 
 /// Starts of a node, at most, once its disk is well again.
@@ -36,8 +36,9 @@ impl<P: Program> World<P> {
             0..40 => self.crash(index),
             40..60 => self.part(index),
             60..80 => {
-                self.trace(|| "all partitions end".to_owned());
+                self.trace(|| "all partitions end, and disks have room".to_owned());
                 self.network.heal_all();
+                self.hosts.iter().for_each(Host::make_room);
             }
             80..85 => self.stop(index).await?,
             _ => self.hinder(index).await,
@@ -117,19 +118,26 @@ impl<P: Program> World<P> {
         }
     }
 
-    /// A disk that hangs for a while, or connections that are lost.
+    /// A disk that hangs for a while or is full, or connections that are lost.
     async fn hinder(&mut self, index: usize) {
         let node = self.hosts[index].node();
-        if self.random.chance(50) {
-            self.trace(|| format!("the disk of {node} hangs"));
-            self.hosts[index].disk().stall();
-            sleep(self.random.up_to(Duration::from_secs(1))).await;
-            self.hosts[index].disk().resume();
-        } else {
-            self.trace(|| format!("{node} loses its connections"));
-            self.members.nodes().filter(|other| *other != node).for_each(|other| {
-                self.network.cut(node, other);
-            });
+        match self.random.index(3) {
+            0 => {
+                self.trace(|| format!("the disk of {node} hangs"));
+                self.hosts[index].disk().stall();
+                sleep(self.random.up_to(Duration::from_secs(1))).await;
+                self.hosts[index].disk().resume();
+            }
+            1 => {
+                self.trace(|| format!("the disk of {node} is full"));
+                self.hosts[index].disk().configure(|settings| settings.capacity = 0);
+            }
+            _ => {
+                self.trace(|| format!("{node} loses its connections"));
+                self.members.nodes().filter(|other| *other != node).for_each(|other| {
+                    self.network.cut(node, other);
+                });
+            }
         }
     }
 
@@ -142,6 +150,7 @@ impl<P: Program> World<P> {
         self.network.heal_all();
         for host in &self.hosts {
             host.disk().configure(|settings| settings.sync_fails = 0.0);
+            host.make_room();
         }
         // A node may still find that its disk has failed it before.
         for _ in 0..STARTS_MAX {

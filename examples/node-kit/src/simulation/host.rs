@@ -45,6 +45,12 @@ impl<N: Node> Host<N> {
         &self.disk
     }
 
+    /// Lets its disk take as much as any.
+    pub(super) fn make_room(&self) {
+        let capacity = DiskSettings::default().capacity;
+        self.disk.configure(|settings| settings.capacity = capacity);
+    }
+
     /// True when its last start found a snapshot.
     pub(super) fn has_snapshot(&self) -> bool {
         self.has_snapshot

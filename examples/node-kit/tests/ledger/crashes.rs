@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke::disk::{Disk as _, DiskFailure, Open};
+use convoke::disk::{Disk as _, DiskFailure, DiskFile as _, Open};
 use convoke::sim::disk::{Delay, DiskSettings, SimDisk};
 use convoke_sim::random::Random;
 use node_kit::durable::Position;
@@ -26,6 +26,8 @@ enum Step {
     Close,
     Kill,
     Crash,
+    /// The disk takes so many bytes more, until a start fails for it.
+    Fill(u64),
     /// A crash in place of a change that is to come.
     CrashAfter(u64),
 }
@@ -38,6 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (1..6_u64).prop_map(Step::SnapshotBeside),
         1 => Just(Step::Trim),
         1 => Just(Step::FailSync),
+        1 => (0..300_u64).prop_map(Step::Fill),
         1 => Just(Step::Close),
         2 => Just(Step::Kill),
         2 => Just(Step::Crash),
@@ -45,6 +48,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     prop::collection::vec(step, 1..60)
 }
+
+/// Bytes of a disk that is not full.
+const CAPACITY: u64 = 1 << 30;
 
 /// Knowledge of a ledger, kept beside it.
 #[derive(Debug)]
@@ -74,6 +80,9 @@ impl Model {
                 Err(LedgerError::Disk(error)) => {
                     if error.failure == DiskFailure::Gone || self.random.chance(50) {
                         disk.crash();
+                    }
+                    if error.failure == DiskFailure::Full && self.random.chance(50) {
+                        disk.configure(|settings| settings.capacity = CAPACITY);
                     }
                 }
                 Err(error) => panic!("{error}, with {self:?}"),
@@ -109,6 +118,15 @@ impl Model {
             Step::SnapshotBeside(count) => self.snapshot(ledger, count).await.map_err(drop)?,
             Step::Trim => ledger.trim(Position::new(self.appended)).await.map_err(drop)?,
             Step::FailSync => disk.fail_syncs(1),
+            Step::Fill(room) => {
+                let files = disk.mount();
+                let mut used = 0;
+                for entry in files.list("").await.map_err(drop)? {
+                    let file = files.open(&entry.name, Open::Read).await.map_err(drop)?;
+                    used += file.len().await.map_err(drop)?;
+                }
+                disk.configure(|settings| settings.capacity = used + room);
+            }
             Step::Close => {
                 self.durable = ledger.close().await.map_err(drop)?.up_to().records();
                 return Err(());

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use convoke::disk::{Disk, DiskFile, Open};
 use convoke::sim::disk::SimDisk;
 use node_kit::durable::Position;
-use node_kit::ledger::{Identity, Ledger, LedgerError, RECORD_BYTES_MAX, Settings};
+use node_kit::ledger::{Content, Identity, Ledger, LedgerError, RECORD_BYTES_MAX, Settings, read};
 
-use crate::support::{NODE, append, numbers, open, record, records, written};
+use crate::support::{NODE, append, killed, numbers, open, record, records, written};
 
 async fn refusal(disk: &SimDisk) -> LedgerError {
     open(disk.mount()).await.expect_err("it has to be refused")
@@ -64,6 +64,37 @@ async fn a_full_disk_fails_the_ledger_and_loses_nothing() {
     drop(ledger);
     let (_, mut recovered) = open(disk.mount()).await.unwrap();
     assert_eq!(records(&mut recovered).await.unwrap(), numbers(0..5));
+}
+
+/// The start needs a segment of its own, so it is refused, and leaves what there is as it was.
+#[tokio::test]
+async fn a_start_on_a_full_disk_is_refused_until_there_is_room() {
+    let (mut refused, mut opened) = (0, 0);
+    for room in (0..200).step_by(2) {
+        let disk = written(8).await;
+        let used = disk.stats().bytes_written;
+        disk.configure(|settings| settings.capacity = used + room);
+        match open(disk.mount()).await {
+            Ok((ledger, mut recovered)) => {
+                opened += 1;
+                assert_eq!(records(&mut recovered).await.unwrap(), numbers(0..8));
+                killed(ledger).await;
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(error.to_string().contains("the disk is full"), "{error}");
+                let mut read = read(disk.mount()).await.unwrap();
+                while let Some(entry) = read.next().await {
+                    assert!(!matches!(entry.content, Content::Wrong(_)), "{entry:?}");
+                }
+            }
+        }
+        disk.configure(|settings| settings.capacity = used + 10_000);
+        let (ledger, mut recovered) = open(disk.mount()).await.unwrap();
+        assert_eq!(records(&mut recovered).await.unwrap(), numbers(0..8), "{room} bytes of room");
+        append(&ledger, 8..9).await.unwrap();
+    }
+    assert!(refused > 10 && opened > 10, "{refused} refused, {opened} opened");
 }
 
 #[tokio::test]

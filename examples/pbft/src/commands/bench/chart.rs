@@ -1,45 +1,32 @@
 //! Charts of several runs.
 
-use charts::{Axis, Look, Point, Series, lines};
+use charts::{Axis, Point, by_name, lines};
 use pbft::settings::Auth;
 
 use super::Row;
 
 /// Requests a second over the count of clients, a line for each transport and protection.
 pub(super) fn throughput(rows: &[Row]) -> String {
-    let curve = |(colour, name): (usize, String)| {
-        let point = |row: &Row| point(row, row.load.per_second / 1e3);
-        curve(rows, &name, &name, Look { colour, dashes: 0 }, point)
-    };
-    let series: Vec<Series> = names(rows).into_iter().enumerate().map(curve).collect();
+    let thousands = |row: &Row| point(row, row.load.per_second / 1e3);
     let axes = [Axis::logarithmic("clients"), Axis::linear("thousand requests a second")];
-    lines(&title("Throughput", rows), axes, &series)
+    lines(&title("Throughput", rows), axes, &by_name(rows, name, &[("", &thousands)]))
 }
 
 /// Median and 99th percentile over the count of clients, two lines for each transport and
 /// protection.
 pub(super) fn latency(rows: &[Row]) -> String {
-    let mut series = Vec::new();
-    for (colour, of) in names(rows).into_iter().enumerate() {
-        let median = |row: &Row| point(row, row.load.latency_us.p50 as f64 / 1e3);
-        let late = |row: &Row| point(row, row.load.latency_us.p99 as f64 / 1e3);
-        let name = format!("{of}, median");
-        series.push(curve(rows, &of, &name, Look { colour, dashes: 0 }, median));
-        let name = format!("{of}, 99 of 100");
-        series.push(curve(rows, &of, &name, Look { colour, dashes: 1 }, late));
-    }
+    let median = |row: &Row| point(row, row.load.latency_us.p50 as f64 / 1e3);
+    let late = |row: &Row| point(row, row.load.latency_us.p99 as f64 / 1e3);
     let axes = [Axis::logarithmic("clients"), Axis::logarithmic("milliseconds")];
+    let series = by_name(rows, name, &[(", median", &median), (", 99 of 100", &late)]);
     lines(&title("Latency", rows), axes, &series)
 }
 
 /// Processor time of all replicas for an operation, over the count of clients.
 pub(super) fn processor(rows: &[Row]) -> String {
-    let curve = |(colour, name): (usize, String)| {
-        let point = |row: &Row| point(row, row.server_cpu_us_per_operation);
-        curve(rows, &name, &name, Look { colour, dashes: 0 }, point)
-    };
-    let series: Vec<Series> = names(rows).into_iter().enumerate().map(curve).collect();
+    let microseconds = |row: &Row| point(row, row.server_cpu_us_per_operation);
     let axes = [Axis::logarithmic("clients"), Axis::logarithmic("microseconds of all replicas")];
+    let series = by_name(rows, name, &[("", &microseconds)]);
     lines(&title("Processor time of a request", rows), axes, &series)
 }
 
@@ -48,13 +35,6 @@ fn title(what: &str, rows: &[Row]) -> String {
     let ledger = format!("{:?}", row.ledger).to_lowercase();
     let Row { replicas, payload_bytes, .. } = row;
     format!("{what}: {replicas} replicas, ledger {ledger}, {payload_bytes} B")
-}
-
-/// Transports and protections in the order in which they were measured.
-fn names(rows: &[Row]) -> Vec<String> {
-    let mut names: Vec<String> = rows.iter().map(name).collect();
-    names.dedup();
-    names
 }
 
 fn name(row: &Row) -> String {
@@ -68,9 +48,4 @@ fn name(row: &Row) -> String {
 
 fn point(row: &Row, value: f64) -> Point {
     Point::new(row.load.clients as f64, value)
-}
-
-fn curve(rows: &[Row], of: &str, name: &str, look: Look, point: impl Fn(&Row) -> Point) -> Series {
-    let rows = rows.iter().filter(|row| self::name(row) == of);
-    Series::new(name, rows.map(point).collect()).look(look)
 }
