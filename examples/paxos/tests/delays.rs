@@ -7,7 +7,7 @@ use convoke::quorum::Configuration;
 use convoke::sim::transport::{Conditions, SimNetwork};
 use convoke::{CallError, Endpoint, NodeId};
 use node_kit::ledger::Ledger;
-use paxos::client::{self, Client, votes};
+use paxos::client::{self, Client, ClientError, Shape, votes};
 use paxos::core::Standing;
 use paxos::node::{Node, Options};
 use paxos::proto::{
@@ -125,6 +125,35 @@ async fn direct_takes_three_ways_gather_four_and_a_follower_one_more() -> Result
         assert_eq!(begun.elapsed(), 5 * WAY, "it stays at its node, though another leads");
     }
     world.end();
+    Ok(())
+}
+
+/// The median time of puts.
+async fn median(client: &mut Client) -> Result<Duration, ClientError> {
+    let mut times = Vec::new();
+    for _ in 0..21 {
+        let begun = Instant::now();
+        client.put("k", "v").await?;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_follower_does_not_change_the_median() -> Result<(), Box<dyn Error>> {
+    for (shape, ways) in [(Shape::Gather, 4), (Shape::Direct, 3)] {
+        let world = World::new().await?;
+        let leader = leader(&world.nodes).await;
+        let options = client::Options { shape, ..client::Options::new(CLUSTER, 3) };
+        let mut client = Client::new(&world.endpoint, &world.members, options);
+        client.put("k", "opens its session").await?;
+        assert_eq!(median(&mut client).await?, ways * WAY, "{shape}");
+        let follower = world.members.nodes().find(|node| *node != leader);
+        world.network.crash(follower.expect("there are three"));
+        assert_eq!(median(&mut client).await?, ways * WAY, "{shape}, without a follower");
+        world.end();
+    }
     Ok(())
 }
 
