@@ -147,6 +147,11 @@ impl Cluster {
         };
         let mut actions: Vec<Action> = (0..HOSTS).filter(leaves).map(Action::Leave).collect();
         let due = self.network.iter().filter(|packet| self.is_due(packet));
+        let (second, first): (Vec<_>, Vec<_>) = due.partition(|packet| {
+            vote_of(&packet.words.body).is_some_and(|(_, view, _)| view > View(0))
+        });
+        // The votes of the second view arrive in one order, those of the first in any between.
+        let due = first.into_iter().chain(second.into_iter().take(1));
         actions.extend(due.cloned().map(Action::Deliver));
         actions
     }
@@ -228,7 +233,7 @@ impl Cluster {
                 Effect::Reply(_) | Effect::Executed { .. } | Effect::Lied { .. } => {}
             }
         }
-        changed.digest = digest(&changed.replica);
+        changed.digest = changed.digest();
         self.hosts[host] = shared;
         for (twin, words) in overheard {
             self.hear(twin, &words);
@@ -277,6 +282,16 @@ impl Host {
         };
         let replica = Replica::new(settings, Tape(Vec::new()));
         Self { replica, prepared: BTreeSet::new(), committed: BTreeSet::new(), digest: 0 }
+    }
+
+    /// The digest of all that it may still do something about. Of a view that was left there are
+    /// votes, which nobody counts any more. Who else has left it only the next primary counts, and
+    /// what that has not heard is still on its way.
+    fn digest(&self) -> u64 {
+        match self.replica.view() {
+            (_, true) => digest(&self.replica),
+            (view, false) => digest(&(view, self.replica.records())),
+        }
     }
 
     fn take(&mut self, record: &Record) {
