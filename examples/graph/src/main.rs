@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
 use console::{about, say};
 use convoke::Endpoint;
-use graph::cluster::Cluster;
+use graph::cluster::{self, Cluster};
 use graph::demo::{Effort, Row, demo, figure, sentence, table};
 use graph::forms::{Client, Form};
 use graph::generate::Recipe;
@@ -277,17 +277,15 @@ async fn run_check(args: Check) -> Result<bool> {
 
 async fn run_serve(args: Serve) -> Result<bool> {
     let cluster = Cluster::read(&args.cluster)?;
-    let Some(at) = cluster.shards.get(args.shard) else {
-        let (file, count) = (args.cluster.display(), cluster.shards.len());
+    let Some(at) = cluster.nodes().get(args.shard) else {
+        let (file, count) = (args.cluster.display(), cluster.nodes().len());
         anyhow::bail!(
             "{file} has {count} shards, numbered from 0: there is no shard {}",
             args.shard
         );
     };
-    let source = args.data.source();
-    let (sharding, advertise) = (cluster.sharding(), at.advertise.as_deref());
-    let server =
-        Server::start(source, args.shard, sharding, &at.listen, advertise, Duration::ZERO).await?;
+    let sharding = cluster::sharding(&cluster);
+    let server = Server::start(args.data.source(), at, sharding, Duration::ZERO).await?;
     server.join(&cluster)?;
     say(format_args!(
         "shard {} of {} listens at {}",
@@ -303,8 +301,8 @@ async fn run_serve(args: Serve) -> Result<bool> {
 async fn run_query(args: Ask) -> Result<bool> {
     let cluster = Cluster::read(&args.cluster)?;
     let endpoint = Endpoint::builder().transport(transport(Duration::ZERO)).start().await?;
-    let peers = cluster.peers(&endpoint)?;
-    let client = Client::new(&endpoint, peers, cluster.sharding())
+    let peers = cluster::peers(&cluster, &endpoint)?;
+    let client = Client::new(&endpoint, peers, cluster::sharding(&cluster))
         .deadline(Duration::from_millis(args.deadline_ms));
     let answered = client.ask(args.form, args.query, args.id).await?;
     say(args.query.columns().join(" | "))?;

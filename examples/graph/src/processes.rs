@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use convoke::{Endpoint, Peer};
+use convoke::Endpoint;
+use convoke::transport::Address;
 use node_kit::processes::{Group, Parent};
 use tokio::process::Command;
 
-use crate::cluster::{Cluster, ShardAddress};
+use crate::cluster::{self, Cluster, ShardNode, shard_node};
 use crate::forms::Client;
 use crate::generate::Recipe;
 use crate::serve::{Server, Source, transport};
@@ -53,11 +54,11 @@ impl Processes {
     pub async fn start(setup: &Setup) -> Result<Self> {
         let commands = (0..setup.sharding.shards()).map(|index| setup.command(index));
         let (mut children, listen) = Group::spawn(commands).await?;
-        let shard = |listen| ShardAddress { listen, advertise: None };
-        let cluster = Cluster { shards: listen.into_iter().map(shard).collect() };
+        let listen = listen.iter().map(|text| text.parse()).collect::<Result<Vec<Address>, _>>()?;
+        let cluster = Cluster::of_children("graph", listen)?;
         children.tell(&cluster.to_text()).await?;
         let endpoint = Endpoint::builder().transport(transport(setup.delay)).start().await?;
-        let peers: Vec<Peer> = cluster.peers(&endpoint)?;
+        let peers = cluster::peers(&cluster, &endpoint)?;
         for peer in &peers {
             endpoint.warm_up(peer).await?;
         }
@@ -115,8 +116,9 @@ pub async fn run_child(
     sharding: Sharding,
     delay: Duration,
 ) -> Result<()> {
-    let listen = "tcp://127.0.0.1:0";
-    let server = Server::start(source, index, sharding, listen, None, delay).await?;
+    let listen: Address = "tcp://127.0.0.1:0".parse()?;
+    let at = ShardNode::new(shard_node(index), listen, "");
+    let server = Server::start(source, &at, sharding, delay).await?;
     println!("{}", server.address());
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;

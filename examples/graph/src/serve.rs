@@ -9,7 +9,7 @@ use convoke::Endpoint;
 use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 
-use crate::cluster::{Cluster, shard_node};
+use crate::cluster::{self, Cluster, ShardNode};
 use crate::generate::{Recipe, generate};
 use crate::node::Node;
 use crate::proto::GraphServer;
@@ -61,32 +61,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts shard `index` of `sharding`, listening at `listen`. It answers once it has joined the
-    /// others.
+    /// Starts the shard of this node, one of `sharding`. It answers once it has joined the others.
     ///
     /// # Errors
     /// When the part is not there, cannot be read, or the address cannot be listened on.
     pub async fn start(
         source: Source<'_>,
-        index: usize,
+        at: &ShardNode,
         sharding: Sharding,
-        listen: &str,
-        advertise: Option<&str>,
         delay: Duration,
     ) -> Result<Self> {
+        let index = usize::try_from(at.id.get() - 1)?;
         let Some(part) = Part::new(index, sharding) else {
             bail!("there is no shard {index} among {}", sharding.shards());
         };
         let node = Node::new(source.shard(part)?);
         let builder = Endpoint::builder()
             .transport(transport(delay))
-            .node(shard_node(index))
-            .listen(listen)
+            .node(at.id)
+            .listen(&at.listen)
             .serve(GraphServer::new(node));
-        let builder = match advertise {
-            Some(address) => builder.advertise([address]),
-            None => builder,
-        };
+        let builder =
+            if at.listen == at.addresses { builder } else { builder.advertise(&at.addresses) };
         let endpoint = builder.start().await.with_context(|| format!("shard {index}"))?;
         Ok(Self { endpoint })
     }
@@ -101,7 +97,7 @@ impl Server {
     /// # Errors
     /// When an address is none.
     pub fn join(&self, cluster: &Cluster) -> Result<()> {
-        cluster.peers(&self.endpoint)?;
+        cluster::peers(cluster, &self.endpoint)?;
         Ok(())
     }
 
@@ -110,7 +106,7 @@ impl Server {
     /// # Errors
     /// When one of them does not answer.
     pub async fn warm_up(&self, cluster: &Cluster) -> Result<()> {
-        for peer in cluster.peers(&self.endpoint)? {
+        for peer in cluster::peers(cluster, &self.endpoint)? {
             self.endpoint.warm_up(&peer).await?;
         }
         Ok(())

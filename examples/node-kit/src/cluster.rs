@@ -10,7 +10,7 @@
 //! role = "voter"             # a word of the protocol; may be left out if it has a default
 //! addresses = ["tls://10.0.0.1:7000"]
 //! listen = ["tls://0.0.0.0:7000"]  # where that differs from `addresses`
-//! folder = "node-1"          # its files; relative to this file
+//! folder = "node-1"          # its files; relative to this file; "node-ID" if left out
 //! keys = "node-1/keys"       # node.pem, node.key and ca.pem, for tls://, quic:// and grpcs://
 //! operation = "127.0.0.1:9001"     # metrics and health, on the loopback alone
 //!
@@ -174,6 +174,22 @@ impl<P: Protocol> Cluster<P> {
     ) -> Result<Self, ClusterError> {
         let cluster = Self { id, name: name.into(), nodes, protocol };
         cluster.checked(None, &[])
+    }
+
+    /// A cluster of nodes of this machine, by number from 1 on, which listen at these addresses:
+    /// what a parent tells its [children](crate::processes).
+    ///
+    /// # Errors
+    /// [`ClusterError::Contradictory`].
+    pub fn of_children(
+        name: impl Into<String>,
+        addresses: impl IntoIterator<Item = Address>,
+    ) -> Result<Self, ClusterError> {
+        let node = |(id, address): (u64, Address)| {
+            Node::new(NodeId::new(id), address, format!("node-{id}"))
+        };
+        let nodes = (1..).zip(addresses).map(node).collect();
+        Self::new(1, name, nodes, P::default())
     }
 
     /// Reads a cluster file. Relative paths of it begin at its folder.

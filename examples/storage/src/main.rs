@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use console::{about, say};
 use storage::bench::{Effort, Only, Wanted, bench, choices, rows, sentence, table};
 use storage::client::Client;
-use storage::cluster::Cluster;
+use storage::cluster::{self, Cluster};
 use storage::demo;
 use storage::form::{Form, Phases};
 use storage::processes::run_child;
@@ -186,10 +186,10 @@ async fn run_bench(args: Bench) -> Result<()> {
 
 async fn run_node(args: Node) -> Result<()> {
     let cluster = Cluster::read(&args.config)?;
-    let at = cluster.replica(args.id).with_context(|| args.config.display().to_string())?;
-    let server = Server::start(at, &cluster.members()?, Fate::Lives).await?;
+    let at = cluster.node(args.id).with_context(|| args.config.display().to_string())?;
+    let server = Server::start(at, &cluster::members(&cluster)?, Fate::Lives).await?;
     let membership = server.join(&cluster)?;
-    let (id, count) = (at.id, cluster.replicas.len());
+    let (id, count) = (args.id, cluster.nodes().len());
     say(format_args!("replica {id} of {count} listens at {}", server.address()))?;
     tokio::signal::ctrl_c().await?;
     drop(membership);
@@ -198,7 +198,7 @@ async fn run_node(args: Node) -> Result<()> {
 }
 
 async fn run_client(args: Ask) -> Result<()> {
-    let members = Cluster::read(&args.config)?.members()?;
+    let members = cluster::members(&Cluster::read(&args.config)?)?;
     let endpoint = convoke::endpoint().peers(&members).start().await?;
     let client = Client::new(&endpoint, members);
     let client = client.deadline(Duration::from_millis(args.deadline_ms));

@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use convoke::NodeId;
 use convoke::quorum::Configuration;
+use convoke::transport::Address;
 use node_kit::processes::{Group, Member, Parent};
 use tokio::process::Command;
 
 use crate::client::Client;
-use crate::cluster::{Cluster, ReplicaAddress};
+use crate::cluster::{self, Cluster, ReplicaNode};
 use crate::replica::Fate;
 use crate::serve::Server;
 
@@ -56,10 +57,10 @@ impl Processes {
     pub async fn start(setup: &Setup) -> Result<Self> {
         let commands = (1..=setup.replicas).map(|id| setup.command(id));
         let (mut children, listen) = Group::spawn(commands).await?;
-        let replica = |(id, listen)| ReplicaAddress { id, listen, advertise: None };
-        let cluster = Cluster { replicas: (1..).zip(listen).map(replica).collect() };
+        let listen = listen.iter().map(|text| text.parse()).collect::<Result<Vec<Address>, _>>()?;
+        let cluster = Cluster::of_children("storage", listen)?;
         children.tell(&cluster.to_text()).await?;
-        let members = cluster.members()?;
+        let members = cluster::members(&cluster)?;
         let endpoint = convoke::endpoint().peers(&members).start().await?;
         for peer in &members {
             endpoint.warm_up(peer).await?;
@@ -132,7 +133,8 @@ impl Setup {
 /// # Errors
 /// When the replica cannot be served.
 pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
-    let at = ReplicaAddress { id, listen: "tcp://127.0.0.1:0".to_owned(), advertise: None };
+    let listen: Address = "tcp://127.0.0.1:0".parse()?;
+    let at = ReplicaNode::new(NodeId::try_from(id)?, listen, "");
     // Where the others are it learns later.
     let members = Configuration::new((1..=replicas).map(NodeId::new))?;
     let server = Server::start(&at, &members, fate).await?;
@@ -140,7 +142,7 @@ pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;
     let mut membership = server.join(&cluster)?;
-    let all = |connected: &Configuration| connected.len() == cluster.replicas.len();
+    let all = |connected: &Configuration| connected.len() == cluster.nodes().len();
     membership.wait_until(all).await?;
     println!("ready");
     parent.wait_for_end().await?;

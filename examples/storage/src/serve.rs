@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use convoke::Endpoint;
 use convoke::quorum::{Configuration, Membership};
 
-use crate::cluster::{Cluster, ReplicaAddress};
+use crate::cluster::{self, Cluster, ReplicaNode};
 use crate::replica::{Fate, Replica};
 
 /// A running replica.
@@ -21,14 +21,12 @@ impl Server {
     ///
     /// # Errors
     /// When it cannot listen there, or is none of the members.
-    pub async fn start(at: &ReplicaAddress, members: &Configuration, fate: Fate) -> Result<Self> {
+    pub async fn start(at: &ReplicaNode, members: &Configuration, fate: Fate) -> Result<Self> {
         let service = Replica::new(fate, members).service();
-        let builder = convoke::endpoint().node(at.node()?).listen(&at.listen).serve(service);
-        let builder = match &at.advertise {
-            Some(address) => builder.advertise([address]),
-            None => builder,
-        };
-        let endpoint = builder.start().await.with_context(|| format!("replica {}", at.id))?;
+        let builder = convoke::endpoint().node(at.id).listen(&at.listen).serve(service);
+        let builder =
+            if at.listen == at.addresses { builder } else { builder.advertise(&at.addresses) };
+        let endpoint = builder.start().await.with_context(|| format!("replica {}", at.id.get()))?;
         Ok(Self { endpoint })
     }
 
@@ -43,7 +41,7 @@ impl Server {
     /// # Errors
     /// When an address is none.
     pub fn join(&self, cluster: &Cluster) -> Result<Membership> {
-        let members = cluster.members()?;
+        let members = cluster::members(cluster)?;
         members.introduce(&self.endpoint)?;
         Ok(Membership::keep_connected(&self.endpoint, &members))
     }

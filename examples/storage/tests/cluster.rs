@@ -75,9 +75,10 @@ fn cluster(count: u64) -> String {
     let listeners: Vec<TcpListener> = (0..count).map(free).collect();
     let replica = |(id, listener): (u64, &TcpListener)| {
         let address = listener.local_addr().expect("it is bound");
-        format!("[[replica]]\nid = {id}\nlisten = \"tcp://{address}\"\n")
+        format!("[[node]]\nid = {id}\naddresses = [\"tcp://{address}\"]\n")
     };
-    (1..).zip(&listeners).map(replica).collect()
+    let replicas: String = (1..).zip(&listeners).map(replica).collect();
+    format!("[cluster]\nid = 7\nname = \"birds\"\n{replicas}")
 }
 
 #[test]
@@ -110,5 +111,5 @@ fn a_replica_that_the_file_does_not_have_is_refused() {
     let output = command.output().expect("it runs");
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("there is no replica 3: the ids are 1, 2"), "{text}");
+    assert!(text.contains("the cluster has no node 3: its nodes are [1, 2]"), "{text}");
 }

@@ -38,7 +38,8 @@ pub(super) struct Row<R> {
     addresses: Vec<Text<Address>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listen: Option<Vec<Text<Address>>>,
-    folder: PathBuf,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    folder: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keys: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,12 +54,13 @@ impl<R> Row<R> {
     pub(super) fn into_node(self, folder: &Path) -> Node<R> {
         let of = |texts: Vec<Text<Address>>| texts.into_iter().map(|text| text.0).collect();
         let addresses: Vec<Address> = of(self.addresses);
+        let own = self.folder.unwrap_or_else(|| format!("node-{}", self.id.0.get()).into());
         Node {
             id: self.id.0,
             role: self.role,
             listen: self.listen.map_or_else(|| addresses.clone(), of),
             addresses,
-            folder: folder.join(self.folder),
+            folder: folder.join(own),
             keys: self.keys.map(|keys| folder.join(keys)),
             operation: self.operation.map(|text| text.0),
         }
@@ -73,7 +75,7 @@ impl<R: Clone> From<&Node<R>> for Row<R> {
             id: Name(node.id),
             addresses: texts(&node.addresses),
             listen: listens_elsewhere.then(|| texts(&node.listen)),
-            folder: node.folder.clone(),
+            folder: Some(node.folder.clone()),
             keys: node.keys.clone(),
             operation: node.operation.map(Text),
             role: node.role.clone(),

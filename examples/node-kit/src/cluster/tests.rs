@@ -94,12 +94,13 @@ fn a_cluster_survives_its_text() {
 
 #[test]
 fn what_may_be_left_out_has_its_default() {
-    let text = "node = [{ id = 1, addresses = ['tcp://a:1'], folder = 'f' }]\n\
+    let text = "node = [{ id = 1, addresses = ['tcp://a:1'] }]\n\
                 cluster = { id = 1, name = 'a' }";
     let cluster = parse(text).unwrap();
     assert_eq!(cluster.protocol(), &Voting::default());
     assert_eq!(cluster.nodes()[0].role, Role::Voter);
-    assert_eq!(cluster.nodes()[0], Node::new(NodeId::new(1), "tcp://a:1".parse().unwrap(), "f"));
+    let node = Node::new(NodeId::new(1), "tcp://a:1".parse().unwrap(), "node-1");
+    assert_eq!(cluster.nodes()[0], node);
 }
 
 #[test]
