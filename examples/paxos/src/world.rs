@@ -257,10 +257,8 @@ impl World {
         self.truth.proposed(&value);
         self.report.proposed += 1;
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
-        if node.propose(now, value).is_none() {
-            return Ok(());
-        }
-        self.truth.proposes(id, node.applied(), node.inherited())?;
+        let Some(slot) = node.propose(now, value) else { return Ok(()) };
+        self.truth.proposes(id, slot, node.applied(), node.inherited())?;
         self.drain(id)
     }
 

@@ -93,11 +93,8 @@ impl Drop for FlushScope {
 fn leave() -> Dirty {
     OPEN.with_borrow_mut(|open| {
         open.depth -= 1;
-        if open.depth == 0 || std::mem::take(&mut open.is_full) {
-            std::mem::take(&mut open.dirty)
-        } else {
-            Dirty::new()
-        }
+        let is_full = std::mem::take(&mut open.is_full);
+        if open.depth == 0 || is_full { std::mem::take(&mut open.dirty) } else { Dirty::new() }
     })
 }
 

@@ -176,12 +176,12 @@ impl Node {
         self.proposals.remove(&(slot, ballot, commands.to_vec()))
     }
 
-    pub(super) fn propose(&mut self, now: Duration, value: Value) -> Option<()> {
+    pub(super) fn propose(&mut self, now: Duration, value: Value) -> Option<Slot> {
         let replica = self.replica.as_mut()?;
         let Value::Commands(commands) = value.clone() else { return None };
         let (ballot, slot) = replica.propose(now, value).ok()?;
         self.proposals.insert((slot, ballot, commands.to_vec()));
-        Some(())
+        Some(slot)
     }
 
     /// Proposes other members.

@@ -51,6 +51,18 @@ pub enum Violation {
         /// Known to a client before.
         needed: Slot,
     },
+    /// A leader opens a slot beyond the window: nobody knows yet who votes for it.
+    #[error(
+        "{node} proposes in slot {slot} with slot {applied} applied, which is beyond the window"
+    )]
+    Beyond {
+        /// The node.
+        node: NodeId,
+        /// The slot.
+        slot: Slot,
+        /// Applied by the node.
+        applied: Slot,
+    },
     /// A leader takes new values before it knows what was chosen before it led.
     #[error("{node} proposes with slot {applied} applied; all up to {chosen} was chosen before")]
     Early {
@@ -127,18 +139,24 @@ impl Truth {
         }
     }
 
-    /// A node proposes a new value with this much applied, in a ballot that it took when all up to
-    /// `chosen` was chosen.
+    /// A node proposes a new value in a slot with this much applied, in a ballot that it took when
+    /// all up to `chosen` was chosen.
     pub(super) fn proposes(
         &self,
         node: NodeId,
+        slot: Slot,
         applied: Slot,
         chosen: Slot,
     ) -> Result<(), Violation> {
         if applied < chosen {
             return Err(Violation::Early { node, applied, chosen });
         }
-        Ok(())
+        match &self.membership {
+            Some(membership) if slot.since(applied) > membership.window => {
+                Err(Violation::Beyond { node, slot, applied })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A node begins anew.
