@@ -15,8 +15,23 @@ pub mod store;
 #[cfg(unix)]
 pub mod torture;
 
+use std::future::Future;
+use std::io;
+
 use crate::operation::{Signal, StopSignal};
 use crate::processes::Parent;
+
+/// Runs a command on a runtime of its own. What it leaves on other threads is not waited for: a
+/// read of the standard input of a child ends with its parent.
+///
+/// # Errors
+/// Those of the system, when there can be no runtime.
+pub fn run<T>(command: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let done = runtime.block_on(command);
+    runtime.shutdown_background();
+    Ok(done)
+}
 
 /// Resolves when a node is to stop: by a signal, or, if it is a child, by the end of its standard
 /// input, as it comes with the end of its parent.

@@ -33,13 +33,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
             Ok(ExitCode::SUCCESS)
         }
-        command => {
-            let runtime = tokio::runtime::Runtime::new()?;
-            let done = runtime.block_on(within(command));
-            // A read of the standard input of a child ends with its parent: it is not waited for.
-            runtime.shutdown_background();
-            done
-        }
+        command => node_kit::program::run(within(command))?,
     }
 }
 

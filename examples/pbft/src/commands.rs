@@ -35,7 +35,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        command => tokio::runtime::Runtime::new()?.block_on(within(command)),
+        command => node_kit::program::run(within(command))?,
     }
 }
 

@@ -8,8 +8,10 @@ use convoke::NodeId;
 use node_kit::cluster::Authority;
 use node_kit::processes::Ports;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pbft");
+
 fn pbft(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+    let mut command = Command::new(PROGRAM);
     command.args(arguments).stderr(Stdio::inherit()).output().expect("it is built")
 }
 
@@ -23,8 +25,13 @@ fn path(folder: &Path, name: &str) -> String {
 
 /// Four nodes that end with their standard input. They listen.
 fn start(config: &str) -> Vec<Child> {
+    start_as(config, |_| Command::new(PROGRAM))
+}
+
+/// Four nodes, each the program that this command runs.
+fn start_as(config: &str, program: impl Fn(u64) -> Command) -> Vec<Child> {
     let spawn = |id: u64| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+        let mut command = program(id);
         let id = id.to_string();
         let command = command.args(["node", "--config", config, "--id", &id, "--child"]);
         command.env("RUST_LOG", "warn").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -120,6 +127,42 @@ fn nodes_serve_clients_and_come_back_with_all_that_they_had() {
     }
 }
 
+/// One node may write files of 32 KiB (or 64, by some shells) at most: as on a disk that is full
+/// from there on.
+#[cfg(unix)]
+#[test]
+fn a_node_whose_disk_is_full_says_so_and_ends_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let key = path(folder.path(), "client.key");
+    let mut nodes = start_as(&config, |id| {
+        if id != 2 {
+            return Command::new(PROGRAM);
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"", PROGRAM]);
+        shell.stderr(Stdio::piped());
+        shell
+    });
+    let value = "v".repeat(20 << 10);
+    for name in ["a", "b", "c", "d", "e"] {
+        let flags = ["client", "--config", &config, "--id", "1001", "--key", &key];
+        let put = ["--deadline", "120", "put", name, &value];
+        assert!(pbft(&[&flags, &put[..]].concat()).status.success(), "{name}");
+    }
+    // Its standard input is still open.
+    let mut full = nodes.remove(1);
+    let input = full.stdin.take();
+    let output = full.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && words.contains("File too large"), "{words}");
+    drop(input);
+    for node in &mut nodes {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+}
+
 #[test]
 fn certificates_alone_let_clients_in_and_no_plain_address_is_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +187,7 @@ fn certificates_alone_let_clients_in_and_no_plain_address_is_taken() {
     let plain = std::fs::read_to_string(&config).unwrap().replace("tls://", "tcp://");
     std::fs::write(&config, plain).unwrap();
     for command in ["check-config", "node"] {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_pbft"));
+        let mut program = Command::new(PROGRAM);
         let program = program.args([command, "--config", &config, "--id", "1"]);
         let output = program.output().unwrap();
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -160,7 +203,7 @@ fn keys_that_are_not_those_of_the_file_are_refused() {
     assert!(pbft(&["check-config", "--config", &config, "--id", "1"]).status.success());
     let other = path(folder.path(), "node-2/sign.key");
     std::fs::copy(&other, path(folder.path(), "node-1/sign.key")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pbft"));
+    let mut command = Command::new(PROGRAM);
     let output = command.args(["node", "--config", &config, "--id", "1"]).output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("secret key of node 1"), "{words}");
