@@ -105,7 +105,7 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
         row.compare(rows.iter().find(|row| row.class == baseline));
         rows.push(row);
     }
-    crate::output::say(table(&rows).trim_end())?;
+    console::say(table(&rows).trim_end())?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&rows)?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;

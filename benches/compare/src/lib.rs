@@ -22,7 +22,6 @@ pub mod drive;
 pub mod flavour;
 pub mod lab;
 pub mod meter;
-pub mod output;
 pub mod pin;
 pub mod plan;
 pub mod processes;

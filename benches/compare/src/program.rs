@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
+use console::{Closed, say};
 
 use crate::attack;
 use crate::bencher::Effort;
@@ -14,7 +15,7 @@ use crate::control::Control;
 use crate::drive::Quota;
 use crate::flavour::Flavour;
 use crate::lab;
-use crate::output::{Closed, say};
+
 use crate::pin::Pin;
 use crate::plan::{Case, Plan, select};
 use crate::report::{Row, complaints, rows, table};

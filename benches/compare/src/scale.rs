@@ -99,7 +99,7 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
         chains.push(row_of(program, &Part { kind, count: arguments.chains, deadline_s })?);
     }
     let scale = Scale { connections, calls, chains };
-    crate::output::say(table(&scale).trim_end())?;
+    console::say(table(&scale).trim_end())?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&scale)?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -86,7 +86,7 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
             }
         })?);
     }
-    crate::output::say(table(&rows).trim_end())?;
+    console::say(table(&rows).trim_end())?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string_pretty(&rows)?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -89,5 +89,9 @@ fn run(input: &Path, svg: Option<&Path>, explain: bool, json: bool) -> anyhow::R
     if json {
         text += &format!("{:#}\n", json::value(&report));
     }
-    std::io::stdout().write_all(text.as_bytes()).context("cannot print")
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Who reads it has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot print"),
+    }
 }
