@@ -333,7 +333,8 @@ async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
     server.shutdown(Duration::from_secs(60)).await;
 
     let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md"))?;
-    let rows = guide.lines().filter_map(|line| line.strip_prefix("| `convoke_"));
+    let (list, act_on) = guide.split_once("\n## Counters to act on").ok_or("it has both")?;
+    let rows = list.lines().filter_map(|line| line.strip_prefix("| `convoke_"));
     let listed: BTreeSet<(String, Vec<String>)> = rows
         .map(|row| {
             let columns: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -348,5 +349,10 @@ async fn the_guide_lists_every_metric_with_its_labels_and_no_other() -> Result {
         })
         .collect();
     assert_eq!(listed, seen);
+    // What is to be acted on is listed.
+    let named = act_on.split("`convoke_").skip(1);
+    for name in named.filter_map(|text| text.split(['`', '{']).next()) {
+        assert!(seen.iter().any(|(seen, _)| *seen == format!("convoke_{name}")), "{name}");
+    }
     Ok(())
 }
