@@ -91,7 +91,9 @@ async fn every_deed_ends_the_connection_of_who_does_it_and_no_other() {
     let few = RdmaTransport::builder(fabric.device()).handshake_timeout(SHORT).handshakes_max(3);
     let crowded = Setup { listening: Arc::new(few.build().expect("it is legal")), ..setup() };
     let attacker = Arc::new(OverVerbs(fabric.clone()));
-    let refused = conformance::a_crowd_in_its_handshake_leaves_room_later(crowded, attacker).await;
+    let refused =
+        conformance::a_crowd_in_its_handshake_leaves_room_later(crowded, attacker, Deed::Stalled)
+            .await;
     let text = refused.to_string();
     assert!(text.contains("in their handshake: 3 of 3 are taken, 0 of them"), "{text}");
 }

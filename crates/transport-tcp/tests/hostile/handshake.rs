@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke_transport::conformance::{self, Recorder, SHORT, Setup};
+use convoke_transport::conformance::{self, Deed, Recorder, SHORT, Setup};
 use convoke_transport::{DialError, Transport};
 use convoke_transport_tcp::TcpTransport;
 
@@ -25,7 +25,9 @@ async fn a_crowd_in_its_handshake_leaves_room_later(kind: Kind) {
         listen: place.address.clone(),
     };
     let attacker = Arc::new(OverSockets);
-    let refused = conformance::a_crowd_in_its_handshake_leaves_room_later(setup, attacker).await;
+    let refused =
+        conformance::a_crowd_in_its_handshake_leaves_room_later(setup, attacker, Deed::Stalled)
+            .await;
     let text = refused.to_string();
     assert!(text.contains("in their handshake: 3 of 6 are taken, 3 of them"), "{text}");
 }

@@ -145,14 +145,16 @@ pub async fn a_peer_has_its_share_of_the_connections(setup: Setup) {
 }
 
 /// Who is in its handshake has a place among few: while three are, in a setup where no more may be,
-/// others are refused, and let in later. The number of them is six where all come from one address,
-/// which may have half. Answers what those are told who are refused.
+/// others are refused, and let in later. The number of places is six where all come from one
+/// address, which may have half. `deed` keeps one in what counts as the handshake there. Answers
+/// what those are told who are refused.
 ///
 /// The setup should have a short timeout of the handshake, after which the crowd comes again until
 /// somebody was refused.
 pub async fn a_crowd_in_its_handshake_leaves_room_later(
     setup: Setup,
     attacker: Arc<dyn Attacker>,
+    deed: Deed,
 ) -> DialError {
     let victim = Victim::new(setup.clone()).await;
     let (late, mut crowd) = (Arc::new(Recorder::new(2)), JoinSet::new());
@@ -160,9 +162,9 @@ pub async fn a_crowd_in_its_handshake_leaves_room_later(
         loop {
             for _ in crowd.len()..3 {
                 let (attacker, address) = (Arc::clone(&attacker), victim.address());
-                crowd.spawn(async move { attacker.attack(address, Deed::Stalled).await });
+                crowd.spawn(async move { attacker.attack(address, deed).await });
             }
-            // Behind them, mostly, so that its own handshake does not take the place of one of them.
+            // Behind them, mostly: its own handshake takes a place, too.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
