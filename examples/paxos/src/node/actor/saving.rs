@@ -46,18 +46,17 @@ impl Actor {
     pub(super) fn fetched(&mut self, machine: Option<Box<Machine>>) {
         self.perform();
         let now = self.now();
-        match machine {
-            Some(machine)
-                if machine.applied() > self.replica.chosen()
-                    && let Some(membership) = machine.membership().cloned() =>
-            {
-                let upto = machine.applied();
-                self.machine = *machine;
-                self.requests.skip(upto);
-                self.must_save = true;
-                self.replica.handle_installed(now, upto, membership);
-            }
-            _ => self.replica.handle_not_installed(now),
+        if let Some(machine) = machine
+            && machine.applied() > self.replica.chosen()
+            && let Some(membership) = machine.membership().cloned()
+        {
+            let upto = machine.applied();
+            self.machine = *machine;
+            self.requests.skip(upto);
+            self.must_save = true;
+            self.replica.handle_installed(now, upto, membership);
+        } else {
+            self.replica.handle_not_installed(now);
         }
     }
 }
