@@ -50,10 +50,10 @@ pub(crate) struct Options {
     /// How often to measure each form; the table has medians.
     #[arg(long, default_value_t = 3)]
     pub(crate) runs: u32,
-    /// How long to count in each run.
+    /// Time that is counted in each run.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
-    /// How long to send before that.
+    /// Time of sending before that.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) warm_up: u64,
     /// Uplink and downlink of each site, Mbit/s.

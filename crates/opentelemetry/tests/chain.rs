@@ -22,7 +22,7 @@ const END: Method<String, String> = Method::new("chain.Chain/End");
 const FAIL: Method<String, String> = Method::new("chain.Chain/Fail");
 const TENANT: Method<String, String> = Method::new("chain.Chain/Tenant");
 
-/// What was exported of the spans of this thread.
+/// Exported spans of this thread.
 struct Exported {
     exporter: InMemorySpanExporter,
     provider: SdkTracerProvider,

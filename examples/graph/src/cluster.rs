@@ -31,7 +31,7 @@ impl Protocol for Shards {
     }
 }
 
-/// How ids are spread over a cluster.
+/// Spread of ids over a cluster.
 ///
 /// # Panics
 /// Never: a cluster has a node.

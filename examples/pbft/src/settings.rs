@@ -27,7 +27,7 @@ pub enum Auth {
     None,
 }
 
-/// What a primary proposes.
+/// Proposal of a primary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proposals {

@@ -11,20 +11,20 @@ use clap::Args;
 
 use crate::rows::Row;
 
-/// What to measure for the figures, and where to draw them.
+/// Measurements for the figures, and where to draw them.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
     /// Parts of the load in the tables, for the curves (comma-separated). The bars are for the
     /// largest.
     #[arg(long, value_delimiter = ',', default_value = "0.2,0.4,0.6,0.8,0.9,1", value_parser = super::load)]
     pub(crate) load: Vec<f64>,
-    /// How often to measure each; figures have medians, and intervals over all.
+    /// Runs of each; figures have medians, and intervals over all.
     #[arg(long, default_value_t = 3)]
     pub(crate) runs: u32,
-    /// How long to count in each run.
+    /// Time that is counted in each run.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
-    /// How long to send before that.
+    /// Time of sending before that.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=600))]
     pub(crate) warm_up: u64,
     /// Uplink and downlink of each site, Mbit/s.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::clock::now_ns;
 use crate::protocol::{Measured, Window};
 
-/// How an operation begins: its run, its source, and when it was offered.
+/// Begin of an operation: its run, its source, and when it was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) run: u32,

@@ -19,7 +19,7 @@ pub struct OpenConnection {
     pub principal: Option<Principal>,
     /// The place that the peer connects from, where the transport has such.
     pub remote: Option<Remote>,
-    /// What it has carried.
+    /// Traffic that it has carried.
     pub counters: Counters,
 }
 

@@ -9,7 +9,7 @@ use super::recorder::Recorder;
 use super::{Setup, send};
 use crate::{CloseReason, Connection, Lane, Listener};
 
-/// What becomes of the connections of a process that hangs, and of one that ends:
+/// Ends of the connections of a process that hangs, and of one that ends:
 /// [`a_hung_process_is_noticed`] and [`a_process_that_ends_closes_its_connections`].
 pub async fn processes(setup: impl Fn() -> Setup) {
     a_hung_process_is_noticed(&setup).await;

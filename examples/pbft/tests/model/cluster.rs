@@ -77,7 +77,7 @@ struct Host {
     digest: u64,
 }
 
-/// What replicas that do not lie have ever done.
+/// Everything that replicas that do not lie have ever done.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Truth {
     prepared: BTreeMap<(View, Sequence), Digest>,
