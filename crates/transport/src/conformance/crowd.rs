@@ -144,7 +144,7 @@ pub async fn a_peer_has_its_share_of_the_connections(setup: Setup) {
     b.check();
 }
 
-/// Who is in its handshake has a place among few: while three are, in a setup where no more may be,
+/// A peer in its handshake has a place among few: while three are, in a setup where no more may be,
 /// others are refused, and let in later. The number of places is six where all come from one
 /// address, which may have half. `deed` keeps one in what counts as the handshake there. Answers
 /// what those are told who are refused.

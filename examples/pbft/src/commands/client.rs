@@ -23,8 +23,8 @@ pub(crate) async fn endpoint(cluster: &Cluster, identity: &IdentityArgs) -> Resu
     Ok(builder.keep_connected().start().await?)
 }
 
-/// True when all replicas are asked at once. Where connections prove requests, nothing else will do.
-/// Where proposals have digests of requests, they would be pulled otherwise.
+/// True when all replicas are asked at once. Nothing else will do for connections that prove
+/// requests. Proposals that have digests of requests would have them pulled otherwise.
 pub(crate) fn is_to_all(path: Option<Way>, settings: &Settings) -> Result<bool> {
     match (path, settings.auth) {
         (Some(Way::Primary), Auth::Channel) => bail!(

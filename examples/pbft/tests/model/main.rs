@@ -81,7 +81,7 @@ fn is_found(mutant: Mutant, rule: &'static str, bounds: Vec<Bounds>) {
     assert!(checker.discovery(rule).is_some(), "{mutant:?} is not found");
 }
 
-/// Which twin members 2, 3 and 4 hear, but for the names of the twins.
+/// The twin that members 2, 3 and 4 each hear, but for the names of the twins.
 const HEARD: [[usize; 3]; 4] = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]];
 
 /// The first view alone: nobody leaves it.
