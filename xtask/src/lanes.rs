@@ -14,12 +14,15 @@ mod platforms;
 mod rdma;
 mod semver;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::features::all_portable;
 use crate::report::{Outcome, Report};
 use crate::step::Step;
 use crate::workspace::Workspace;
+
+/// Time after which a command hangs: well above the longest one, that of the lane `test`.
+const HANGS: Duration = Duration::from_secs(40 * 60);
 
 /// One named check.
 #[derive(Debug)]
@@ -185,7 +188,7 @@ pub(crate) fn run(workspace: &Workspace, selection: &Selection) -> Report {
 
 /// Runs those of these lanes that are selected, printing as it goes.
 pub(crate) fn run_lanes(workspace: &Workspace, lanes: &[Lane], selection: &Selection) -> Report {
-    run_lanes_by(workspace, lanes, selection, &|step| step.run(workspace.root()))
+    run_lanes_by(workspace, lanes, selection, &|step| step.run_within(HANGS, workspace.root()))
 }
 
 /// Runs a step; true when it succeeded.

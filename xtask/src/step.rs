@@ -1,8 +1,11 @@
 //! One command of a lane: printed as a user would type it, run without a shell.
 
+mod limit;
+
 use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -42,8 +45,16 @@ impl Step {
     /// # Errors
     /// The program could not be started.
     pub(crate) fn run(&self, folder: &Path) -> anyhow::Result<bool> {
-        let status = self.command(folder).status().with_context(|| self.not_started())?;
-        Ok(status.success())
+        self.run_within(Duration::MAX, folder)
+    }
+
+    /// Like [`run`](Self::run), but nothing it has started goes on after `limit`.
+    ///
+    /// # Errors
+    /// The program could not be started, or hung and was killed.
+    pub(crate) fn run_within(&self, limit: Duration, folder: &Path) -> anyhow::Result<bool> {
+        let mut child = self.command(folder).spawn().with_context(|| self.not_started())?;
+        Ok(limit::wait(&mut child, limit)?.success())
     }
 
     /// Takes the place of this process where the system can do that, so that an interrupt reaches

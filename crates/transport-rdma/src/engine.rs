@@ -22,6 +22,7 @@ use convoke_transport::{CloseReason, Hello, PeerName, Remote, Sink};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::hello::{self, Greeting};
@@ -74,6 +75,8 @@ struct Poller<P: Provider> {
     requests: Vec<Tag>,
     /// Wires with something to deliver.
     ready: std::collections::VecDeque<Arc<Wire<P>>>,
+    /// When the device last had something.
+    heard_at: Instant,
 }
 
 impl<P: Provider> Engine<P> {
@@ -90,6 +93,7 @@ impl<P: Provider> Engine<P> {
                 completions: Vec::new(),
                 requests: Vec::new(),
                 ready: std::collections::VecDeque::new(),
+                heard_at: Instant::now(),
             }),
             requests: Mutex::default(),
             has_requests: AtomicBool::new(false),

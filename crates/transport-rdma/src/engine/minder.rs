@@ -102,8 +102,8 @@ impl<P: Provider> Engine<P> {
     }
 
     /// Had this process been running, the minder would have looked at the peers long ago: what has
-    /// waited at the device meanwhile may be too old to act on. Whoever slept long looks before it
-    /// takes what has come.
+    /// waited at the device meanwhile may be too old to act on. Whoever takes something from the
+    /// device after a long time looks here first.
     pub(super) fn end_what_was_paused(&self, now: Instant) {
         let mut wires = Vec::new();
         self.collect_wires(&mut wires);

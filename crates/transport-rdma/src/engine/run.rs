@@ -52,12 +52,13 @@ impl<P: Provider> Engine<P> {
     /// those that are ready.
     #[inline]
     fn poll(&self, poller: &mut Poller<P>) -> Result<Option<Arc<Wire<P>>>, VerbsError> {
-        let Poller { completions, ready, .. } = poller;
         // First, for a panic may have left some.
-        completions.clear();
-        if self.provider.poll_completions(POLL_BUDGET, completions)? == 0 {
+        poller.completions.clear();
+        if self.provider.poll_completions(POLL_BUDGET, &mut poller.completions)? == 0 {
             return Ok(None);
         }
+        self.on_heard(poller);
+        let Poller { completions, ready, .. } = poller;
         let mut last: Option<Arc<Wire<P>>> = None;
         for completion in completions.iter() {
             let tag = completion.id.tag();
@@ -76,9 +77,21 @@ impl<P: Provider> Engine<P> {
     }
 
     /// Takes the events there are.
-    fn poll_events(self: &Arc<Self>) {
+    fn poll_events(self: &Arc<Self>, poller: &mut Poller<P>) {
         while let Some(event) = self.provider.poll_event() {
+            self.on_heard(poller);
             self.handle_event(event);
+        }
+    }
+
+    /// The device has something, which is looked at next. Where this process was paused before, be
+    /// it asleep, between two polls or within one, what has waited meanwhile is not acted on.
+    #[inline]
+    fn on_heard(&self, poller: &mut Poller<P>) {
+        let now = Instant::now();
+        let quiet_since = std::mem::replace(&mut poller.heard_at, now);
+        if quiet_since + self.config.common.keep_alive_timeout < now {
+            self.end_what_was_paused(now);
         }
     }
 
@@ -145,7 +158,7 @@ impl<P: Provider> Runner<P> {
         let engine = &self.engine;
         let mut poller = engine.poller.lock();
         if idle.is_time_for_events() {
-            engine.poll_events();
+            engine.poll_events(&mut poller);
         }
         engine.take_requests(&mut poller);
         let first = engine.poll(&mut poller)?;
@@ -186,15 +199,10 @@ impl<P: Provider> Runner<P> {
         if self.round(idle)? {
             return Ok(());
         }
-        let slept_from = Instant::now();
         tokio::select! {
             biased;
             () = engine.signal.notified() => {}
             () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
-        }
-        let now = Instant::now();
-        if slept_from + engine.config.common.keep_alive_timeout < now {
-            engine.end_what_was_paused(now);
         }
         Ok(())
     }

@@ -95,20 +95,21 @@ impl Apart {
         send(&self.to_inside, Lane::Data, &Bytes::from_static(b"late")).await;
         let nonce = self.to_inside.link().nonce;
         assert_eq!(self.outside.closed(nonce).await, CloseReason::KeepAlive);
-        Asleep { apart: self, hung }
+        Asleep { hung, apart: self }
     }
 }
 
 /// A connection one end of which hangs still.
 struct Asleep {
-    apart: Apart,
+    /// Before the process, which ends only when it goes on.
     hung: Hung,
+    apart: Apart,
 }
 
 impl Asleep {
     /// The process goes on, and hears of the end. Answers its sink and the connection.
     async fn goes_on(self) -> (Arc<Recorder>, convoke_proto::id::LinkNonce) {
-        let Self { apart, hung } = self;
+        let Self { hung, apart } = self;
         drop(hung);
         let nonce = apart.to_inside.link().nonce;
         apart.inside.closed(nonce).await;
