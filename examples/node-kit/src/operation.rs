@@ -38,6 +38,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 mod answers;
+mod asking;
 mod health;
 mod listener;
 mod metrics;
@@ -48,6 +49,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
+pub use self::asking::get;
 pub use self::health::{NodeHealth, State};
 pub use self::listener::{ListenError, Listener, ListenerBuilder};
 pub use self::metrics::{Metrics, MetricsError};
@@ -99,6 +101,19 @@ pub fn logs_and_spans(default: &str, spans: &Spans) -> Result<(), LogsError> {
     let filter = filter(variable.as_deref(), default)?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
     Ok(tracing_subscriber::registry().with(lines).with(spans.layer()).try_init()?)
+}
+
+/// [`logs`] of a program, and a [`Page`] where it is to have one.
+///
+/// # Errors
+/// [`LogsError`].
+pub fn logs_and_page(default: &str, has_page: bool) -> Result<Option<Page>, LogsError> {
+    if !has_page {
+        return logs(default).map(|()| None);
+    }
+    let spans = Spans::new();
+    logs_and_spans(default, &spans)?;
+    Ok(Some(Page::new(&spans)))
 }
 
 fn filter(variable: Option<&str>, default: &str) -> Result<EnvFilter, LogsError> {

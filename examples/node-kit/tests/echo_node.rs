@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use node_kit::cluster::{Cluster, NoProtocol, Node};
+use node_kit::operation;
 use node_kit::processes::{Member, Ports};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::process::Command;
 
 type Tested = Result<(), Box<dyn Error>>;
@@ -53,13 +52,9 @@ impl World {
         Ok(node)
     }
 
-    /// Status line of what node 1 says of itself.
-    async fn ask(&self, path: &str) -> Result<String, Box<dyn Error>> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[1])).await?;
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    /// Status of what node 1 says of itself.
+    async fn ask(&self, path: &str) -> Result<u16, Box<dyn Error>> {
+        Ok(operation::get(([127, 0, 0, 1], self.ports[1]).into(), path).await?.0)
     }
 }
 
@@ -67,8 +62,10 @@ impl World {
 async fn a_node_serves_is_killed_comes_back_and_ends_in_good_order() -> Tested {
     let world = World::new()?;
     let (mut first, mut second) = (world.node("1").await?, world.node("2").await?);
-    assert_eq!(world.ask("/readyz").await?, "HTTP/1.1 200 OK");
-    assert_eq!(world.ask("/metrics").await?, "HTTP/1.1 200 OK");
+    assert_eq!(world.ask("/readyz").await?, 200);
+    assert_eq!(world.ask("/metrics").await?, 200);
+
+    assert_eq!(world.ask("/").await?, 404, "a page was not asked for");
 
     let loaded = world.command("load").arg("1").output().await?;
     let report: serde_json::Value = serde_json::from_slice(&loaded.stdout)?;
@@ -79,7 +76,7 @@ async fn a_node_serves_is_killed_comes_back_and_ends_in_good_order() -> Tested {
     assert!(world.ask("/readyz").await.is_err());
     first.restart().await?;
     first.line("that it listens").await?;
-    assert_eq!(world.ask("/readyz").await?, "HTTP/1.1 200 OK");
+    assert_eq!(world.ask("/readyz").await?, 200);
     for node in [&mut first, &mut second] {
         assert!(node.terminate(Duration::from_secs(60)).await?.success());
         assert_eq!(node.line("its end").await?, "SIGTERM: ended in good order");
@@ -106,6 +103,19 @@ async fn a_file_is_checked_and_what_is_wrong_ends_the_program() -> Tested {
             assert!(said.contains("cluster.toml:") && said.contains(expected), "{said}");
         }
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_page_that_is_asked_for_needs_an_address() -> Tested {
+    let world = World::new()?;
+    let text = fs::read_to_string(world.file())?;
+    let without: Vec<_> = text.lines().filter(|line| !line.starts_with("operation")).collect();
+    fs::write(world.file(), without.join("\n"))?;
+    let refused = world.command("node").args(["1", "--page"]).output().await?;
+    let said = String::from_utf8(refused.stderr)?;
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("give the node an `operation` in the cluster file"), "{said}");
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use convoke::NodeId;
 use node_kit::cluster::Authority;
+use node_kit::operation::get;
 use node_kit::processes::Ports;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_paxos");
@@ -21,8 +22,12 @@ fn text(output: &Output) -> String {
 
 /// A node that ends with its standard input. It listens.
 fn start(config: &str) -> Child {
+    start_with(config, &[])
+}
+
+fn start_with(config: &str, options: &[&str]) -> Child {
     let mut command = Command::new(PROGRAM);
-    let command = command.args(["node", "--config", config, "--id", "1", "--child"]);
+    let command = command.args(["node", "--config", config, "--id", "1", "--child"]).args(options);
     let mut node = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut output = BufReader::new(node.stdout.take().expect("it is piped"));
@@ -73,6 +78,31 @@ fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
     assert_eq!(client(&["get", "k"]).0, Some(1));
     node.kill().unwrap();
     node.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_node_shows_a_page_where_it_was_asked_to() {
+    let (folder, ports) = (tempfile::tempdir().unwrap(), Ports::reserve(1).unwrap());
+    let (config, _ports) = write_config(folder.path());
+    let address = ([127, 0, 0, 1], ports[0]).into();
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text = text.replace("[protocol]", &format!("operation = \"{address}\"\n[protocol]"));
+    std::fs::write(&config, text).unwrap();
+    for options in [&["--page"][..], &[]] {
+        let mut node = start_with(&config, options);
+        assert!(paxos(&["client", "--config", &config, "put", "k", "a"]).status.success());
+        while get(address, "/readyz").await.unwrap().0 != 200 {}
+        let (status, page) = get(address, "/").await.unwrap();
+        if options.is_empty() {
+            assert_eq!(status, 404);
+        } else {
+            let parts =
+                ["<h1>Node n1</h1>", "Ready: it takes requests.", "<figure>", "at n1, from"];
+            assert!(status == 200 && parts.iter().all(|part| page.contains(part)), "{page}");
+        }
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
 }
 
 #[test]

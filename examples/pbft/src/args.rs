@@ -68,6 +68,9 @@ pub(crate) struct NodeArgs {
     /// The node, by its number in the cluster file.
     #[arg(long)]
     pub(crate) id: u64,
+    /// Shows a web page of the node at its address of operation, too.
+    #[arg(long)]
+    pub(crate) page: bool,
     /// Stops when its standard input ends, as it does with the process that started it.
     #[arg(long, hide = true)]
     pub(crate) child: bool,

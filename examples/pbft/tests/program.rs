@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use convoke::NodeId;
 use node_kit::cluster::Authority;
+use node_kit::operation::get;
 use node_kit::processes::Ports;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pbft");
@@ -25,15 +26,16 @@ fn path(folder: &Path, name: &str) -> String {
 
 /// Four nodes that end with their standard input. They listen.
 fn start(config: &str) -> Vec<Child> {
-    start_as(config, |_| Command::new(PROGRAM))
+    start_as(config, &[], |_| Command::new(PROGRAM))
 }
 
-/// Four nodes, each the program that this command runs.
-fn start_as(config: &str, program: impl Fn(u64) -> Command) -> Vec<Child> {
+/// Four nodes with these options, each the program that this command runs.
+fn start_as(config: &str, options: &[&str], program: impl Fn(u64) -> Command) -> Vec<Child> {
     let spawn = |id: u64| {
         let mut command = program(id);
         let id = id.to_string();
-        let command = command.args(["node", "--config", config, "--id", &id, "--child"]);
+        let command =
+            command.args(["node", "--config", config, "--id", &id, "--child"]).args(options);
         command.env("RUST_LOG", "warn").stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().expect("it is built")
     };
@@ -127,6 +129,36 @@ fn nodes_serve_clients_and_come_back_with_all_that_they_had() {
     }
 }
 
+#[tokio::test]
+async fn nodes_show_pages_where_they_were_asked_to() {
+    let (folder, ports) = (tempfile::tempdir().unwrap(), Ports::reserve(4).unwrap());
+    let (config, _ports) = write_config(folder.path());
+    let mut text = std::fs::read_to_string(&config).unwrap();
+    for (id, port) in (1..).zip(ports.iter()) {
+        let folder = format!("folder = \"node-{id}\"\n");
+        text = text.replace(&folder, &format!("{folder}operation = \"127.0.0.1:{port}\"\n"));
+    }
+    std::fs::write(&config, text).unwrap();
+    let mut nodes = start_as(&config, &["--page"], |_| Command::new(PROGRAM));
+    let key = path(folder.path(), "client.key");
+    let flags = ["client", "--config", &config, "--id", "1001", "--key", &key];
+    let put = ["--deadline", "120", "put", "k", "a"];
+    assert!(pbft(&[&flags[..], &put].concat()).status.success());
+    // Each is asked by the client, or told by the primary.
+    for (id, port) in (1..).zip(ports.iter()) {
+        let address = ([127, 0, 0, 1], *port).into();
+        while get(address, "/readyz").await.unwrap().0 != 200 {}
+        let (status, page) = get(address, "/").await.unwrap();
+        let title = format!("<h1>Node n{id}</h1>");
+        let parts = [&title, "Ready: it takes requests.", "<td>tcp, "];
+        assert!(status == 200 && parts.iter().all(|part| page.contains(part)), "{page}");
+    }
+    for node in &mut nodes {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+}
+
 /// One node may write files of 32 KiB (or 64, by some shells) at most: as on a disk that is full
 /// from there on.
 #[cfg(unix)]
@@ -135,7 +167,7 @@ fn a_node_whose_disk_is_full_says_so_and_ends_and_the_others_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());
     let key = path(folder.path(), "client.key");
-    let mut nodes = start_as(&config, |id| {
+    let mut nodes = start_as(&config, &[], |id| {
         if id != 2 {
             return Command::new(PROGRAM);
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use node_kit::cluster::{Cluster, NoProtocol, check};
 use node_kit::load::{self, Client, Outcome, Pace, Plan};
-use node_kit::operation::{self, Listener, Metrics, NodeHealth, Page, Shutdown, Spans, StopSignal};
+use node_kit::operation::{self, Listener, Metrics, NodeHealth, Shutdown, StopSignal};
 
 const ECHO: Method<String, String> = Method::new("node.Node/Echo");
 
@@ -56,21 +56,12 @@ async fn echo(text: String, _: Context) -> Result<String, Status> {
 }
 
 async fn node(file: &str, id: &str, has_page: bool) -> Result<(), Box<dyn Error>> {
-    let spans = Spans::new();
-    let page = has_page.then(|| Page::new(&spans));
-    match page {
-        Some(_) => operation::logs_and_spans("warn", &spans)?,
-        None => operation::logs("warn")?,
-    }
+    let page = operation::logs_and_page("warn", has_page)?;
     let (cluster, id) = (Cluster::<NoProtocol>::read(file)?, id.parse()?);
     let (metrics, mut stop) = (Metrics::install()?, StopSignal::listen()?);
     let health = NodeHealth::new("starting");
-    let listener = Listener::builder(metrics, health.clone());
-    let listener = page.iter().fold(listener, |listener, page| listener.page(page));
-    let _listener = match cluster.node(id)?.operation {
-        Some(address) => Some(listener.start(address).await?),
-        None => None,
-    };
+    let address = cluster.node(id)?.operation;
+    let _listener = Listener::of_node(address, metrics, &health, page.as_ref()).await?;
     let service = Service::new().unary(ECHO, echo);
     let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).start().await?;
     page.iter().for_each(|page| page.show(&endpoint));

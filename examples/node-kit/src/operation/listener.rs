@@ -50,6 +50,9 @@ pub enum ListenError {
     /// It would be open to whoever comes: there is no TLS here and no question who asks.
     #[error("{0} is not on the loopback: metrics and health are for this host alone")]
     NotLoopback(SocketAddr),
+    /// The cluster file does not say where the page of the node is to be.
+    #[error("there is no address for a page: give the node an `operation` in the cluster file")]
+    NowhereForPage,
     /// The system does not let it listen there.
     #[error("cannot listen at {address} for metrics and health")]
     Listen {
@@ -118,6 +121,25 @@ impl Listener {
         health: NodeHealth,
     ) -> Result<Self, ListenError> {
         Self::builder(metrics, health).start(address).await
+    }
+
+    /// Starts that of a node at its address of operation in the cluster file, with a page if the
+    /// program was asked for one. Without an address there is none.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub async fn of_node(
+        address: Option<SocketAddr>,
+        metrics: Metrics,
+        health: &NodeHealth,
+        page: Option<&Page>,
+    ) -> Result<Option<Self>, ListenError> {
+        let Some(address) = address else {
+            return if page.is_some() { Err(ListenError::NowhereForPage) } else { Ok(None) };
+        };
+        let builder = Self::builder(metrics, health.clone());
+        let builder = page.into_iter().fold(builder, ListenerBuilder::page);
+        Ok(Some(builder.start(address).await?))
     }
 
     /// Address at which it listens.

@@ -22,15 +22,14 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const KEY_FILE: &str = "sign.key";
 
 pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
-    operation::logs("info")?;
+    let page = operation::logs_and_page("info", args.page)?;
     let cluster = super::read(&args.config.config)?;
     let mut stop = StopSignal::listen()?;
     let (metrics, health) = (Metrics::install()?, NodeHealth::new("reading the ledger"));
-    let _listener = match cluster.node(args.id)?.operation {
-        Some(at) => Some(Listener::start(at, metrics, health.clone()).await?),
-        None => None,
-    };
+    let at = cluster.node(args.id)?.operation;
+    let _listener = Listener::of_node(at, metrics, &health, page.as_ref()).await?;
     let mut node = start(&cluster, args, &health).await?;
+    page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
     println!("node {} of cluster {} listens at {address}", args.id, cluster.name());
     let mut standing = node.standing();
