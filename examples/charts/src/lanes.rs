@@ -18,6 +18,7 @@ const TOP: f64 = 44.0;
 const BUSY: Look = Look { colour: 0, dashes: 0 };
 const REQUEST: Look = Look { colour: 2, dashes: 0 };
 const REPLY: Look = Look { colour: 3, dashes: 1 };
+const CAST: Look = Look { colour: 4, dashes: 2 };
 
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +27,24 @@ pub enum Kind {
     Request,
     /// A dashed one.
     Reply,
+    /// A dotted one: a message that nobody answers.
+    Cast,
 }
 
 impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Reply => "reply",
+            Self::Cast => "cast",
+        }
+    }
+
     fn look(self) -> Look {
         match self {
             Self::Request => REQUEST,
             Self::Reply => REPLY,
+            Self::Cast => CAST,
         }
     }
 }
@@ -81,15 +93,18 @@ pub fn lanes(title: &str, unit: &str, busy: &str, panels: &[Panel]) -> String {
         draw(&mut frame, top, panel, |time| LEFT + (RIGHT - LEFT) * time / end, unit);
         top += panel.height();
     }
-    let samples = [
-        (line(BUSY, 8.0, (LEFT, top + 14.0), (LEFT + 30.0, top + 14.0)), busy),
-        (arrow(REQUEST, (LEFT + 190.0, top + 14.0), (LEFT + 220.0, top + 14.0)), "request"),
-        (arrow(REPLY, (LEFT + 380.0, top + 14.0), (LEFT + 410.0, top + 14.0)), "reply"),
-    ];
-    for ((sample, name), index) in samples.into_iter().zip(0_u8..) {
-        frame.push(&sample);
-        let left = LEFT + 190.0 * f64::from(index) + 38.0;
-        frame.push(&label((left, top + 18.0), "start", 12, name));
+    let all = panels.iter().flat_map(|panel| &panel.messages);
+    let has_casts = all.into_iter().any(|message| message.kind == Kind::Cast);
+    let kinds = [Kind::Request, Kind::Reply, Kind::Cast];
+    let kinds = kinds.into_iter().filter(|kind| *kind != Kind::Cast || has_casts);
+    let names = std::iter::once((None, busy)).chain(kinds.map(|kind| (Some(kind), kind.name())));
+    for ((kind, name), index) in names.zip(0_u8..) {
+        let left = LEFT + 190.0 * f64::from(index);
+        let (from, to) = ((left, top + 14.0), (left + 30.0, top + 14.0));
+        frame.push(
+            &kind.map_or_else(|| line(BUSY, 8.0, from, to), |kind| arrow(kind.look(), from, to)),
+        );
+        frame.push(&label((left + 38.0, top + 18.0), "start", 12, name));
     }
     frame.finish()
 }
@@ -154,12 +169,23 @@ mod tests {
             end,
         };
         let svg = lanes("title", "ms", "runs", &[panel(4.0), panel(8.0)]);
+        assert!(!svg.contains(">cast<"), "there is none");
         assert!(svg.contains("a &lt; b") && svg.contains("4 ms") && svg.contains("8 ms"));
         assert_eq!(svg.matches("stroke-width=\"8\"").count(), 2 * 2 + 1);
         // Its longest panel ends at the right edge, one half as long in the middle.
         assert!(svg.contains(&format!("M{RIGHT:.1} ")));
         assert!(svg.contains(&format!("M{:.1} ", (LEFT + RIGHT) / 2.0)));
         assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn casts_are_named_where_there_are_some() {
+        let cast = Message { kind: Kind::Cast, left: (0, 0.0), came: (1, 1.0) };
+        let lanes = ["a", "b"].map(String::from).to_vec();
+        let panel = Panel { lanes, messages: vec![cast], end: 1.0, ..Panel::default() };
+        let svg = super::lanes("title", "ms", "runs", &[panel]);
+        assert!(svg.contains(">cast</text>"));
+        assert_eq!(svg.matches("class=\"line4\" stroke-dasharray=\"2 3\"").count(), 2);
     }
 
     #[test]

@@ -35,6 +35,18 @@ fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
 }
 
 #[test]
+fn the_picture_of_the_page_is_what_the_command_draws() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tree.svg");
+    let output =
+        graph(&["lanes", "IS6", "--id", "90", "--svg", path.to_str().expect("a plain name")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drawn = std::fs::read_to_string(&path).expect("it was written");
+    let kept = include_str!("../../../docs/pictures/tree.svg");
+    assert!(drawn == kept, "`graph lanes` draws another: see docs/graph.md");
+}
+
+#[test]
 fn a_data_folder_that_is_none_is_named() {
     let refused =
         graph(&["trace", "is1", "--id", "1", "--shards", "1", "--data", "no/such/folder"]);

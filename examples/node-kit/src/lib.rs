@@ -8,6 +8,7 @@
 //! | [`cluster`] | the cluster file: nodes, addresses, keys, settings; refused with line and key |
 //! | [`durable`] | values that may leave only once a ledger has made durable what they rest on |
 //! | [`history`] | what clients asked for, what they were told, and when; as JSON |
+//! | [`lanes`] | frames of nodes in virtual time as lanes, for a picture |
 //! | [`ledger`] | records in order, durable in groups, on a disk or in memory; snapshots |
 //! | [`linearizable`] | is there an order that agrees with a history? |
 //! | [`load`] | load in closed and open loops; latencies of those who had to wait, too |
@@ -26,6 +27,8 @@
 pub mod cluster;
 pub mod durable;
 pub mod history;
+#[cfg(feature = "lanes")]
+pub mod lanes;
 pub mod ledger;
 pub mod linearizable;
 #[cfg(feature = "load")]

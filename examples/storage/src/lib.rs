@@ -22,7 +22,8 @@
 //! | [`form`] | who leads the phases, and how many there are |
 //! | [`proto`], [`replica`], [`client`] | the service, a replica as a node, a write in each form |
 //! | [`cluster`], [`serve`], [`processes`] | where the replicas are; one; all of them on this machine |
-//! | [`demo`], [`mod@bench`] | what the commands do |
+//! | [`simulated`] | all of them in one process, in virtual time |
+//! | [`demo`], [`mod@bench`], [`lanes`] | what the commands do |
 //! | [`statistics`], [`svg`] | confidence intervals, figures |
 
 #![forbid(unsafe_code)]
@@ -32,10 +33,12 @@ pub mod client;
 pub mod cluster;
 pub mod demo;
 pub mod form;
+pub mod lanes;
 pub mod processes;
 pub mod register;
 pub mod replica;
 pub mod serve;
+pub mod simulated;
 pub mod statistics;
 pub mod svg;
 

@@ -14,10 +14,12 @@ use storage::client::Client;
 use storage::cluster::{self, Cluster};
 use storage::demo;
 use storage::form::{Form, Phases};
+use storage::lanes;
 use storage::processes::run_child;
 use storage::replica::Fate;
 use storage::serve::Server;
 use storage::svg::figures;
+use tokio::runtime::Builder;
 
 /// A replicated register whose replicas echo each write among themselves.
 #[derive(Debug, Parser)]
@@ -33,6 +35,8 @@ enum Command {
     Demo,
     /// Measure writes with no, one and two echo phases, in three forms.
     Bench(Bench),
+    /// Draw a write frame by frame over lanes of time: casts beside nested quorum calls.
+    Lanes(Lanes),
     /// Run one replica of a cluster file.
     Node(Node),
     /// Write to the replicas of a cluster file, and read from them.
@@ -63,6 +67,26 @@ struct Bench {
     #[arg(long)]
     json: Option<PathBuf>,
     /// Write figures 4 to 7 of the paper to this folder, as far as there are rows for them.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Lanes {
+    /// Replicas.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=16))]
+    replicas: u64,
+    /// Echo phases: 0, 1 or 2.
+    #[arg(long, default_value = "1")]
+    phases: Phases,
+    /// Forms of the write: echo, nested or client. May be given several times. Default: echo and
+    /// nested.
+    #[arg(long)]
+    form: Vec<Form>,
+    /// Time of each frame on its way, in milliseconds.
+    #[arg(long, default_value_t = 10)]
+    delay_ms: u32,
+    /// Also draw it to this file.
     #[arg(long)]
     svg: Option<PathBuf>,
 }
@@ -121,19 +145,26 @@ struct Child {
     crash: bool,
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| "error".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().start_paused(matches!(cli.command, Command::Lanes(_)));
+    let runtime = runtime.build().expect("the system has room for a runtime");
+    console::end("storage", runtime.block_on(run(cli)).map(|()| true))
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    match cli.command {
         Command::Demo => run_demo().await,
         Command::Bench(args) => run_bench(args).await,
         Command::Node(args) => run_node(args).await,
         Command::Client(args) => run_client(args).await,
+        Command::Lanes(args) => run_lanes(args).await,
         Command::Replica(args) => run_replica(args).await,
-    };
-    console::end("storage", result.map(|()| true))
+    }
 }
 
 async fn run_demo() -> Result<()> {
@@ -182,6 +213,16 @@ async fn run_bench(args: Bench) -> Result<()> {
         }
     }
     Ok(())
+}
+
+async fn run_lanes(args: Lanes) -> Result<()> {
+    let forms = if args.form.is_empty() { vec![Form::Echo, Form::Nested] } else { args.form };
+    let one_way = Duration::from_millis(args.delay_ms.into());
+    let (svg, lines) = lanes::picture(args.replicas, &forms, args.phases, one_way).await?;
+    for line in lines {
+        say(line)?;
+    }
+    args.svg.map_or(Ok(()), |path| write(&path, &svg))
 }
 
 async fn run_node(args: Node) -> Result<()> {

@@ -5,15 +5,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use convoke::NodeId;
 use convoke::sim::transport::Conditions;
 use storage::client::Client;
 use storage::form::{Form, Phases};
 use storage::proto::Value;
 use storage::register::Version;
+use storage::simulated::Simulated;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
-
-use crate::world::{World, node};
 
 const KEY: &str = "bird";
 const CLIENTS: u64 = 3;
@@ -42,10 +42,10 @@ async fn no_operation_goes_back_behind_one_that_has_ended() {
 }
 
 async fn play(seed: u64) -> Vec<Operation> {
-    let mut world = World::start(seed, 5).await;
+    let mut world = Simulated::start(seed, 5).await.expect("it starts");
     let mut clients = Vec::new();
     for index in 0..CLIENTS {
-        clients.push(world.client(1_000 + index).await);
+        clients.push(world.client(1_000 + index).await.expect("all live"));
     }
     draw_latencies(&world, seed);
     let (history, local) = (History::default(), LocalSet::new());
@@ -70,7 +70,7 @@ async fn play(seed: u64) -> Vec<Operation> {
 
 /// Some ways to replicas are so slow that a write is under way there while others read several
 /// times.
-fn draw_latencies(world: &World, seed: u64) {
+fn draw_latencies(world: &Simulated, seed: u64) {
     let jitter = Duration::from_millis(5);
     let conditions = |latency| Conditions { latency, jitter, ..Conditions::default() };
     world.network.default_conditions(conditions(Duration::from_millis(1)));
@@ -82,7 +82,11 @@ fn draw_latencies(world: &World, seed: u64) {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let latency = Duration::from_millis([1, 2, 5, 100][usize_of(draw >> 62)]);
-            world.network.conditions(node(client), node(replica), conditions(latency));
+            world.network.conditions(
+                NodeId::new(client),
+                NodeId::new(replica),
+                conditions(latency),
+            );
         }
     }
 }
@@ -103,16 +107,20 @@ async fn operate(client: Client, form: Form, offset: u64, history: History) {
 
 #[tokio::test(start_paused = true)]
 async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
-    let world = World::start(1, 5).await;
-    let (writer, one, other) =
-        (world.client(1_000).await, world.client(1_001).await, world.client(1_002).await);
+    let world = Simulated::start(1, 5).await.expect("it starts");
+    let client = async |id| world.client(id).await.expect("all live");
+    let (writer, one, other) = (client(1_000).await, client(1_001).await, client(1_002).await);
     // The write is at replica 1 at once and elsewhere much later. Who reads first hears of 1, 2 and
     // 3 first, who reads then of 3, 4 and 5.
     world.network.default_latency(Duration::from_millis(1));
     let slow = [(1_000, 2..=5), (1_001, 4..=5), (1_002, 1..=2)];
     for (client, replicas) in slow {
         for replica in replicas {
-            world.network.latency(node(client), node(replica), Duration::from_secs(1));
+            world.network.latency(
+                NodeId::new(client),
+                NodeId::new(replica),
+                Duration::from_secs(1),
+            );
         }
     }
     let value = Value { key: KEY.into(), value: b"heron".into(), timestamp: 1, writer: 1_000 };

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use charts::Kind;
 use storage::form::{Form, Phases};
+use storage::lanes;
 use storage::proto::Value;
+use storage::simulated::Simulated;
 use tokio::time::Instant;
-
-use crate::world::{World, settle};
 
 const ONE_WAY: Duration = Duration::from_millis(2);
 
 #[tokio::test(start_paused = true)]
 async fn every_write_costs_the_frames_and_delays_of_its_form() {
     for members in [4, 7] {
-        let world = World::start(members, members).await;
-        let client = world.client(1_000).await;
+        let world = Simulated::start(members, members).await.expect("it starts");
+        let client = world.client(1_000).await.expect("all live");
         world.network.default_latency(ONE_WAY);
         let mut timestamp = 0;
         for phases in Phases::ALL {
@@ -31,6 +32,26 @@ async fn every_write_costs_the_frames_and_delays_of_its_form() {
                 assert_eq!(frames, form.frames(members, phases), "{case}");
             }
         }
+    }
+}
+
+/// Lets everything that is on its way arrive.
+async fn settle(delay: Duration) {
+    tokio::time::sleep(100 * delay).await;
+}
+
+/// What the picture shows is what happens: every frame once, and the last reply at the end.
+#[tokio::test(start_paused = true)]
+async fn lanes_have_each_frame_where_it_was() {
+    for (phases, form) in Phases::ALL.into_iter().flat_map(|p| Form::ALL.map(|form| (p, form))) {
+        let case = format!("{} as {form}", phases.name());
+        let panel = lanes::record(4, form, phases, ONE_WAY).await.expect("nobody fails");
+        assert_eq!(panel.end, f64::from(2 * form.delays(phases)), "{case}");
+        assert_eq!(panel.messages.len() as u64, form.frames(4, phases), "{case}");
+        assert!(panel.messages.iter().all(|one| one.came.1 - one.left.1 == 2.0), "{case}");
+        let casts = panel.messages.iter().filter(|one| one.kind == Kind::Cast).count();
+        let expected = if form == Form::Echo { 12 * phases.count() as usize } else { 0 };
+        assert_eq!(casts, expected, "{case}");
     }
 }
 

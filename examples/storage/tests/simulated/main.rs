@@ -3,4 +3,3 @@
 
 mod atomic;
 mod cost;
-mod world;
