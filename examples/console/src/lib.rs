@@ -1,7 +1,9 @@
 //! Manners of a program: lines for whoever reads its standard output, how long something will take,
-//! and how it ends.
+//! how far it is, and how it ends.
 
 #![forbid(unsafe_code)]
+
+mod progress;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -9,6 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+
+pub use self::progress::Progress;
 
 /// The reader of the output has gone, as `head` does when it has seen enough. No failure.
 #[derive(Clone, Copy, Debug, thiserror::Error)]

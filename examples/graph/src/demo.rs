@@ -2,10 +2,10 @@
 
 mod shown;
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use console::Progress;
 use serde::Serialize;
 
 use crate::choose::{Sample, samples};
@@ -80,20 +80,15 @@ pub async fn demo(setup: &Setup, effort: Effort) -> Result<Vec<Row>> {
     let samples = samples(&graph, setup.sharding);
     let processes = Processes::start(setup).await?;
     let mut rows = Vec::new();
+    let (count, mut progress) = (samples.len(), Progress::new());
     for (index, sample) in samples.iter().enumerate() {
-        progress(index, samples.len(), sample);
+        progress.tell(format_args!("[{}/{count}] {} {}", index + 1, sample.query, sample.name));
         let measured = measure(processes.client(), sample, effort).await?;
         rows.extend(measured.rows(sample, setup.delay));
     }
-    eprint!("\r{:60}\r", "");
+    drop(progress);
     processes.stop().await?;
     Ok(rows)
-}
-
-fn progress(index: usize, count: usize, sample: &Sample) {
-    eprint!("\r[{:2}/{count}] {} {:10}", index + 1, sample.query, sample.name);
-    // Progress that cannot be shown is no reason to stop.
-    let _ = std::io::stderr().flush();
 }
 
 #[derive(Clone, Debug, Default)]

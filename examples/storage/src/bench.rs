@@ -7,10 +7,10 @@ mod case;
 mod load;
 mod row;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::Progress;
 
 use crate::client::Client;
 use crate::form::{Form, Phases};
@@ -72,20 +72,18 @@ pub async fn bench(effort: &Effort) -> Result<Vec<Measured>> {
         processes.stop().await?;
         all.extend(measured);
     }
-    if std::io::stderr().is_terminal() {
-        eprint!("\r{:60}\r", "");
-    }
     Ok(all)
 }
 
 async fn measure(client: &Client, measured: &mut [Measured], effort: &Effort) -> Result<()> {
     prepare(client, measured, effort.time).await?;
+    let (rounds, mut progress) = (effort.runs, Progress::new());
     for round in 0..effort.runs {
         // Each round begins elsewhere, so that nobody always comes after the same other.
         let cases = measured.len();
         for one in (0..cases).map(|index| (index + round) % cases) {
             let Measured { case, offered, runs } = &mut measured[one];
-            progress(round, effort.runs, case);
+            progress.tell(format_args!("[{}/{rounds}] {case}", round + 1));
             let load = match (case.load, *offered) {
                 (Load::Open { share, .. }, Some(per_second)) => Load::Open { share, per_second },
                 (load, _) => load,
@@ -120,13 +118,4 @@ async fn prepare(client: &Client, measured: &mut [Measured], time: Duration) -> 
         }
     }
     Ok(())
-}
-
-fn progress(round: usize, rounds: usize, case: &Case) {
-    if !std::io::stderr().is_terminal() {
-        return;
-    }
-    eprint!("\r[{:2}/{rounds}] {:50}", round + 1, case.to_string());
-    // Progress that cannot be shown is no reason to stop.
-    let _ = std::io::stderr().flush();
 }
