@@ -1,11 +1,13 @@
 //! The lanes of `cargo xtask test`: each plans what to run, one loop runs them all.
 
+mod book;
 mod deny;
 mod features;
 mod graph;
 mod lean;
 mod leftovers;
 mod licences;
+mod links;
 mod minimal;
 mod miri;
 mod msrv;
@@ -58,6 +60,7 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "fmt", about: "the code is formatted", plan: fmt },
     Lane { name: "leftovers", about: "nothing unfinished is left behind", plan: leftovers::plan },
     Lane { name: "licences", about: "deny.toml allows every licence", plan: licences::plan },
+    Lane { name: "links", about: "no link of a page leads nowhere", plan: links::plan },
     LEAN,
     PACKAGE,
     Lane { name: "clippy", about: "no lint complains, all targets and features", plan: clippy },
@@ -99,6 +102,7 @@ pub(crate) const RELEASE: &[Lane] = &[
     PLATFORMS,
     SEMVER,
     DENY,
+    Lane { name: "book", about: "the guides build as a book", plan: book::plan },
 ];
 
 const DENY: Lane =

@@ -12,10 +12,13 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+mod crates;
 mod features;
+mod guide;
 mod lanes;
 mod leftovers;
 mod licences;
+mod markdown;
 mod published;
 mod rdma;
 mod release;
@@ -32,7 +35,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::lanes::{LANES, Selection};
+use crate::lanes::{LANES, Lane, RELEASE, Selection};
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -52,7 +55,7 @@ enum Command {
     /// counts lanes; the exit code is non-zero when any failed.
     Test {
         /// Run these lanes only (comma-separated).
-        #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names())]
+        #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names(LANES))]
         only: Vec<String>,
         /// Stop at the first command that fails.
         #[arg(long)]
@@ -82,10 +85,16 @@ enum Command {
     /// Packages are built from what is in them, compared with the last release and audited. Tools
     /// that are missing are named; the exit code is 77 when nothing failed and not everything ran.
     Release {
+        /// Run these lanes only (comma-separated).
+        #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names(RELEASE))]
+        only: Vec<String>,
         /// Install missing tools with cargo, which takes some minutes.
         #[arg(long)]
         install: bool,
     },
+    /// Prints the published crates with those of them that each is built on, always and with a
+    /// feature; and draws them.
+    Crates(crates::Options),
     /// Replays one simulation seed and prints its trace.
     Sim {
         /// The seed, as a failing run printed it.
@@ -134,6 +143,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             print!("\n{report}");
             Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         }
+        Command::Crates(options) => {
+            crates::run(&workspace, &options)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Fix => run_all(
             &workspace,
             &[
@@ -144,7 +157,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             ],
         ),
         Command::Counts { features } => counts::run(&workspace, &features),
-        Command::Release { install } => release::run(&workspace, install),
+        Command::Release { only, install } => release::run(&workspace, only, install),
         Command::Rdma(options) => rdma::run(&workspace, &options),
         Command::Sim { seed, arguments } => run_all(
             &workspace,
@@ -180,8 +193,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn lane_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(LANES.iter().map(|lane| lane.name))
+fn lane_names(lanes: &'static [Lane]) -> PossibleValuesParser {
+    PossibleValuesParser::new(lanes.iter().map(|lane| lane.name))
 }
 
 #[cfg(test)]

@@ -11,17 +11,28 @@ use crate::lanes::{self, Selection};
 use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
 
-/// Tools as `cargo NAME`, which the package `cargo-NAME` installs.
-const TOOLS: [&str; 2] = ["deny", "semver-checks"];
+/// Tools, by how each is asked for its version, and the package that installs it.
+const TOOLS: [(&[&str], &str); 3] = [
+    (&["cargo", "deny"], "cargo-deny"),
+    (&["cargo", "semver-checks"], "cargo-semver-checks"),
+    (&["mdbook"], "mdbook"),
+];
 
 /// Runs the lanes of a release and prints their table.
 ///
 /// # Errors
 /// A tool cannot be installed.
-pub(crate) fn run(workspace: &Workspace, with_install: bool) -> anyhow::Result<ExitCode> {
-    let is_missing = |tool: &&str| workspace.output_of("cargo", &[tool, "--version"]).is_err();
-    let missing: Vec<_> = TOOLS.into_iter().filter(is_missing).collect();
-    for step in missing.into_iter().map(install) {
+pub(crate) fn run(
+    workspace: &Workspace,
+    only: Vec<String>,
+    with_install: bool,
+) -> anyhow::Result<ExitCode> {
+    let is_missing = |tool: &[&str]| {
+        let question = [&tool[1..], &["--version"]].concat();
+        workspace.output_of(tool[0], &question).is_err()
+    };
+    let missing = TOOLS.into_iter().filter(|(tool, _)| is_missing(tool));
+    for step in missing.map(|(_, package)| install(package)) {
         if !with_install {
             println!("missing: `{step}`, or `cargo xtask release --install`");
             continue;
@@ -31,7 +42,8 @@ pub(crate) fn run(workspace: &Workspace, with_install: bool) -> anyhow::Result<E
             bail!("`{step}` failed");
         }
     }
-    let report = lanes::run_lanes(workspace, lanes::RELEASE, &Selection::default());
+    let selection = Selection { only, ..Selection::default() };
+    let report = lanes::run_lanes(workspace, lanes::RELEASE, &selection);
     print!("\n{report}");
     Ok(if report.has_failures() {
         ExitCode::FAILURE
@@ -43,8 +55,8 @@ pub(crate) fn run(workspace: &Workspace, with_install: bool) -> anyhow::Result<E
     })
 }
 
-fn install(tool: &str) -> Step {
-    Step::cargo(["install", "--locked"]).args([format!("cargo-{tool}")])
+fn install(package: &str) -> Step {
+    Step::cargo(["install", "--locked", package])
 }
 
 #[cfg(test)]
@@ -53,9 +65,12 @@ mod tests {
 
     #[test]
     fn tools_are_installed_by_the_packages_that_bring_them() {
-        let lines = TOOLS.map(|tool| install(tool).to_string());
-        let expected =
-            ["cargo install --locked cargo-deny", "cargo install --locked cargo-semver-checks"];
+        let lines = TOOLS.map(|(_, package)| install(package).to_string());
+        let expected = [
+            "cargo install --locked cargo-deny",
+            "cargo install --locked cargo-semver-checks",
+            "cargo install --locked mdbook",
+        ];
         assert_eq!(lines, expected);
     }
 }

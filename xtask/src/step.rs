@@ -24,8 +24,12 @@ impl Step {
     /// `cargo` as found on the path, not the binary that started us: only the former, rustup's,
     /// understands `+toolchain`, and it is what a user repeating the line gets.
     pub(crate) fn cargo<A: Into<String>>(arguments: impl IntoIterator<Item = A>) -> Self {
-        Self { program: "cargo".to_owned(), arguments: Vec::new(), environment: Vec::new() }
-            .args(arguments)
+        Self::new("cargo").args(arguments)
+    }
+
+    /// This program, as found on the path, without arguments.
+    pub(crate) fn new(program: &str) -> Self {
+        Self { program: program.to_owned(), arguments: Vec::new(), environment: Vec::new() }
     }
 
     /// Appends arguments.

@@ -60,6 +60,15 @@ impl Workspace {
         std::fs::read_to_string(self.root.join(name)).with_context(|| format!("reading {name}"))
     }
 
+    /// Paths of the files that git tracks, or would with the next `git add`, from the root; `None`
+    /// when git does not know the folder.
+    pub(crate) fn files(&self) -> Option<Vec<String>> {
+        let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+        let listing = self.output_of("git", &arguments).ok()?;
+        let listing = String::from_utf8_lossy(&listing).into_owned();
+        Some(listing.split_terminator('\0').map(str::to_owned).collect())
+    }
+
     /// Runs the program in the root folder and gives what it prints on its standard output.
     ///
     /// # Errors

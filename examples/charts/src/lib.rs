@@ -1,4 +1,5 @@
-//! Charts as SVG, in one style: lines and bars of measurements, with intervals, and lanes over time.
+//! Charts as SVG, in one style: lines and bars of measurements, with intervals, lanes over time,
+//! and layers of things that rest on each other.
 //!
 //! ```
 //! use charts::{Axis, Point, Series, lines};
@@ -22,6 +23,7 @@
 mod bars;
 mod frame;
 mod lanes;
+mod layers;
 mod lines;
 mod ranks;
 mod scale;
@@ -30,6 +32,7 @@ mod stack;
 pub use self::bars::{Bar, Bars, bars};
 pub use self::frame::{escaped, variables};
 pub use self::lanes::{Kind, Message, Panel, lanes};
+pub use self::layers::{Block, layers};
 pub use self::lines::{Point, Series, by_name, lines};
 pub use self::ranks::{Rank, ranks};
 pub use self::scale::Axis;

@@ -13,14 +13,13 @@ use crate::workspace::Workspace;
 /// # Errors
 /// A file cannot be read.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
-    let Ok(listing) = workspace.output_of("git", &arguments) else {
+    let Some(paths) = workspace.files() else {
         return Ok(Plan::Skip("git does not know this folder, so what to scan?".to_owned()));
     };
     let mut complaints = Vec::new();
-    for path in String::from_utf8_lossy(&listing).split_terminator('\0') {
-        if let Some(text) = text_of(workspace, path)? {
-            complaints.extend(scan(path, &text).iter().map(Finding::to_string));
+    for path in paths {
+        if let Some(text) = text_of(workspace, &path)? {
+            complaints.extend(scan(&path, &text).iter().map(Finding::to_string));
         }
     }
     Ok(Plan::Found(complaints))
