@@ -38,8 +38,8 @@
 //! compare it with.
 //!
 //! # Features
-//! `lp`: one-relay trees, `Family::OneRelay`. `cli`: the program `overlay`, which draws and
-//! explains plans. `metrics`: what a site counts, through the `metrics` facade.
+//! `lp`: one-relay trees, `Family::OneRelay`. `metrics`: what a site counts, through the `metrics`
+//! facade.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 //! Charts as SVG, in one style: lines and bars of measurements, with intervals, lanes over time,
-//! and layers of things that rest on each other.
+//! layers of things that rest on each other, and maps of what is sent between places.
 //!
 //! ```
 //! use charts::{Axis, Point, Series, lines};
@@ -25,6 +25,7 @@ mod frame;
 mod lanes;
 mod layers;
 mod lines;
+mod map;
 mod ranks;
 mod scale;
 mod stack;
@@ -34,6 +35,7 @@ pub use self::frame::{escaped, variables};
 pub use self::lanes::{Kind, Message, Panel, lanes};
 pub use self::layers::{Block, layers};
 pub use self::lines::{Point, Series, by_name, lines};
+pub use self::map::{Place, Way, map};
 pub use self::ranks::{Rank, ranks};
 pub use self::scale::Axis;
 pub use self::stack::stack;

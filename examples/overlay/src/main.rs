@@ -7,6 +7,8 @@
 //!
 //! The file is described in `docs/overlay-planning.md` of the repository.
 
+#![forbid(unsafe_code)]
+
 mod explain;
 mod input;
 mod json;

@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) names: Vec<String>,
+    /// Degrees north and east of each site that says where it is.
+    pub(crate) places: Vec<Option<(f64, f64)>>,
     pub(crate) model: HoseModel,
     pub(crate) headroom_permille: u32,
     pub(crate) options: PlanOptions,
@@ -33,6 +35,7 @@ impl Network {
         file.knows(&["sites", "latency_ms", "options"])?;
         let sites = parse_sites(&file)?;
         let names: Vec<String> = sites.iter().map(|site| site.name.clone()).collect();
+        let places = sites.iter().map(|site| site.place).collect();
         let of = |rate: fn(&SiteEntry) -> u64| sites.iter().map(rate).collect();
         let model = HoseModel {
             uplink: of(|site| site.uplink),
@@ -42,12 +45,13 @@ impl Network {
             epoch: 0,
         };
         let (headroom_permille, options) = parse_options(&file, &names)?;
-        Ok(Self { names, model, headroom_permille, options })
+        Ok(Self { names, places, model, headroom_permille, options })
     }
 }
 
 struct SiteEntry {
     name: String,
+    place: Option<(f64, f64)>,
     uplink: u64,
     downlink: u64,
     demand: u64,
@@ -73,12 +77,20 @@ fn parse_sites(file: &Table<'_>) -> anyhow::Result<Vec<SiteEntry>> {
 }
 
 fn parse_site(table: &Table<'_>) -> anyhow::Result<SiteEntry> {
-    table.knows(&["name", "uplink_mbit", "downlink_mbit", "demand_mbit"])?;
+    table.knows(&[
+        "name",
+        "uplink_mbit",
+        "downlink_mbit",
+        "demand_mbit",
+        "latitude",
+        "longitude",
+    ])?;
     let name = table.required("name", "the name of the site")?;
     let name = name.as_str().filter(|name| !name.is_empty());
     let name = name.with_context(|| format!("{} is no name", table.at("name")))?.to_owned();
     let site = SiteEntry {
         name,
+        place: parse_place(table)?,
         uplink: table.rate("uplink_mbit")?,
         downlink: table.rate("downlink_mbit")?,
         demand: table.rate("demand_mbit")?,
@@ -95,6 +107,18 @@ fn parse_site(table: &Table<'_>) -> anyhow::Result<SiteEntry> {
         table.at("downlink_mbit")
     );
     Ok(site)
+}
+
+/// Degrees north and east, for pictures: both or neither.
+fn parse_place(table: &Table<'_>) -> anyhow::Result<Option<(f64, f64)>> {
+    match (table.degrees("latitude", 90.0)?, table.degrees("longitude", 180.0)?) {
+        (Some(latitude), Some(longitude)) => Ok(Some((latitude, longitude))),
+        (None, None) => Ok(None),
+        (one, _) => {
+            let missing = if one.is_some() { "longitude" } else { "latitude" };
+            bail!("{} is missing: give both degrees of a place, or neither", table.at(missing))
+        }
+    }
 }
 
 /// `latency_ms.A.B` is from A to B, and from B to A where that is not given.
@@ -146,10 +170,7 @@ fn parse_options(file: &Table<'_>, names: &[String]) -> anyhow::Result<(u32, Pla
         .excluded(parse_excluded(&table, names)?);
     options = match table.text("trees")? {
         None | Some("base") => options.family(Family::Base),
-        #[cfg(feature = "lp")]
         Some("one-relay") => options.family(Family::OneRelay),
-        #[cfg(not(feature = "lp"))]
-        Some("one-relay") => bail!("options.trees is \"one-relay\", which needs the feature lp"),
         Some(other) => bail!("options.trees is {other:?}: give \"base\" or \"one-relay\""),
     };
     options = match table.text("cost")? {
@@ -235,6 +256,17 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Degrees to both sides of 0.
+    fn degrees(&self, field: &str, most: f64) -> anyhow::Result<Option<f64>> {
+        let Some(value) = self.map.get(field) else {
+            return Ok(None);
+        };
+        let degrees = value.as_f64().filter(|degrees| (-most..=most).contains(degrees));
+        let refused =
+            || format!("{} is {value}: give degrees from -{most} to {most}", self.at(field));
+        degrees.with_context(refused).map(Some)
+    }
+
     /// Mbit/s of the file as kbit/s.
     fn rate(&self, field: &str) -> anyhow::Result<u64> {
         let most = RATE_MAX_KBIT / 1000;
@@ -304,6 +336,13 @@ mod tests {
             ("downlink_mbit = 20.5", "downlink_mbit = 0", "sites[0].downlink_mbit is 0"),
             ("demand_mbit = 3", "demand_mbit = 0.0001", "sites[0].demand_mbit is less than"),
             ("name = \"b\"", "name = \"a\"", "sites[1].name is \"a\" again"),
+            (
+                "name = \"a\"",
+                "name = \"a\", latitude = 91, longitude = 0",
+                "sites[0].latitude is 91",
+            ),
+            ("name = \"a\"", "name = \"a\", latitude = 9", "sites[0].longitude is missing"),
+            ("name = \"a\"", "name = \"a\", longitude = 9", "sites[0].latitude is missing"),
             ("name = \"b\"", "name = 7", "sites[1].name is no name"),
             ("latency_ms.a.b = 1.5", "", "latency_ms.a.b is missing"),
             ("latency_ms.a.b = 1.5", "latency_ms.a.c = 1", "latency_ms.a names \"c\""),

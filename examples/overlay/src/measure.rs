@@ -158,7 +158,6 @@ fn wait_for(place: &Place) -> anyhow::Result<TcpStream> {
         if let Ok(stream) = host::connect(&place.address) {
             return Ok(stream);
         }
-        #[expect(clippy::disallowed_methods, reason = "it waits for people")]
         thread::sleep(Duration::from_millis(500));
     }
     let connected = host::connect(&place.address);

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn network(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/networks").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("networks").join(name)
 }
 
 fn overlay(input: &Path, arguments: &[&str]) -> Output {
@@ -59,10 +59,12 @@ fn draws_every_edge_and_every_uplink() {
     let svg = std::fs::read_to_string(&path).expect("it was written");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     // Eight trees reach four sites each; three of Ireland's and the one of Virginia have a relay.
-    assert_eq!(svg.matches("class=\"relay\"").count(), 4);
-    assert_eq!(svg.matches("class=\"receiver\"").count(), 8 * 4 - 4);
-    assert_eq!(svg.matches("class=\"uplink\"").count(), 5);
+    assert_eq!(svg.matches("class=\"strong line").count(), 4);
+    assert_eq!(svg.matches("class=\"faint line").count(), 8 * 4 - 4);
+    assert_eq!(svg.matches("class=\"room axis\"").count(), 5);
     assert!(svg.contains(">Virginia</text>"));
+    let kept = include_str!("../../../docs/pictures/plan.svg");
+    assert!(svg == kept, "the command of docs/overlay-planning.md draws another picture");
 }
 
 #[test]
