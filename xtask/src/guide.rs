@@ -12,8 +12,8 @@ pub(crate) type Pages = BTreeMap<String, String>;
 /// First page of the book, from the root.
 pub(crate) const INDEX: &str = "docs/README.md";
 
-/// Links of pages that lead nowhere, and pages of `docs` that the book would not have. `exists` says
-/// which other paths of the repository there are.
+/// Links of pages that lead nowhere, and pages of `docs` that the book would not have. `exists`
+/// says which other paths of the repository there are.
 pub(crate) fn complaints(pages: &Pages, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, text) in pages {

@@ -19,8 +19,8 @@ struct Seen {
     came: Duration,
 }
 
-/// Records what a client has these nodes do, each frame `one_way` on its way. The lane of the client
-/// is above those of the nodes. The clock of the runtime has to be paused.
+/// Records what a client has these nodes do, each frame `one_way` on its way. The lane of the
+/// client is above those of the nodes. The clock of the runtime has to be paused.
 ///
 /// # Errors
 /// Those of what is run.
