@@ -329,6 +329,10 @@ pub(crate) struct SimArgs {
     /// The simulation. Default: all of them; for one seed the world.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) part: Vec<Part>,
+    /// Measures in place of that, in virtual time: the time until a silent primary is replaced, and
+    /// the rate without a backup.
+    #[arg(long, conflicts_with_all = ["part", "seed"])]
+    pub(crate) outages: bool,
     /// Replays this one, and prints every event.
     #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
     pub(crate) seed: Option<u64>,

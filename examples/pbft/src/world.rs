@@ -18,6 +18,7 @@ mod host;
 mod liar;
 mod machine;
 mod menu;
+mod outages;
 mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use self::clients::Client;
 use self::host::Host;
 use self::liar::Liar;
 pub use self::menu::{Habits, Menu};
+pub use self::outages::{Replaced, lose_backup, silence_primary};
 use self::truth::Truth;
 pub use self::truth::Violation;
 use crate::core::{

@@ -158,6 +158,29 @@ mod rules {
         expect(is_leaving(&found), &found)
     }
 
+    /// The others need its word for their clocks to run, and cannot execute it by that word.
+    pub(super) fn what_was_executed_is_vouched_for_to_who_passes_it_on() -> Result<(), String> {
+        let mut replica = member(2);
+        ask(&mut replica);
+        propose(&mut replica);
+        for by in [2, 3, 4] {
+            if by != 2 {
+                hear(&mut replica, by, Message::Vote(vote(Phase::Prepare)));
+            }
+            hear(&mut replica, by, Message::Vote(vote(Phase::Commit)));
+        }
+        hear(&mut replica, 2, Message::Vote(vote(Phase::Prepare)));
+        let found = effects(&mut replica);
+        expect(replica.executed() == Sequence(1), &found)?;
+        pass(&mut replica, &[3]);
+        let found = effects(&mut replica);
+        let is_told = |effect: &Effect| {
+            matches!(effect, Effect::Relay { to, message }
+                if to.get() == 3 && message.body == Message::Vouch(vec![Vouch::of(&request().request)]))
+        };
+        expect(found.len() == 1 && found.iter().all(is_told), &found)
+    }
+
     /// Each place of the client holds a request that nobody else has heard of.
     pub(super) fn what_others_believe_finds_a_place() -> Result<(), String> {
         let mut replica = member(2);
@@ -230,6 +253,7 @@ node_kit::rule_tests! {
     a_request_is_passed_on_by_those_that_believe_it
     a_primary_proposes_what_all_will_believe
     a_request_that_few_have_heard_ends_no_view
+    what_was_executed_is_vouched_for_to_who_passes_it_on
     what_others_believe_finds_a_place
     of_two_requests_by_one_number_more_is_believed
     a_name_is_who_is_at_the_other_end

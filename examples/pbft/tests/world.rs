@@ -1,7 +1,9 @@
 //! The core under seeded faults and lies: safety after every event, progress after all has healed.
 
 use pbft::core::{Refused, Trust};
-use pbft::world::{Menu, Report, Violation, run, run_channels, run_menu};
+use pbft::world::{
+    Menu, Report, Violation, lose_backup, run, run_channels, run_menu, silence_primary,
+};
 
 type Run = fn(u64) -> Result<Report, Violation>;
 
@@ -51,6 +53,23 @@ fn places_of_a_lying_client_are_not_lost_for_what_others_believe() -> Result<(),
     Ok(())
 }
 
+/// Timeouts fell by half with each checkpoint of a few batches that were fast, and while a request
+/// waited that was not: the next slow one ended the view, though all had healed.
+#[test]
+fn views_stay_where_few_requests_are_slow() -> Result<(), Violation> {
+    for seed in [6_000_025, 6_000_027, 7_000_528, 7_000_627] {
+        run_channels(seed)?;
+    }
+    Ok(())
+}
+
+/// One replica had executed what the two others had not, and the primary was gone that could have
+/// repeated it. The one no longer vouched, so no clock of the others ran, and the view never ended.
+#[test]
+fn what_one_has_executed_ends_the_view_of_the_others() -> Result<(), Violation> {
+    run_channels(8_000_201).map(drop)
+}
+
 #[test]
 fn a_seed_is_one_run() {
     for seed in 0..2 {
@@ -77,6 +96,26 @@ fn without_faults_the_first_view_stays() -> Result<(), Violation> {
             assert_eq!((report.view, report.asked), (0, report.accepted), "{report:?}");
             assert!(report.accepted > 50, "{report:?}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_silent_primary_is_replaced_within_three_timeouts() -> Result<(), Violation> {
+    for seed in 0..4 {
+        let replaced = silence_primary(seed)?;
+        assert!(replaced.after <= replaced.timeout * 3, "seed {seed}: {replaced:?}");
+        assert!(replaced.executed > 0, "seed {seed}");
+    }
+    Ok(())
+}
+
+/// Without one of four the slowest of three votes is waited for, in place of the second.
+#[test]
+fn a_dead_backup_costs_no_more_than_a_quarter_of_the_rate() -> Result<(), Violation> {
+    for seed in 0..4 {
+        let [all, without] = lose_backup(seed)?;
+        assert!(all > 100 && without * 4 >= all * 3, "seed {seed}: {all}, {without}");
     }
     Ok(())
 }

@@ -11,6 +11,10 @@ use crate::args::{Part, SimArgs};
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     #[cfg(feature = "mutants")]
     pbft::mutant::set(args.mutant);
+    if args.outages {
+        outages(args.start_seed, args.seeds)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let parts = match &args.part[..] {
         [] if args.seed.is_some() => &[Part::World],
         [] => Part::ALL,
@@ -78,4 +82,38 @@ fn one(part: Part, seed: u64) -> Result<Sum> {
     };
     let world::Report { accepted, view, crashes, lies, .. } = report;
     Ok(Sum { answered: accepted, views: view, crashes, lies })
+}
+
+/// Measures outages in virtual time.
+fn outages(start: u64, count: u64) -> Result<()> {
+    let (mut times, mut rates, mut executed) = (Vec::new(), Vec::new(), 0);
+    for seed in start..start.saturating_add(count) {
+        let again = || format!("seed {seed}; again: sim --outages --start-seed {seed} --seeds 1");
+        let replaced = world::silence_primary(seed).with_context(again)?;
+        times.push(replaced.after.as_secs_f64() / replaced.timeout.as_secs_f64());
+        executed += replaced.executed;
+        let [all, without] = world::lose_backup(seed).with_context(again)?;
+        rates.push(without as f64 / all.max(1) as f64);
+    }
+    let within = times.iter().filter(|time| **time <= 3.0).count();
+    println!(
+        "outages: a silent primary is replaced within 3 timeouts in {within} of {count} seeds \
+         ({}), and all of {executed} requests are executed",
+        quantiles(&mut times)
+    );
+    println!(
+        "outages: the rate without a backup, as a part of that with all: {}",
+        quantiles(&mut rates)
+    );
+    Ok(())
+}
+
+fn quantiles(values: &mut [f64]) -> String {
+    values.sort_by(f64::total_cmp);
+    let at = |percent: usize| values.get((values.len().max(1) - 1) * percent / 100).copied();
+    let [least, first, median, last, most] =
+        [0, 1, 50, 99, 100].map(|percent| at(percent).unwrap_or(0.0));
+    format!(
+        "least {least:.2}, 1 % below {first:.2}, median {median:.2}, 1 % above {last:.2}, most {most:.2}"
+    )
 }

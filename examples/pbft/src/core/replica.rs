@@ -225,11 +225,11 @@ impl<M: Machine> Replica<M> {
             Message::Propose(vote, batch) => self.on_propose(now, by, vote, signature, batch),
             Message::Vote(vote) => self.on_vote(now, by, vote, signature),
             Message::Checkpoint(checkpoint) => {
-                self.on_checkpoint(by, checkpoint, signature);
+                self.on_checkpoint(now, by, checkpoint, signature);
             }
             Message::ViewChange(body) => self.on_view_change(now, Signed { by, body, signature }),
             Message::NewView(body) => self.on_new_view(now, Signed { by, body, signature }),
-            Message::Stable(stable) => self.on_stable(stable),
+            Message::Stable(stable) => self.on_stable(now, stable),
             Message::Status(status) => self.on_status(now, by, status),
             Message::Fetch(fetch) => self.on_fetch(by, fetch),
             Message::Fetched(fetched) => self.on_fetched(now, fetched),

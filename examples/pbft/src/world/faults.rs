@@ -159,6 +159,12 @@ impl World {
         }
     }
 
+    /// Ends a member's process, which does not come back.
+    pub(super) fn lose(&mut self, node: NodeId) {
+        self.crash(node);
+        self.away.insert(node);
+    }
+
     /// Ends the faults, and wants every request executed, and views that stay.
     pub(super) fn run_healed(&mut self) -> Result<(), Violation> {
         self.heal();
@@ -169,13 +175,18 @@ impl World {
         let view = self.view();
         let end = self.schedule.now() + CALM_FOR.max(self.timeout() * 8);
         while self.step(end)? {}
-        self.is_closing = true;
-        self.run_until(HEALS_WITHIN, |world| world.open().is_empty())?;
+        self.finish()?;
         let risen = self.view().0 - view.0;
         if risen > self.menu.nodes { Err(Violation::Unstable(risen)) } else { Ok(()) }
     }
 
-    fn run_until(
+    /// Has no more requests made, and wants every one executed.
+    pub(super) fn finish(&mut self) -> Result<(), Violation> {
+        self.is_closing = true;
+        self.run_until(HEALS_WITHIN, |world| world.open().is_empty())
+    }
+
+    pub(super) fn run_until(
         &mut self,
         longest: Duration,
         is_reached: impl Fn(&Self) -> bool,
@@ -203,8 +214,7 @@ impl World {
         let members = self.keys.group().members().to_vec();
         let last = members.iter().rev().take(usize::try_from(self.menu.away).unwrap_or(0));
         for node in last {
-            self.crash(*node);
-            self.away.insert(*node);
+            self.lose(*node);
         }
         for host in self.hosts.keys().copied().collect::<Vec<_>>() {
             self.schedule.after(Duration::ZERO, Event::Restart { host });

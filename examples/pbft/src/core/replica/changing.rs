@@ -22,16 +22,27 @@ pub(super) struct Clock {
     wait: Option<Duration>,
     /// This node has begun the view, as its primary.
     has_begun: bool,
-    /// The longest that a request took since the last checkpoint.
+    /// The longest that a request took since the one below.
     slowest: Option<Duration>,
+    /// When the view began, or the timeout fell or was found not too long.
+    watched: Duration,
     /// When to report the next time what is lacking.
     pub(super) tick: Duration,
 }
 
 impl Clock {
     pub(super) fn new(base: Duration) -> Self {
-        let (entered, tick) = (Duration::ZERO, Duration::ZERO);
-        Self { base, timeout: base, entered, wait: None, has_begun: false, slowest: None, tick }
+        let zero = Duration::ZERO;
+        Self {
+            base,
+            timeout: base,
+            entered: zero,
+            wait: None,
+            has_begun: false,
+            slowest: None,
+            watched: zero,
+            tick: zero,
+        }
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -42,6 +53,7 @@ impl Clock {
     pub(super) fn enter(&mut self, now: Duration) {
         self.entered = now;
         self.wait = None;
+        self.watch(now);
     }
 
     /// A view has failed.
@@ -56,17 +68,34 @@ impl Clock {
 
     /// A request was executed.
     pub(super) fn took(&mut self, now: Duration, since: Duration) {
-        let took = now.saturating_sub(since.max(self.entered));
-        self.slowest = self.slowest.max(Some(took));
+        self.slowest = self.slowest.max(Some(self.waited(now, since)));
     }
 
     /// A checkpoint is stable. Four times of what all requests took is enough, so the timeout does
-    /// not fall so far that it rises again.
-    pub(super) fn settle(&mut self) {
-        let is_long = self.slowest.take().is_some_and(|slowest| slowest * 4 < self.timeout);
-        if is_long && self.timeout > self.base {
+    /// not fall so far that it rises again. What waits longest counts with them: those that were
+    /// executed may be the fast ones alone. And they have to be of some time, [`CALM`]: those of one
+    /// checkpoint may be a few lucky ones.
+    pub(super) fn settle(&mut self, now: Duration, oldest: Option<Duration>) {
+        let waits = oldest.map(|since| self.waited(now, since)).unwrap_or_default();
+        let Some(slowest) = self.slowest.map(|slowest| slowest.max(waits)) else { return };
+        let is_long = slowest * 4 < self.timeout;
+        if is_long && now < self.watched + self.base * CALM {
+            return;
+        }
+        if is_long {
             self.timeout = (self.timeout / 2).max(self.base);
         }
+        self.watch(now);
+    }
+
+    /// Begins anew to look at how long requests take.
+    fn watch(&mut self, now: Duration) {
+        (self.watched, self.slowest) = (now, None);
+    }
+
+    /// The time that a request since then has had in its view.
+    fn waited(&self, now: Duration, since: Duration) -> Duration {
+        now.saturating_sub(since.max(self.entered))
     }
 
     /// When a request that waits since then has waited too long.
@@ -77,6 +106,11 @@ impl Clock {
 
 /// The longest timeout, in shortest ones: seventeen minutes of a second.
 const DOUBLED_MAX: u32 = 1024;
+
+/// The time for which a timeout has to be too long before it is halved, in shortest ones. One that
+/// fell too far costs a view, so no more than one in this time. The longest one comes down to the
+/// shortest in ten times as much.
+const CALM: u32 = 16;
 
 impl<M: Machine> Replica<M> {
     /// When [`Replica::handle_timeout`] is due.
@@ -178,7 +212,7 @@ impl<M: Machine> Replica<M> {
             self.enter(signed);
             self.clock.enter(now);
             if let Some(stable) = stable {
-                self.on_stable(stable);
+                self.on_stable(now, stable);
             }
             self.begin();
         }
@@ -212,5 +246,74 @@ impl<M: Machine> Replica<M> {
             }
             self.propose(sequence, digest, batch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(60);
+
+    /// A clock of which two views have failed, in one that began at zero.
+    fn risen() -> Clock {
+        let mut clock = Clock::new(BASE);
+        clock.fail();
+        clock.fail();
+        clock.enter(Duration::ZERO);
+        assert_eq!(clock.timeout(), BASE * 4);
+        clock
+    }
+
+    /// A request that took a tenth of the shortest timeout is executed.
+    fn take_fast(clock: &mut Clock, now: Duration) {
+        clock.took(now, now.saturating_sub(BASE / 10));
+    }
+
+    #[test]
+    fn the_timeout_falls_by_half_in_each_time_of_calm() {
+        let (mut clock, calm) = (risen(), BASE * CALM);
+        for (now, timeout) in [(calm, 2), (calm * 3 / 2, 2), (calm * 2, 1), (calm * 3, 1)] {
+            take_fast(&mut clock, now);
+            clock.settle(now, None);
+            assert_eq!(clock.timeout(), BASE * timeout, "at {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_few_fast_requests_bring_no_timeout_down() {
+        let mut clock = risen();
+        for tenth in 1..10 {
+            take_fast(&mut clock, BASE * CALM * tenth / 10);
+            clock.settle(BASE * CALM * tenth / 10, None);
+        }
+        assert_eq!(clock.timeout(), BASE * 4);
+    }
+
+    #[test]
+    fn a_slow_request_keeps_the_timeout_for_a_time_of_calm() {
+        let (mut clock, calm) = (risen(), BASE * CALM);
+        clock.took(calm / 2, calm / 2 - BASE);
+        clock.settle(calm / 2, None);
+        for (now, timeout) in [(calm, 4), (calm * 3 / 2, 2)] {
+            take_fast(&mut clock, now);
+            clock.settle(now, None);
+            assert_eq!(clock.timeout(), BASE * timeout, "at {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_waits_for_long_counts_before_it_is_executed() {
+        let (mut clock, calm) = (risen(), BASE * CALM);
+        take_fast(&mut clock, calm);
+        clock.settle(calm, Some(calm - BASE));
+        assert_eq!(clock.timeout(), BASE * 4);
+    }
+
+    #[test]
+    fn where_nothing_was_executed_the_timeout_stays() {
+        let mut clock = risen();
+        clock.settle(BASE * CALM, None);
+        assert_eq!(clock.timeout(), BASE * 4);
     }
 }

@@ -1,5 +1,7 @@
 //! Checkpoints: claims, their proof, and what can be forgotten then.
 
+use std::time::Duration;
+
 use convoke::NodeId;
 
 use super::Replica;
@@ -11,6 +13,7 @@ use crate::core::state::{Machine, state_digest};
 impl<M: Machine> Replica<M> {
     pub(super) fn on_checkpoint(
         &mut self,
+        now: Duration,
         by: NodeId,
         checkpoint: Checkpoint,
         signature: Signature,
@@ -24,12 +27,12 @@ impl<M: Machine> Replica<M> {
         let alike = claims.iter().filter(|(_, (of, _))| *of == digest);
         let signatures: Signatures = alike.map(|(by, (_, signature))| (*by, *signature)).collect();
         if signatures.len() >= self.quorum() {
-            self.on_stable(Stable { checkpoint, signatures });
+            self.on_stable(now, Stable { checkpoint, signatures });
         }
     }
 
     /// Takes a checkpoint as stable, of which the proof was checked.
-    pub(super) fn on_stable(&mut self, stable: Stable) {
+    pub(super) fn on_stable(&mut self, now: Duration, stable: Stable) {
         let sequence = stable.checkpoint.sequence;
         if sequence <= self.low() {
             return;
@@ -37,7 +40,7 @@ impl<M: Machine> Replica<M> {
         self.append(Record::Stable(stable.clone()));
         self.stable = stable;
         self.claims.retain(|claimed, _| *claimed > sequence);
-        self.clock.settle();
+        self.clock.settle(now, self.requests.oldest());
         self.keep_snapshot();
         self.need_state();
         self.forget();

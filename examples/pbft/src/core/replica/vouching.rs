@@ -15,7 +15,7 @@ use convoke::NodeId;
 use super::{Effect, Replica};
 use crate::core::group::{ClientId, Digest, Sequence};
 use crate::core::keys::Signed;
-use crate::core::message::{Batch, Message, SignedRequest, Vouch};
+use crate::core::message::{Batch, Message, Outcome, SignedRequest, Vouch};
 use crate::core::signature::Signature;
 use crate::core::state::Machine;
 use crate::core::trust::Trust;
@@ -78,14 +78,32 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Takes requests that a member passes on: it vouches for them, and perhaps others have.
+    ///
+    /// Of those that were executed here it is told so, by a vouch: its clock may need that word to
+    /// run, where the primary is away that alone would repeat the proposals. By their numbers nothing
+    /// runs again, so the word makes nobody execute anything. What is too old to tell is not vouched
+    /// for: nothing would ever stop the clock.
     pub(super) fn on_pass(&mut self, now: Duration, by: NodeId, requests: &[SignedRequest]) {
+        if !self.is_by_channels() {
+            return;
+        }
+        let mut executed = Vec::new();
         for signed in requests {
             let vouch = Vouch::of(&signed.request);
-            self.take_vouch(now, by, vouch);
-            let is_open = self.state.outcome(vouch.client, vouch.number).is_none();
-            if self.is_by_channels() && is_open && self.vouches.count(vouch) >= self.witnesses() {
-                self.believe(now, signed);
+            match self.state.outcome(vouch.client, vouch.number) {
+                Some(Outcome::Done(_)) => executed.push(vouch),
+                Some(Outcome::Forgotten) => {}
+                None => {
+                    self.take_vouch(now, by, vouch);
+                    if self.vouches.count(vouch) >= self.witnesses() {
+                        self.believe(now, signed);
+                    }
+                }
             }
+        }
+        if !executed.is_empty() && by != self.settings.node {
+            let effect = self.unsigned(by, Message::Vouch(executed));
+            self.effects.push_back(effect);
         }
     }
 
