@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
+use pbft::key_file::PublicKey;
 use pbft::node::Lie;
 use pbft::settings::Auth;
 
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Node(NodeArgs),
     /// Reads or writes.
     Client(ClientArgs),
+    /// Replicas join and leave while the others go on.
+    Member(MemberArgs),
     /// Tells what each node is doing.
     Status(StatusArgs),
     /// Reads a cluster file, and the keys of a node, and says what is wrong.
@@ -126,6 +129,48 @@ pub(crate) struct ClientArgs {
     pub(crate) path: Option<Way>,
     #[command(subcommand)]
     pub(crate) action: Action,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MemberArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// The file of the administrator's secret key, where requests are signed.
+    #[arg(long)]
+    pub(crate) key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) identity: IdentityArgs,
+    /// Seconds until the change has to be in force.
+    #[arg(long, default_value_t = 60)]
+    pub(crate) deadline: u64,
+    #[command(subcommand)]
+    pub(crate) action: MemberAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemberAction {
+    /// A replica joins, and takes part once the change is in force.
+    Add {
+        /// Its number.
+        id: u64,
+        /// An address at which it is dialled, where the cluster files of the others do not have
+        /// any.
+        #[arg(long)]
+        address: Vec<String>,
+        /// Its key, as `pbft keygen` printed it.
+        #[arg(long)]
+        public_key: PublicKey,
+        /// A member that leaves in the same change.
+        #[arg(long)]
+        in_place_of: Option<u64>,
+    },
+    /// A replica leaves, and stops.
+    Remove {
+        /// Its number.
+        id: u64,
+    },
+    /// Prints the members.
+    List,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -305,13 +350,15 @@ pub(crate) enum Part {
     World,
     /// Cores that connections tell who speaks, and clients that lie.
     Channels,
+    /// Cores whose members change.
+    Members,
     /// Whole nodes, disks and clients.
     Nodes,
 }
 
 impl Part {
     /// All of them.
-    pub(crate) const ALL: &[Self] = &[Self::World, Self::Channels, Self::Nodes];
+    pub(crate) const ALL: &[Self] = &[Self::World, Self::Channels, Self::Members, Self::Nodes];
 }
 
 impl std::fmt::Display for Part {
@@ -319,6 +366,7 @@ impl std::fmt::Display for Part {
         f.write_str(match self {
             Self::World => "world",
             Self::Channels => "channels",
+            Self::Members => "members",
             Self::Nodes => "nodes",
         })
     }

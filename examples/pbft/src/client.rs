@@ -13,7 +13,10 @@
 //! on behind them. A key is for one process at a time: a slower one of two is told that its outcome
 //! is unknown.
 
+mod members;
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -26,7 +29,8 @@ use node_kit::program::store::{Pairs, Store, StoreError};
 use tokio::time::Instant;
 
 use crate::core::{
-    ClientId, Keys, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, Trust, View,
+    ClientId, Keys, Members, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, Trust,
+    View,
 };
 use crate::kv::{self, OPERATION_BYTES_MAX, Operation};
 use crate::proto::{Answer, Asked, PbftClient, asked};
@@ -77,7 +81,10 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     client: PbftClient,
-    members: Configuration,
+    endpoint: Endpoint,
+    nodes: Configuration,
+    /// Members of the latest epoch that is known.
+    latest: Members,
     keys: Arc<Keys>,
     id: ClientId,
     signer: Signer,
@@ -98,7 +105,9 @@ impl Client {
     ) -> Self {
         Self {
             client: PbftClient::new(endpoint),
-            members: members.clone(),
+            endpoint: endpoint.clone(),
+            nodes: members.clone(),
+            latest: keys.members(),
             primary: keys.primary(View(0)),
             keys,
             id,
@@ -182,7 +191,15 @@ impl Client {
 
     async fn execute(&mut self, operation: Operation) -> Result<kv::Answer, ClientError> {
         let is_read = matches!(operation, Operation::Get(_) | Operation::Scan(..));
-        let operation = wire::encode(&operation);
+        match self.ask(wire::encode(&operation)).await {
+            Ok(result) => judge(result),
+            Err(ClientError::OutcomeUnknown(why)) if is_read => Err(ClientError::Unavailable(why)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The result of an operation, whatever its bytes are to the replicas.
+    async fn ask(&mut self, operation: Bytes) -> Result<Bytes, ClientError> {
         if operation.len() > OPERATION_BYTES_MAX {
             return Err(ClientError::Refused(format!(
                 "the operation has {} bytes, and may have {OPERATION_BYTES_MAX}",
@@ -193,11 +210,10 @@ impl Client {
         let request = Request { client: self.id, number, operation };
         let request = self.signer.sign_request(self.keys.scope(), request);
         match self.attempts(&request).await {
-            Ok(Outcome::Done(result)) => judge(result),
+            Ok(Outcome::Done(result)) => Ok(result),
             Ok(Outcome::Forgotten) => Err(ClientError::OutcomeUnknown(
                 "the replicas remember later requests of this client".to_owned(),
             )),
-            Err(ClientError::OutcomeUnknown(why)) if is_read => Err(ClientError::Unavailable(why)),
             Err(error) => Err(error),
         }
     }
@@ -219,7 +235,9 @@ impl Client {
         loop {
             let begun = Instant::now();
             let within = pause.min(deadline.saturating_duration_since(begun));
-            let error = match self.attempt(request, is_to_all, within).await {
+            let is_later = Arc::new(AtomicBool::new(false));
+            let attempt = self.attempt(request, is_to_all, within, Arc::clone(&is_later));
+            let error = match attempt.await {
                 Ok(reply) => {
                     self.primary = self.keys.primary(reply.view);
                     return Ok(reply.outcome);
@@ -228,6 +246,14 @@ impl Client {
             };
             if let Some(refusal) = self.refusal(&error) {
                 return Err(ClientError::Refused(refusal));
+            }
+            if is_later.load(Ordering::Relaxed) {
+                // Others are members by now, and the request may be decided already.
+                let before = self.keys.scope().epoch;
+                if self.learn().await.epoch > before && Instant::now() < deadline {
+                    is_to_all = true;
+                    continue;
+                }
             }
             // A failure at once says nothing of how long a replica may take.
             if is_to_all {
@@ -246,6 +272,7 @@ impl Client {
         request: &SignedRequest,
         is_to_all: bool,
         within: Duration,
+        is_later: Arc<AtomicBool>,
     ) -> Result<Reply, QuorumError> {
         let keys = Arc::clone(&self.keys);
         let (id, number) = (request.request.client, request.request.number);
@@ -253,6 +280,9 @@ impl Client {
             said(answer).is_some_and(|said| {
                 let Reply { client, number: of, .. } = said.reply;
                 let is_its = said.by == member && (client, of) == (id, number);
+                if said.epoch > keys.scope().epoch {
+                    is_later.store(true, Ordering::Relaxed);
+                }
                 is_its && keys.open_reply(member, said).is_ok()
             })
         };
@@ -267,9 +297,9 @@ impl Client {
     fn call(&self, request: Bytes, is_to_all: bool) -> QuorumBuilder<Answer> {
         let asked = |asked| self.client.execute(Asked { asked: Some(asked) });
         if is_to_all {
-            asked(asked::Asked::RequestToAll(request)).to_all(&self.members).quorum_call()
+            asked(asked::Asked::RequestToAll(request)).to_all(&self.nodes).quorum_call()
         } else {
-            asked(asked::Asked::Request(request)).to(self.primary).among(&self.members)
+            asked(asked::Asked::Request(request)).to(self.primary).among(&self.nodes)
         }
     }
 

@@ -7,6 +7,7 @@ mod dump;
 mod floor;
 mod inspect;
 mod local;
+mod member;
 mod node;
 mod sim;
 mod torture;
@@ -44,6 +45,7 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args).await,
         Command::Node(args) => node::run(&args).await,
         Command::Client(args) => client::run(args).await,
+        Command::Member(args) => member::run(&args).await,
         Command::Status(args) => inspect::run(&args).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
         Command::Torture(args) => torture::run(&args).await,

@@ -45,8 +45,10 @@
 //! agree.
 
 mod group;
+mod handover;
 mod keys;
 mod known;
+mod members;
 mod message;
 mod plan;
 mod replica;
@@ -60,7 +62,11 @@ mod trust;
 mod vouches;
 
 pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, View};
+pub use self::handover::Handover;
 pub use self::keys::{Keys, Refused, Scope, Signed, Unproven, Verified};
+pub use self::members::{
+    Change, Changed, FIRST_EPOCH, MEMBERS_MAX, Member, Members, Membership, NotChanged,
+};
 pub use self::message::{
     Batch, Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Outline, Phase, Prepared, Record,
     Reply, Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,

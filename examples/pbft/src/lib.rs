@@ -30,7 +30,8 @@
 //! | state by digest, in parts, from anybody; a target that moves on | `core/replica/fetching.rs` |
 //! | proposals by digests where clients ask all; what is lacking is pulled | `core/replica/outlining.rs` |
 //! | unsigned requests, where connections prove clients: f + 1 vouch for them | [`core::Trust`], `core/replica/vouching.rs` |
-//! | membership change, read-only requests, fast paths, values that the primary chooses | not offered |
+//! | members change by an ordered command, epochs, proofs of their ends | `core/members.rs`, `core/replica/handing.rs`, [`core::Handover`] |
+//! | read-only requests, fast paths, values that the primary chooses | not offered |
 
 #![forbid(unsafe_code)]
 

@@ -42,6 +42,12 @@ pub enum Mutant {
     PulledUnchecked,
     /// Requests that a proposal names and a replica lacks are not pulled.
     LackingNotPulled,
+    /// Words of any epoch count.
+    EpochNotChecked,
+    /// A change takes the place of another that is under way.
+    ChangesOverlap,
+    /// A change is in force at the next checkpoint, whatever places are open.
+    ChangeAtOnce,
     /// Words without a signature count in any name, where connections prove names.
     NamesClaimed,
     /// The word of one member is enough for a request, where connections prove them.
@@ -73,6 +79,10 @@ impl Mutant {
         Self::PulledUnchecked,
     ];
 
+    /// Those that a simulation in which members change finds within 2,000 seeds.
+    pub const BY_MEMBER_SEEDS: &[Self] =
+        &[Self::EpochNotChecked, Self::ChangesOverlap, Self::ChangeAtOnce];
+
     /// Those that a simulation in which connections prove names finds within 2,000 seeds.
     pub const BY_CHANNEL_SEEDS: &[Self] = &[
         Self::NamesClaimed,
@@ -95,7 +105,8 @@ impl FromStr for Mutant {
     type Err = UnknownMutant;
 
     fn from_str(name: &str) -> Result<Self, UnknownMutant> {
-        let mut all = Self::BY_SEEDS.iter().chain(Self::BY_CHANNEL_SEEDS).chain(Self::BY_RULES);
+        let by_seeds = Self::BY_SEEDS.iter().chain(Self::BY_CHANNEL_SEEDS);
+        let mut all = by_seeds.chain(Self::BY_MEMBER_SEEDS).chain(Self::BY_RULES);
         let found = all.find(|mutant| format!("{mutant:?}") == name);
         found.copied().ok_or_else(|| UnknownMutant(name.to_owned()))
     }

@@ -17,13 +17,13 @@
 
 mod actor;
 mod counts;
+mod epoch;
 mod gate;
 mod meters;
 mod recovery;
 mod service;
 mod waiters;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,11 +32,13 @@ use convoke::quorum::Configuration;
 use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use parking_lot::RwLock;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::actor::{Actor, Input};
 use self::counts::Counts;
+use self::epoch::Epoch;
 use self::gate::Gate;
 use self::service::Front;
 use crate::core::{Digest, Keys, Sequence, Settings, Signer, Trust, View};
@@ -61,6 +63,9 @@ pub struct Options {
     /// Bytes of the ledger behind its last snapshot, about, before the next is written. Default
     /// 256 MiB.
     pub snapshot_bytes: u64,
+    /// Time for which a node that was removed still tells the others how its epoch has ended, until
+    /// it stops. Default 5 s.
+    pub leave_after: Duration,
     /// A deliberate lie, for demonstrations and tests.
     pub lie: Option<Lie>,
     /// Eyes on what is executed, for tests.
@@ -100,6 +105,7 @@ impl Options {
         Self {
             core: Settings {
                 trust: keys.trust(),
+                members: keys.members(),
                 ..Settings::new(node, keys.group().clone(), keys.clients())
             },
             members,
@@ -107,6 +113,7 @@ impl Options {
             signer,
             member_inputs_max: 2_048,
             snapshot_bytes: 256 << 20,
+            leave_after: Duration::from_secs(5),
             lie: None,
             observer: None,
         }
@@ -132,6 +139,9 @@ pub enum NodeError {
     /// The endpoint could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Others are members now: nothing is left to do here.
+    #[error("it is no member from epoch {0} on: its part is over")]
+    Removed(u64),
     /// Connections are to prove names, and these prove none.
     #[error(
         "{0} proves nobody, and unsigned words are believed by the connection alone: take tls:// \
@@ -176,19 +186,21 @@ impl Node {
             are_proven(&options.members)?;
         }
         let replica = recovery::recover(&options, recovered).await?;
+        let keys = options.keys.clone().remembering(KNOWN_SIGNATURES);
+        let mut epoch = Epoch::of(&options, keys);
+        for handover in replica.handovers() {
+            epoch = epoch.after(handover, &options);
+        }
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (view, has_begun) = replica.view();
-        let primary = options.keys.primary(view);
+        let primary = epoch.keys.primary(view);
+        let shared = Arc::new(RwLock::new(Arc::new(epoch)));
         let (stand, standing) = watch::channel(Standing { view, has_begun, primary });
         let counts = Arc::new(Counts::default());
-        let keys = options.keys.clone().remembering(KNOWN_SIGNATURES);
-        let share = |node| (node, Arc::new(Semaphore::new(options.member_inputs_max)));
         let front = Front {
-            members: options.members.clone(),
-            keys: Arc::new(keys),
+            epoch: Arc::clone(&shared),
             gate: Gate::open(),
             inputs: inputs.clone(),
-            shares: options.members.nodes().map(share).collect::<BTreeMap<_, _>>(),
             counts: Arc::clone(&counts),
         };
         let endpoint = builder
@@ -198,7 +210,8 @@ impl Node {
             .serve(PbftServer::new(front))
             .start()
             .await?;
-        let actor = Actor::new(options, replica, ledger.clone(), &endpoint, stand, counts);
+        let links = (&endpoint, shared);
+        let actor = Actor::new(options, replica, ledger.clone(), links, stand, counts);
         let actor = tokio::spawn(actor.run(inputs.clone(), received));
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }

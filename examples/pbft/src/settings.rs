@@ -9,7 +9,7 @@ use convoke::transport::Address;
 use node_kit::cluster::{Cluster, LedgerForm, Node, Protocol};
 use serde::{Deserialize, Serialize};
 
-use crate::core::{Checker, ClientId, Group, Keys, NoMembers, Scope, Signer, Trust};
+use crate::core::{Checker, ClientId, FIRST_EPOCH, Group, Keys, NoMembers, Scope, Signer, Trust};
 use crate::key_file::PublicKey;
 use crate::node::Options;
 
@@ -54,6 +54,9 @@ pub struct KeyOf {
     pub id: u64,
     /// Its key.
     pub key: PublicKey,
+    /// It is a replica that is no member yet: a change takes it in.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins: bool,
 }
 
 /// A client, and the proof of it.
@@ -100,6 +103,12 @@ pub struct Settings {
     pub in_flight: u64,
     /// Mebibytes of the ledger between two snapshots. Default 256.
     pub snapshot_mib: u64,
+    /// The epoch whose members are those of the file. Default 1: they form the cluster.
+    pub epoch: u64,
+    /// The client whose requests change the members, and nothing else. Default: nobody may. As long
+    /// as the cluster lives it is the same at all replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub administrator: Option<u64>,
     /// Keys of the nodes.
     pub member: Vec<KeyOf>,
     /// Clients, and their keys.
@@ -117,6 +126,8 @@ impl Default for Settings {
             batch_max: 256,
             in_flight: 4,
             snapshot_mib: 256,
+            epoch: FIRST_EPOCH,
+            administrator: None,
             member: Vec::new(),
             client: Vec::new(),
         }
@@ -131,12 +142,13 @@ impl Protocol for Settings {
 
     fn contradictions(&self, nodes: &[Node<Role>]) -> Vec<String> {
         let mut found = Vec::new();
-        if nodes.len() < 4 {
+        let members = nodes.iter().filter(|node| self.is_member(node.id)).count();
+        if members < 4 {
             found.push(format!(
-                "{} replicas stand none that lies: it takes 4 for one, 7 for two",
-                nodes.len()
+                "{members} replicas stand none that lies: it takes 4 for one, 7 for two"
             ));
         }
+        found.extend(self.astray());
         let named: BTreeSet<u64> = self.member.iter().map(|of| of.id).collect();
         let wanted: BTreeSet<u64> = nodes.iter().map(|node| node.id.get()).collect();
         for id in wanted.difference(&named) {
@@ -172,6 +184,22 @@ impl Protocol for Settings {
 }
 
 impl Settings {
+    /// True for a node that is a member in the epoch of the file.
+    fn is_member(&self, node: NodeId) -> bool {
+        !self.member.iter().any(|of| of.id == node.get() && of.joins)
+    }
+
+    /// An administrator that there is not, and an epoch that never was.
+    fn astray(&self) -> impl Iterator<Item = String> + '_ {
+        let is_client = |id: &u64| self.client.iter().any(|of| of.id == *id);
+        let stranger = self.administrator.filter(|id| !is_client(id));
+        let stranger = stranger.map(|id| {
+            format!("administrator {id} is no client: add a table [[protocol.client]] for it")
+        });
+        let epoch = (self.epoch < FIRST_EPOCH).then(|| "epoch has to be 1 or more".to_owned());
+        stranger.into_iter().chain(epoch)
+    }
+
     /// Clients that could not sign.
     fn keyless(&self) -> impl Iterator<Item = String> + '_ {
         let clients = self.client.iter().filter(|of| of.key.is_none());
@@ -262,7 +290,8 @@ pub enum SettingsError {
 /// # Errors
 /// [`SettingsError::Configuration`].
 pub fn members(cluster: &Cluster<Settings>) -> Result<Configuration, SettingsError> {
-    Ok(Configuration::new(cluster.peers())?)
+    let settings = cluster.protocol();
+    Ok(Configuration::new(cluster.peers().filter(|(node, _)| settings.is_member(*node)))?)
 }
 
 /// Everybody's keys.
@@ -271,7 +300,8 @@ pub fn members(cluster: &Cluster<Settings>) -> Result<Configuration, SettingsErr
 /// [`SettingsError::Group`].
 pub fn keys(cluster: &Cluster<Settings>) -> Result<Keys, SettingsError> {
     let settings = cluster.protocol();
-    let group = Group::new(cluster.nodes().iter().map(|node| node.id))?;
+    let nodes = cluster.nodes().iter().map(|node| node.id);
+    let group = Group::new(nodes.filter(|node| settings.is_member(*node)))?;
     let of_member = |key: &PublicKey| match settings.auth {
         Auth::Signed | Auth::Channel => key.checker(),
         Auth::None => Checker::Unsigned,
@@ -283,18 +313,15 @@ pub fn keys(cluster: &Cluster<Settings>) -> Result<Keys, SettingsError> {
     };
     let member = |of: &KeyOf| Some((NodeId::try_from(of.id).ok()?, of_member(&of.key)));
     let client = |of: &ClientRow| Some((ClientId(of.id), of_client(of)?));
-    let members = settings.member.iter().filter_map(member).collect();
+    let members = settings.member.iter().filter(|of| !of.joins).filter_map(member).collect();
     let clients = settings.client.iter().filter_map(client).collect();
     let trust = match settings.auth {
         Auth::Channel => Trust::Channels,
         Auth::Signed | Auth::None => Trust::Signatures,
     };
-    let scope = Scope { cluster: cluster.id(), epoch: EPOCH };
+    let scope = Scope { cluster: cluster.id(), epoch: settings.epoch };
     Ok(Keys::new(scope, group, members, clients).trusting(trust))
 }
-
-/// The epoch of a configuration: there is one as long as members do not change.
-const EPOCH: u64 = 1;
 
 /// Options of one of its nodes, which signs with this key.
 ///
@@ -308,6 +335,7 @@ pub fn options(
     let settings = cluster.protocol();
     let signer = node_signer(settings, node, signer)?;
     let mut options = Options::new(node, members(cluster)?, keys(cluster)?, signer);
+    options.core.administrator = settings.administrator.map(ClientId);
     options.core.timeout = Duration::from_millis(settings.timeout_ms);
     options.core.checkpoint_every = settings.checkpoint_every;
     options.core.window = settings.checkpoint_every.saturating_mul(2);

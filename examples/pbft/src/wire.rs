@@ -16,6 +16,7 @@
 //! assert_eq!(wire::decode::<SignedRequest>(bytes.slice(1..)), Err(Malformed::Format(7)));
 //! ```
 
+mod members;
 mod message;
 mod reader;
 mod record;
@@ -29,7 +30,7 @@ pub(crate) use self::reader::put_kind;
 pub use self::reader::{Malformed, Reader};
 
 /// The format of all that is encoded here. Another is refused by its number.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
 /// A value that has bytes.
 pub trait Wire: Sized {

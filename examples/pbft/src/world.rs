@@ -12,6 +12,7 @@
 //! seed draws them, then a time in which all heals but the liars and those that stay away, at most
 //! f together, and in which every request has to be executed and views have to stop changing.
 
+mod changes;
 mod clients;
 mod faults;
 mod host;
@@ -36,8 +37,8 @@ pub use self::outages::{Replaced, lose_backup, silence_primary};
 use self::truth::Truth;
 pub use self::truth::Violation;
 use crate::core::{
-    Checker, ClientId, Effect, Group, Keys, Message, Refused, Replica, Scope, Settings, Signed,
-    SignedReply, SignedRequest, Signer, Trust, Unproven, View,
+    Checker, ClientId, Effect, Group, Handover, Keys, Message, Refused, Replica, Scope, Settings,
+    Signed, SignedReply, SignedRequest, Signer, Trust, Unproven, View,
 };
 
 /// Result of a run.
@@ -49,8 +50,10 @@ pub struct Report {
     pub accepted: u64,
     /// Batches that replicas executed that do not lie.
     pub executed: u64,
-    /// The last view.
+    /// The last view, of the last epoch.
     pub view: u64,
+    /// The last epoch: one more than changes of the members that came into force.
+    pub epoch: u64,
     /// Crashes.
     pub crashes: u64,
     /// Words of liars that contradict each other, as correct replicas saw them.
@@ -79,6 +82,14 @@ pub fn run_channels(seed: u64) -> Result<Report, Violation> {
     run_menu(seed, Menu::draw_channels(seed), false)
 }
 
+/// Runs a seed in which members change, with the menu that it draws.
+///
+/// # Errors
+/// [`Violation`].
+pub fn run_members(seed: u64) -> Result<Report, Violation> {
+    run_menu(seed, Menu::draw_members(seed), false)
+}
+
 /// Runs a seed with this menu; `is_traced` prints every event.
 ///
 /// # Errors
@@ -87,7 +98,7 @@ pub fn run_menu(seed: u64, menu: Menu, is_traced: bool) -> Result<Report, Violat
     let mut world = World::new(seed, menu, is_traced);
     world.run_faults()?;
     world.run_healed()?;
-    world.report.view = world.view().0;
+    (world.report.epoch, View(world.report.view)) = world.view();
     Ok(world.report)
 }
 
@@ -103,6 +114,7 @@ type HostId = (NodeId, u8);
 #[derive(Debug)]
 enum Event {
     Message { from: NodeId, to: HostId, message: Signed<Message> },
+    HandOver { to: HostId, handover: Handover },
     Request { from: NodeId, to: HostId, request: SignedRequest },
     Reply { from: NodeId, reply: SignedReply },
     Timeout { host: HostId },
@@ -119,6 +131,7 @@ struct World {
     random: Random,
     menu: Menu,
     scope: Scope,
+    /// Those of the latest epoch, which clients know of.
     keys: Keys,
     signers: BTreeMap<NodeId, Signer>,
     hosts: BTreeMap<HostId, Host>,
@@ -143,9 +156,15 @@ impl World {
         let mut signer = || secret(&mut secrets, menu.is_signed);
         let is_by_channels = menu.trust == Trust::Channels;
         let members: Vec<NodeId> = (1..=menu.nodes).map(NodeId::new).collect();
-        let signers: BTreeMap<_, _> = members.iter().map(|node| (*node, signer())).collect();
-        let of_clients: BTreeMap<_, _> =
+        let mut signers: BTreeMap<_, _> = members.iter().map(|node| (*node, signer())).collect();
+        let of_clients: Vec<_> =
             (1..=menu.clients).map(|client| (ClientId(client), signer())).collect();
+        let administrator = (menu.spares > 0).then(|| menu.administrator());
+        let its = administrator.map(|client| (client, signer()));
+        let of_clients: BTreeMap<_, _> = of_clients.into_iter().chain(its).collect();
+        let checkers = signers.iter().map(|(node, signer)| (*node, signer.checker())).collect();
+        let spares = (1..=menu.spares).map(|spare| NodeId::new(menu.nodes + spare));
+        signers.extend(spares.map(|spare| (spare, signer())));
         let checker = |client: &ClientId, signer: &Signer| match menu.trust {
             Trust::Signatures => signer.checker(),
             Trust::Channels => Checker::Connection(connection_of(*client)),
@@ -154,7 +173,7 @@ impl World {
         let keys = Keys::new(
             scope,
             group.clone(),
-            signers.iter().map(|(node, signer)| (*node, signer.checker())).collect(),
+            checkers,
             of_clients.iter().map(|(client, signer)| (*client, checker(client, signer))).collect(),
         )
         .trusting(menu.trust);
@@ -177,14 +196,14 @@ impl World {
             liars,
             cuts: BTreeSet::new(),
             away: BTreeSet::new(),
-            truth: Truth::new(2 * menu.checkpoint_every),
+            truth: Truth::new(2 * menu.checkpoint_every, administrator),
             report: Report { trace: DIGEST_START, ..Report::default() },
             is_healed: false,
             is_closing: false,
             is_traced,
             menu,
         };
-        for node in members {
+        for node in world.signers.keys().copied().collect::<Vec<_>>() {
             world.add_hosts(node, &group);
         }
         for client in world.clients.keys().copied().collect::<Vec<_>>() {
@@ -198,6 +217,8 @@ impl World {
         for twin in 0..=u8::from(is_twins) {
             let clients = self.clients.keys().copied();
             let mut settings = Settings::new(node, group.clone(), clients);
+            settings.members = self.keys.members();
+            settings.administrator = (self.menu.spares > 0).then(|| self.menu.administrator());
             settings.checkpoint_every = self.menu.checkpoint_every;
             settings.window = 2 * self.menu.checkpoint_every;
             settings.in_flight = self.menu.in_flight;
@@ -208,7 +229,7 @@ impl World {
             settings.timeout = self.timeout();
             settings.repeat = self.timeout() / 3;
             settings.part_bytes = 200;
-            self.hosts.insert((node, twin), Host::new(settings));
+            self.hosts.insert((node, twin), Host::new(settings, self.keys.clone()));
             self.schedule.after(Duration::ZERO, Event::Restart { host: (node, twin) });
         }
     }
@@ -228,10 +249,14 @@ impl World {
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         let now = self.schedule.now();
         match event {
-            Event::Message { from, to, message } => match self.keys.open(from, message) {
-                Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
-                Err(refused) => self.refuse(refused),
-            },
+            Event::Message { from, to, message } => self.hear(from, to, message),
+            Event::HandOver { to, handover } => {
+                match self.hosts.get(&to).map(|host| host.keys().open_handover(handover)) {
+                    Some(Ok(it)) => self.input(to, |replica| replica.handle_handover(now, it)),
+                    Some(Err(refused)) => self.refuse(refused),
+                    None => Ok(()),
+                }
+            }
             Event::Request { from, to, request } => {
                 match self.keys.examine_request(from, request).and_then(Unproven::open) {
                     Ok(request) => self.input(to, |replica| replica.handle_request(now, request)),
@@ -267,6 +292,22 @@ impl World {
                 self.fault();
                 Ok(())
             }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        from: NodeId,
+        to: HostId,
+        message: Signed<Message>,
+    ) -> Result<(), Violation> {
+        let (now, epoch) = (self.schedule.now(), message.epoch);
+        let Some(host) = self.hosts.get(&to) else { return Ok(()) };
+        let opened = host.keys().open(from, message);
+        self.input(to, |replica| replica.handle_other_epoch(now, from, epoch))?;
+        match opened {
+            Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
+            Err(refused) => self.refuse(refused),
         }
     }
 
@@ -312,11 +353,13 @@ impl World {
         match effect {
             Effect::Append(record) => {
                 if let Some(replica) = host.replica().filter(|_| is_honest) {
-                    self.truth.appended(node, &record, replica.plan())?;
+                    self.truth.appended(node, &record, replica.plan(), replica.epoch())?;
                 }
                 host.append(record);
             }
-            Effect::Say { to, message } => host.hold(to, message),
+            Effect::Say { to, message, epoch } => host.hold((to, epoch), message),
+            Effect::HandOver { to, handover } => self.hand_over(node, to, handover),
+            Effect::Epoch(handover) => self.begin_epoch(id, handover)?,
             Effect::Relay { to, message } => self.send(id, to, message),
             Effect::Forward { to, request } => self.send_request(node, to, request),
             Effect::Reply(reply) => self.send_reply(node, reply),
@@ -334,11 +377,16 @@ impl World {
     fn release(&mut self, id: HostId) -> Result<(), Violation> {
         let node = id.0;
         let said = self.hosts.get_mut(&id).map(Host::release).unwrap_or_default();
-        for (to, message) in said {
+        for ((to, epoch), message) in said {
+            let keys = self.hosts[&id].keys();
+            if epoch != keys.scope().epoch {
+                continue;
+            }
+            let keys = keys.clone();
             if let Some(replica) = self.hosts[&id].replica().filter(|_| !self.is_liar(node)) {
                 self.truth.said(node, &message, replica.stable().checkpoint.sequence)?;
             }
-            let signed = self.keys.sign(&self.signers[&node], node, message).into_inner();
+            let signed = keys.sign(&self.signers[&node], node, message).into_inner();
             for other in to {
                 self.send(id, other, signed.clone());
             }
@@ -354,10 +402,11 @@ impl World {
         self.liars.contains_key(&node)
     }
 
-    /// The latest view of a replica that does not lie.
-    fn view(&self) -> View {
+    /// The latest epoch and view of a replica that does not lie.
+    fn view(&self) -> (u64, View) {
         let honest = self.hosts.iter().filter(|((node, _), _)| !self.is_liar(*node));
-        let views = honest.filter_map(|(_, host)| host.replica()).map(|replica| replica.view().0);
+        let replicas = honest.filter_map(|(_, host)| host.replica());
+        let views = replicas.map(|replica| (replica.epoch(), replica.view().0));
         views.max().unwrap_or_default()
     }
 

@@ -156,7 +156,7 @@ fn said(words: &Signed<Message>) -> words::Words {
 }
 
 fn bare(by: u64, body: Message) -> Signed<Message> {
-    Signed { by: NodeId::new(by), body, signature: Signature::NONE }
+    Signed { epoch: SCOPE.epoch, by: NodeId::new(by), body, signature: Signature::NONE }
 }
 
 fn commit() -> Message {

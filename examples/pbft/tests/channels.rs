@@ -217,7 +217,7 @@ mod rules {
     pub(super) fn a_name_is_who_is_at_the_other_end() -> Result<(), String> {
         let keys = keys();
         let (two, three) = (NodeId::new(2), NodeId::new(3));
-        let bare = |by, body| Signed { by, body, signature: Signature::NONE };
+        let bare = |by, body| Signed { epoch: SCOPE.epoch, by, body, signature: Signature::NONE };
         let commit = || Message::Vote(vote(Phase::Commit));
         let prepare = || Message::Vote(vote(Phase::Prepare));
         let status =

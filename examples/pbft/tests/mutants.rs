@@ -1,7 +1,7 @@
 //! Each rule is needed: without it, a simulation fails within 2,000 seeds.
 
 use pbft::mutant::{Mutant, set};
-use pbft::world::{Report, Violation, run, run_channels};
+use pbft::world::{Report, Violation, run, run_channels, run_members};
 
 const SEEDS: u64 = 2_000;
 
@@ -11,6 +11,9 @@ const FOUND_BY: &[u64] = &[0, 13, 8, 6, 1, 5, 43, 7, 2, 226, 0, 0, 2, 2, 8, 1];
 
 /// Those where connections prove names.
 const FOUND_BY_CHANNELS: &[u64] = &[5, 2, 8, 2, 2];
+
+/// Those where members change.
+const FOUND_BY_MEMBERS: &[u64] = &[12, 1, 7];
 
 type Run = fn(u64) -> Result<Report, Violation>;
 
@@ -36,5 +39,6 @@ fn each_mutant_is_found() {
     // One after the other: a mutant is one of the process.
     let mut alive = alive(Mutant::BY_SEEDS, FOUND_BY, run);
     alive.extend(self::alive(Mutant::BY_CHANNEL_SEEDS, FOUND_BY_CHANNELS, run_channels));
+    alive.extend(self::alive(Mutant::BY_MEMBER_SEEDS, FOUND_BY_MEMBERS, run_members));
     assert!(alive.is_empty(), "not found: {alive:?}");
 }

@@ -83,7 +83,7 @@ mod rules {
     /// Requests that it asks the primary for, each time.
     fn pulled(effects: &[Effect]) -> Vec<Vec<Digest>> {
         let pulled = |effect: &Effect| {
-            let Effect::Say { to, message } = effect else { return None };
+            let Effect::Say { to, message, .. } = effect else { return None };
             let message = message.clone().after(Position::new(0));
             let said = message.release(&Durable::in_memory(Position::new(0))).ok()?;
             let Message::Pull(digests) = said else { return None };

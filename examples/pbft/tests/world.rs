@@ -2,7 +2,7 @@
 
 use pbft::core::{Refused, Trust};
 use pbft::world::{
-    Menu, Report, Violation, lose_backup, run, run_channels, run_menu, silence_primary,
+    Menu, Report, Violation, lose_backup, run, run_channels, run_members, run_menu, silence_primary,
 };
 
 type Run = fn(u64) -> Result<Report, Violation>;
@@ -14,6 +14,7 @@ fn many(seeds: std::ops::Range<u64>, run: Run) -> Report {
         sum.asked += report.asked;
         sum.accepted += report.accepted;
         sum.view += report.view;
+        sum.epoch += report.epoch - 1;
         sum.crashes += report.crashes;
         sum.lies += report.lies;
         for (cause, count) in report.refused {
@@ -29,7 +30,7 @@ fn holds_under_faults_and_lies() {
     let sum = many(0..count, run);
     assert_eq!(sum.asked, sum.accepted);
     assert!(sum.accepted > 20 * count && sum.view > count && sum.crashes > count, "{sum:?}");
-    assert!(sum.lies > 0 && sum.refused.len() == 3, "{sum:?}");
+    assert!(sum.lies > 0 && sum.refused.len() == 4, "{sum:?}");
 }
 
 #[test]
@@ -40,6 +41,16 @@ fn holds_where_connections_prove_names() {
     assert_eq!(sum.asked, sum.accepted);
     assert!(sum.accepted > 20 * count && sum.view > count && sum.crashes > count, "{sum:?}");
     assert!(sum.lies > 0 && sum.refused.contains_key(&Refused::Connection), "{sum:?}");
+}
+
+#[test]
+fn holds_while_members_change() {
+    let count = 10;
+    let sum = many(0..count, run_members);
+    println!("{sum:?}");
+    assert_eq!(sum.asked, sum.accepted);
+    assert!(sum.epoch > count && sum.crashes > count, "{sum:?}");
+    assert!(sum.refused.contains_key(&Refused::Epoch), "{sum:?}");
 }
 
 /// Clients filled their places at some replicas with requests that nobody else had heard of, or
@@ -76,6 +87,7 @@ fn a_seed_is_one_run() {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
     assert_eq!(run_channels(2), run_channels(2));
+    assert_eq!(run_members(1), run_members(1));
 }
 
 #[test]
@@ -116,6 +128,17 @@ fn a_dead_backup_costs_no_more_than_a_quarter_of_the_rate() -> Result<(), Violat
     for seed in 0..4 {
         let [all, without] = lose_backup(seed)?;
         assert!(all > 100 && without * 4 >= all * 3, "seed {seed}: {all}, {without}");
+    }
+    Ok(())
+}
+
+#[test]
+fn without_faults_members_change_in_the_first_view() -> Result<(), Violation> {
+    for trust in [Trust::Signatures, Trust::Channels] {
+        let menu = Menu { trust, spares: 2, checkpoint_every: 8, ..Menu::calm(4) };
+        let report = run_menu(7, menu, false)?;
+        assert_eq!((report.view, report.asked), (0, report.accepted), "{report:?}");
+        assert!(report.epoch > 3 && report.accepted > 50, "{report:?}");
     }
     Ok(())
 }

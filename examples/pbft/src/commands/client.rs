@@ -49,6 +49,12 @@ pub(crate) fn connect(
     Ok(Client::new(endpoint, &members, keys, (ClientId(id), signer), options))
 }
 
+/// A client of a cluster that asks for nothing which has to be signed.
+pub(crate) fn reader(endpoint: &Endpoint, cluster: &Cluster, options: Options) -> Result<Client> {
+    let (members, keys) = (settings::members(cluster)?, Arc::new(settings::keys(cluster)?));
+    Ok(Client::new(endpoint, &members, keys, (ClientId(0), Signer::Unsigned), options))
+}
+
 /// A read that finds nothing, and a compare-and-swap that finds something else, end with code 1.
 pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;

@@ -22,7 +22,13 @@ fn record(bytes: &Bytes) -> String {
     };
     match wire::decode(bytes.clone()) {
         Err(error) => format!("no record of this program: {error}"),
-        Ok(Record::Snapshot(sequence, state)) => {
+        Ok(Record::HandedOver(handover)) => format!(
+            "epoch {} begins behind place {}, with {} members",
+            handover.epoch(),
+            handover.stable.checkpoint.sequence,
+            handover.members.nodes.len()
+        ),
+        Ok(Record::Snapshot(sequence, _, state)) => {
             format!("state behind place {sequence}, {} bytes", state.len())
         }
         Ok(Record::Stable(stable)) => {

@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let endpoint = super::client::endpoint(&cluster, &args.identity).await?;
     let client = PbftClient::new(&endpoint);
-    println!("node  view           executed    stable    keys  waiting  sync us  refused");
+    println!("node  epoch  view           executed    stable    keys  waiting  sync us  refused");
     let mut all_answer = true;
     for node in cluster.nodes() {
         let id = node.id.get();
@@ -44,6 +44,7 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
 
 fn line(state: &Inspection) -> String {
     let part = match state {
+        Inspection { takes_part: false, .. } => "outside",
         Inspection { is_fetching: true, .. } => "fetching",
         Inspection { has_begun: false, .. } => "changing",
         Inspection { primary, node, .. } if primary == node => "primary",
@@ -52,7 +53,8 @@ fn line(state: &Inspection) -> String {
     let refused: Vec<String> =
         state.refused.iter().map(|(cause, count)| format!("{cause} {count}")).collect();
     format!(
-        "{:>4} {part:<8}  {:>8}  {:>8}  {:>6}  {:>7}  {:>7}  {}",
+        "{:>5}  {:>4} {part:<8}  {:>8}  {:>8}  {:>6}  {:>7}  {:>7}  {}",
+        state.epoch,
         state.view,
         state.executed,
         state.stable,

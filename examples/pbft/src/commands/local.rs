@@ -27,7 +27,7 @@ impl Local {
         for id in 1..=form.nodes as u64 {
             let key = SecretKey::generate()?;
             key.write(&folder.join(format!("node-{id}")).join(KEY_FILE))?;
-            settings.member.push(KeyOf { id, key: key.public() });
+            settings.member.push(KeyOf { id, key: key.public(), joins: false });
         }
         let mut signers = Vec::new();
         for id in 1..=clients {

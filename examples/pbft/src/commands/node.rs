@@ -8,7 +8,7 @@ use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
-use pbft::node::{Node, Standing};
+use pbft::node::{Node, NodeError, Standing};
 use pbft::settings::{self, Auth};
 use tokio::sync::watch;
 
@@ -36,6 +36,10 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     tokio::select! {
         biased;
         ended = node.failed() => {
+            if let Err(removed @ NodeError::Removed(_)) = &ended {
+                println!("node {} stops: {removed}", args.id);
+                return Ok(ExitCode::SUCCESS);
+            }
             health.broken("the ledger has failed");
             ended.context("the node has stopped")?;
             return Ok(ExitCode::FAILURE);

@@ -37,7 +37,11 @@ fn replay(part: Part, seed: u64) -> Result<()> {
         println!("{:?}", simulation::run_plan(seed, &plan, true)?);
         return Ok(());
     }
-    let menu = if part == Part::World { Menu::draw(seed) } else { Menu::draw_channels(seed) };
+    let menu = match part {
+        Part::Channels => Menu::draw_channels(seed),
+        Part::Members => Menu::draw_members(seed),
+        Part::World | Part::Nodes => Menu::draw(seed),
+    };
     println!("{menu:?}");
     println!("{:?}", world::run_menu(seed, menu, true)?);
     Ok(())
@@ -74,6 +78,7 @@ fn one(part: Part, seed: u64) -> Result<Sum> {
     let report = match part {
         Part::World => world::run(seed)?,
         Part::Channels => world::run_channels(seed)?,
+        Part::Members => world::run_members(seed)?,
         Part::Nodes => {
             let simulation::Report { run, views, lies, .. } = simulation::run(seed)?;
             let (answered, crashes) = (run.answered as u64, run.crashes);

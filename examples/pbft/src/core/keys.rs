@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use convoke::NodeId;
 
-use super::group::{ClientId, Group, View};
+use super::group::{ClientId, Group, NoMembers, View};
+use super::handover::Handover;
 use super::known::Known;
+use super::members::{Member, Members};
 use super::message::{
-    Batch, Fetched, Message, NewView, Phase, Prepared, Reply, Request, SignedRequest, Stable,
-    ViewChange, Vote,
+    Batch, Checkpoint, Fetched, Message, NewView, Phase, Prepared, Reply, Request, SignedRequest,
+    Stable, ViewChange, Vote,
 };
 use super::replies::{SignedReply, WAY_MAX};
 use super::signature::{Checker, Claims, Signature, Signer};
@@ -32,6 +34,8 @@ pub struct Scope {
 /// Words of a member with its signature, not checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Signed<T> {
+    /// The epoch in which it says them.
+    pub epoch: u64,
     /// The member.
     pub by: NodeId,
     /// Its words.
@@ -82,7 +86,7 @@ impl Signer {
     /// Signs words of a member.
     pub fn sign(&self, scope: Scope, by: NodeId, body: Message) -> Signed<Message> {
         let signature = self.sign_text(&body.text(scope, by));
-        Signed { by, body, signature }
+        Signed { epoch: scope.epoch, by, body, signature }
     }
 
     /// Signs a request of a client.
@@ -95,6 +99,9 @@ impl Signer {
 /// The reason words do not enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refused {
+    /// They are of an epoch that is over, or that is not known to have begun.
+    #[error("it is of another epoch than the members are in here")]
+    Epoch,
     /// No member, or no client, has this name.
     #[error("the sender is unknown here")]
     Stranger,
@@ -121,6 +128,8 @@ pub struct Keys {
     clients: BTreeMap<ClientId, Checker>,
     trust: Trust,
     known: Option<Arc<Known>>,
+    /// The checkpoint with which the epoch has begun, if it is not the first.
+    genesis: Option<Checkpoint>,
 }
 
 impl Keys {
@@ -131,7 +140,15 @@ impl Keys {
         members: BTreeMap<NodeId, Checker>,
         clients: BTreeMap<ClientId, Checker>,
     ) -> Self {
-        Self { scope, group, members, clients, trust: Trust::Signatures, known: None }
+        Self {
+            scope,
+            group,
+            members,
+            clients,
+            trust: Trust::Signatures,
+            known: None,
+            genesis: None,
+        }
     }
 
     /// The same, with this trust. Clients that connections prove have [`Checker::Connection`].
@@ -147,12 +164,46 @@ impl Keys {
         Self { known: Some(Arc::new(Known::new(signatures))), ..self }
     }
 
+    /// The keys of the next epoch. Clients stay the same.
+    ///
+    /// # Errors
+    /// [`NoMembers`].
+    pub fn after(&self, handover: &Handover) -> Result<Self, NoMembers> {
+        let members = &handover.members;
+        let checkers = members.nodes.iter().map(|(node, member)| (*node, member.key.clone()));
+        Ok(Self {
+            scope: Scope { epoch: members.epoch, ..self.scope },
+            group: members.group()?,
+            members: checkers.collect(),
+            genesis: Some(handover.stable.checkpoint),
+            ..self.clone()
+        })
+    }
+
+    /// Checks the proof that this epoch has ended, whoever sends it.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn open_handover(&self, handover: Handover) -> Result<Verified<Handover>, Refused> {
+        let is_next = handover.epoch() == self.scope.epoch + 1;
+        if !is_next {
+            return Err(Refused::Epoch);
+        }
+        let is_proof = handover.is_bound() && !handover.stable.signatures.is_empty();
+        if !is_proof || handover.members.group().is_err() {
+            return Err(Refused::Certificate);
+        }
+        let mut claims = self.no_claims();
+        self.claim_stable(&handover.stable, &mut claims)?;
+        claims.verdict().map(|()| Verified(handover))
+    }
+
     /// Signs words of this node's replica, where they are to be signed. They need no check: all
     /// that they are made of has had its own.
     pub fn sign(&self, signer: &Signer, by: NodeId, body: Message) -> Verified<Signed<Message>> {
         let signed = match self.trust.signs(&body) {
             true => signer.sign(self.scope, by, body),
-            false => Signed { by, body, signature: Signature::NONE },
+            false => Signed { epoch: self.scope.epoch, by, body, signature: Signature::NONE },
         };
         Verified(signed)
     }
@@ -167,7 +218,8 @@ impl Keys {
         match self.trust {
             Trust::Signatures => signer.sign_replies(self.scope, by, replies),
             Trust::Channels => {
-                replies.into_iter().map(|reply| SignedReply::unsigned(by, reply)).collect()
+                let unsigned = |reply| SignedReply::unsigned(self.scope.epoch, by, reply);
+                replies.into_iter().map(unsigned).collect()
             }
         }
     }
@@ -195,7 +247,14 @@ impl Keys {
         message: Signed<Message>,
     ) -> Result<Unproven<Signed<Message>>, Refused> {
         let mut claims = self.no_claims();
-        let Signed { by, body, signature } = &message;
+        if message.epoch != self.scope.epoch {
+            if !mutant::is(Mutant::EpochNotChecked) {
+                return Err(Refused::Epoch);
+            }
+            let scope = Scope { epoch: message.epoch, ..self.scope };
+            return Self { scope, ..self.clone() }.examine(from, message);
+        }
+        let Signed { by, body, signature, .. } = &message;
         match self.trust.signs(body) {
             true => self.claim(body, *by, signature, Refused::Signature, &mut claims)?,
             false => self.claim_connection(from, *by, signature)?,
@@ -253,6 +312,9 @@ impl Keys {
         from: NodeId,
         reply: SignedReply,
     ) -> Result<Verified<SignedReply>, Refused> {
+        if reply.epoch != self.scope.epoch {
+            return Err(Refused::Epoch);
+        }
         if self.trust == Trust::Channels {
             let is_bare = reply.way.is_empty();
             let known = self.claim_connection(from, reply.by, &reply.signature);
@@ -338,8 +400,8 @@ impl Keys {
         if members.len() < self.group.quorum() || members.len() != new_view.changes.len() {
             return Err(Refused::Certificate);
         }
-        for Signed { by, body, signature } in &new_view.changes {
-            if body.view != new_view.view {
+        for Signed { epoch, by, body, signature } in &new_view.changes {
+            if body.view != new_view.view || *epoch != self.scope.epoch {
                 return Err(Refused::Certificate);
             }
             self.claim(&**body, *by, signature, Refused::Signature, claims)?;
@@ -379,7 +441,7 @@ impl Keys {
 
     fn claim_stable(&self, stable: &Stable, claims: &mut Claims) -> Result<(), Refused> {
         let Stable { checkpoint, signatures } = stable;
-        if checkpoint.sequence.0 == 0 && signatures.is_empty() {
+        if self.is_genesis(checkpoint) && signatures.is_empty() {
             return Ok(());
         }
         if signatures.len() < self.group.quorum() {
@@ -390,6 +452,21 @@ impl Keys {
             claimed.map_err(|_| Refused::Certificate)?;
         }
         Ok(())
+    }
+
+    /// True for the state in which the epoch begins, which needs no proof by its members.
+    fn is_genesis(&self, checkpoint: &Checkpoint) -> bool {
+        match &self.genesis {
+            Some(genesis) => genesis == checkpoint,
+            None => checkpoint.sequence.0 == 0,
+        }
+    }
+
+    /// The members with their keys. Addresses are those of the cluster files.
+    pub fn members(&self) -> Members {
+        let member = |key: &Checker| Member { key: key.clone(), addresses: Vec::new() };
+        let nodes = self.members.iter().map(|(node, key)| (*node, member(key))).collect();
+        Members { epoch: self.scope.epoch, nodes }
     }
 
     /// The proof by which words are believed.

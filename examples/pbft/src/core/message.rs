@@ -8,7 +8,9 @@ use bytes::Bytes;
 use convoke::NodeId;
 
 use super::group::{ClientId, Digest, Sequence, View};
+use super::handover::Handover;
 use super::keys::Signed;
+use super::members::Membership;
 use super::signature::Signature;
 use super::text::Text;
 
@@ -166,7 +168,7 @@ pub struct Vote {
 pub struct Checkpoint {
     /// The place.
     pub sequence: Sequence,
-    /// Digest of the state: of the machine and of the sessions, replies included.
+    /// Digest of the state: of the machine, the sessions, replies included, and the members.
     pub digest: Digest,
 }
 
@@ -250,8 +252,8 @@ pub enum Fetch {
 pub enum Fetched {
     /// A batch.
     Batch(Batch),
-    /// Digests of the parts of the state at a checkpoint.
-    Parts(Sequence, Arc<[Digest]>),
+    /// Members of the state at a checkpoint, and digests of its other parts.
+    Parts(Sequence, Membership, Arc<[Digest]>),
     /// Bytes of a part.
     Part(Bytes),
     /// Requests of an outline.
@@ -315,8 +317,8 @@ pub struct Reply {
 /// A record of a replica's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
-    /// State at a stable checkpoint.
-    Snapshot(Sequence, Bytes),
+    /// State at a stable checkpoint: its members, and all else.
+    Snapshot(Sequence, Membership, Bytes),
     /// A checkpoint is stable.
     Stable(Stable),
     /// All views before this one are left.
@@ -331,4 +333,6 @@ pub enum Record {
     Prepared(Prepared),
     /// A batch is committed.
     Committed(Vote),
+    /// An epoch has ended, and the next one begun.
+    HandedOver(Handover),
 }

@@ -4,6 +4,7 @@ mod changing;
 mod checkpointing;
 mod executing;
 mod fetching;
+mod handing;
 mod ordering;
 mod outlining;
 mod repeating;
@@ -20,16 +21,18 @@ use node_kit::durable::Held;
 use self::changing::Clock;
 use self::fetching::Transfer;
 use super::group::{ClientId, Digest, Group, Sequence, View};
+use super::handover::Handover;
 use super::keys::{Signed, Verified};
+use super::members::{FIRST_EPOCH, Member, Members};
 use super::message::{
     Batch, Checkpoint, Message, NewView, Outcome, Outline, Phase, Record, Reply, Signatures,
     SignedRequest, Stable, ViewChange, Vote, Vouch,
 };
 use super::plan::Plan;
 use super::requests::Requests;
-use super::signature::Signature;
+use super::signature::{Checker, Signature};
 use super::slot::Slot;
-use super::state::{Executed, Machine, Snapshot, State, state_digest};
+use super::state::{Changing, Executed, Machine, Snapshot, State};
 use super::trust::Trust;
 use super::vouches::Vouches;
 use crate::mutant::{self, Mutant};
@@ -39,10 +42,13 @@ use crate::mutant::{self, Mutant};
 pub struct Settings {
     /// This node.
     pub node: NodeId,
-    /// All members.
-    pub group: Group,
+    /// The members with which it begins, and their keys. Those of the first epoch have formed the
+    /// cluster; into a later one a node is taken by a change.
+    pub members: Members,
     /// All clients.
     pub clients: BTreeSet<ClientId>,
+    /// The client whose requests change the members, and nothing else. Default: nobody may.
+    pub administrator: Option<ClientId>,
     /// The proof by which requests are believed. Default: signatures.
     pub trust: Trust,
     /// Proposals have digests of their requests: for clients that ask all replicas, so that each
@@ -71,12 +77,17 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Defaults for one of these members.
+    /// Defaults for one of these members, of the first epoch, who sign nothing: where members are
+    /// to change, the state has to have their keys.
     pub fn new(node: NodeId, group: Group, clients: impl IntoIterator<Item = ClientId>) -> Self {
+        let member =
+            |node: &NodeId| (*node, Member { key: Checker::Unsigned, addresses: Vec::new() });
+        let nodes = group.members().iter().map(member).collect();
         Self {
             node,
-            group,
+            members: Members { epoch: FIRST_EPOCH, nodes },
             clients: clients.into_iter().collect(),
+            administrator: None,
             trust: Trust::Signatures,
             is_outlined: false,
             checkpoint_every: 128,
@@ -104,6 +115,8 @@ pub enum Effect {
         to: Vec<NodeId>,
         /// The words.
         message: Held<Message>,
+        /// The epoch in which they were said. Once another one has begun nobody wants them.
+        epoch: u64,
     },
     /// Send words that were signed and said before.
     Relay {
@@ -112,6 +125,15 @@ pub enum Effect {
         /// The words.
         message: Signed<Message>,
     },
+    /// Tell a node how an epoch has ended. The proof is all that it needs.
+    HandOver {
+        /// The node.
+        to: NodeId,
+        /// The proof.
+        handover: Handover,
+    },
+    /// Another epoch has begun: sign and check with its [keys](super::Keys::after).
+    Epoch(Handover),
     /// Pass a request on.
     Forward {
         /// The primary.
@@ -144,6 +166,10 @@ pub enum Effect {
 pub struct Replica<M> {
     settings: Settings,
     state: State<M>,
+    /// The members of the epoch, which [`handing`] alone changes.
+    group: Group,
+    epoch: u64,
+    handovers: Vec<Handover>,
     view: View,
     /// It has left the views before, and this one has not begun.
     is_changing: bool,
@@ -152,6 +178,8 @@ pub struct Replica<M> {
     plan: Plan,
     stable: Stable,
     executed: Sequence,
+    /// When it has executed a place the last time.
+    moved: Duration,
     slots: BTreeMap<Sequence, Slot>,
     batches: BTreeMap<Digest, Batch>,
     /// Outlines of proposals of this view whose requests are not all here.
@@ -185,17 +213,27 @@ pub struct Replica<M> {
 
 impl<M: Machine> Replica<M> {
     /// A replica with an empty ledger, or one whose records are [replayed](Replica::replay) now.
+    ///
+    /// # Panics
+    /// Without members.
     pub fn new(settings: Settings, machine: M) -> Self {
-        let state = State::new(machine, settings.clients.iter().copied(), settings.each_client_max);
+        let (clients, members) = (settings.clients.iter().copied(), settings.members.clone());
+        let group = members.group().expect("there are members");
+        let epoch = members.epoch;
+        let state = State::new(machine, clients, settings.each_client_max, members);
         let nothing = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
         Self {
             state,
+            group,
+            epoch,
+            handovers: Vec::new(),
             view: View(0),
             is_changing: false,
             entered: None,
             plan: Plan::default(),
             stable: Stable { checkpoint: nothing, signatures: Signatures::new() },
             executed: Sequence(0),
+            moved: Duration::ZERO,
             slots: BTreeMap::new(),
             batches: BTreeMap::new(),
             outlines: BTreeMap::new(),
@@ -205,7 +243,7 @@ impl<M: Machine> Replica<M> {
             claims: BTreeMap::new(),
             proposed: Sequence(0),
             requests: Requests::new(settings.each_client_max),
-            vouches: Vouches::new(settings.each_client_max * (settings.group.members().len() + 1)),
+            vouches: Vouches::new(settings.each_client_max * (settings.members.nodes.len() + 1)),
             vouched: Vec::new(),
             doubted: BTreeSet::new(),
             changes: BTreeMap::new(),
@@ -220,15 +258,21 @@ impl<M: Machine> Replica<M> {
 
     /// Takes words of a member, its own included: its own vote counts once it comes back signed.
     pub fn handle_message(&mut self, now: Duration, message: Verified<Signed<Message>>) {
-        let Signed { by, body, signature } = message.into_inner();
+        let Signed { epoch, by, body, signature } = message.into_inner();
+        let is_over = epoch != self.epoch && !mutant::is(Mutant::EpochNotChecked);
+        if is_over || !self.takes_part() {
+            return;
+        }
         match body {
             Message::Propose(vote, batch) => self.on_propose(now, by, vote, signature, batch),
             Message::Vote(vote) => self.on_vote(now, by, vote, signature),
             Message::Checkpoint(checkpoint) => {
                 self.on_checkpoint(now, by, checkpoint, signature);
             }
-            Message::ViewChange(body) => self.on_view_change(now, Signed { by, body, signature }),
-            Message::NewView(body) => self.on_new_view(now, Signed { by, body, signature }),
+            Message::ViewChange(body) => {
+                self.on_view_change(now, Signed { epoch, by, body, signature })
+            }
+            Message::NewView(body) => self.on_new_view(now, Signed { epoch, by, body, signature }),
             Message::Stable(stable) => self.on_stable(now, stable),
             Message::Status(status) => self.on_status(now, by, status),
             Message::Fetch(fetch) => self.on_fetch(by, fetch),
@@ -238,11 +282,15 @@ impl<M: Machine> Replica<M> {
             Message::Outline(vote, outline) => self.on_outline(now, by, vote, signature, outline),
             Message::Pull(digests) => self.on_pull(by, &digests),
         }
+        self.hand_over(now);
         self.propose_more();
     }
 
     /// Takes a request: of its client, or passed on by a member where it is signed.
     pub fn handle_request(&mut self, now: Duration, request: Verified<SignedRequest>) {
+        if !self.takes_part() {
+            return;
+        }
         let signed = request.into_inner();
         let (client, number) = (signed.request.client, signed.request.number);
         if let Some(outcome) = self.state.outcome(client, number) {
@@ -310,8 +358,7 @@ impl<M: Machine> Replica<M> {
 
     /// The digest of its state, as a checkpoint would claim it.
     pub fn state_digest(&self) -> Digest {
-        let snapshot = Snapshot::new(self.state.encode(), self.settings.part_bytes);
-        state_digest(&snapshot.parts)
+        self.state.snapshot(self.settings.part_bytes).digest()
     }
 
     /// Proposals that its view had to begin with.
@@ -324,8 +371,13 @@ impl<M: Machine> Replica<M> {
         self.clock.timeout()
     }
 
+    fn changing(&self) -> Changing {
+        let Settings { administrator, checkpoint_every: every, window, .. } = self.settings;
+        Changing { administrator, every, window }
+    }
+
     fn primary(&self) -> NodeId {
-        self.settings.group.primary(self.view)
+        self.group.primary(self.view)
     }
 
     fn is_primary(&self) -> bool {
@@ -333,7 +385,7 @@ impl<M: Machine> Replica<M> {
     }
 
     fn quorum(&self) -> usize {
-        self.settings.group.quorum()
+        self.group.quorum()
     }
 
     fn low(&self) -> Sequence {
@@ -343,7 +395,9 @@ impl<M: Machine> Replica<M> {
     /// True for a place between the watermarks.
     fn is_open(&self, sequence: Sequence) -> bool {
         let over = u64::from(mutant::is(Mutant::WatermarkOffByOne));
-        sequence > self.low() && sequence <= self.low().plus(self.settings.window + over)
+        let last = self.low().plus(self.settings.window + over);
+        let last = self.end().map_or(last, |end| last.min(end));
+        sequence > self.low() && sequence <= last
     }
 
     fn append(&mut self, record: Record) {
@@ -352,13 +406,14 @@ impl<M: Machine> Replica<M> {
 
     /// Says something to all, itself included.
     fn say(&mut self, message: Message) {
-        let to = self.settings.group.members().to_vec();
-        self.effects.push_back(Effect::Say { to, message: Held::new(message) });
+        let to = self.group.members().to_vec();
+        self.effects.push_back(Effect::Say { to, message: Held::new(message), epoch: self.epoch });
     }
 
     /// Says something to one.
     fn tell(&mut self, to: NodeId, message: Message) {
-        self.effects.push_back(Effect::Say { to: vec![to], message: Held::new(message) });
+        let (to, message, epoch) = (vec![to], Held::new(message), self.epoch);
+        self.effects.push_back(Effect::Say { to, message, epoch });
     }
 
     /// Says something that rests on a record.
@@ -372,7 +427,8 @@ impl<M: Machine> Replica<M> {
     }
 
     fn relay(&mut self, to: NodeId, body: Message, by: NodeId, signature: Signature) {
-        self.effects.push_back(Effect::Relay { to, message: Signed { by, body, signature } });
+        let message = Signed { epoch: self.epoch, by, body, signature };
+        self.effects.push_back(Effect::Relay { to, message });
     }
 
     fn reply(&mut self, client: ClientId, number: u64, outcome: Outcome) {
@@ -382,7 +438,7 @@ impl<M: Machine> Replica<M> {
 
     /// The members, but this one.
     fn others(&self) -> Vec<NodeId> {
-        let members = self.settings.group.members().iter().copied();
+        let members = self.group.members().iter().copied();
         members.filter(|member| *member != self.settings.node).collect()
     }
 }

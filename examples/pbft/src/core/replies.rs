@@ -23,6 +23,8 @@ use super::text::{Text, Words as _, signed_root};
 /// A reply, and its way to the root that its replica has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedReply {
+    /// The epoch of its members.
+    pub epoch: u64,
     /// The replica.
     pub by: NodeId,
     /// Its reply.
@@ -44,8 +46,8 @@ pub struct Beside {
 
 impl SignedReply {
     /// A reply that the connection proves by which it comes.
-    pub(super) fn unsigned(by: NodeId, reply: Reply) -> Self {
-        Self { by, reply, way: Vec::new(), signature: Signature::NONE }
+    pub(super) fn unsigned(epoch: u64, by: NodeId, reply: Reply) -> Self {
+        Self { epoch, by, reply, way: Vec::new(), signature: Signature::NONE }
     }
 
     /// The bytes under the signature, as this reply and its way have it.
@@ -67,7 +69,7 @@ impl Signer {
         by: NodeId,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Vec<SignedReply> {
-        let unsigned = |reply| SignedReply::unsigned(by, reply);
+        let unsigned = |reply| SignedReply::unsigned(scope.epoch, by, reply);
         let mut signed: Vec<SignedReply> = replies.into_iter().map(unsigned).collect();
         // The nodes of a level: their digests, and the replies below each.
         let leaf = |(place, signed): (usize, &SignedReply)| {

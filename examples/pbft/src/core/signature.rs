@@ -32,18 +32,18 @@ pub enum Signer {
     /// Ed25519 (RFC 8032).
     Ed25519(Box<SigningKey>),
     /// HMAC-SHA-256, for simulations: who can check it can forge it, so keys stay with the world.
-    StandIn(hmac::Key),
+    StandIn([u8; 32]),
     /// No signature, to measure all else: nothing is protected.
     Unsigned,
 }
 
 /// A key that checks.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Checker {
     /// Ed25519 (RFC 8032), by the rules of ZIP 215.
     Ed25519([u8; 32]),
     /// See [`Signer::StandIn`].
-    StandIn(hmac::Key),
+    StandIn([u8; 32]),
     /// See [`Signer::Unsigned`].
     Unsigned,
     /// A client that is known by its connection: what comes by that of this node is its own. It
@@ -59,14 +59,14 @@ impl Signer {
 
     /// The stand-in of a secret seed.
     pub fn stand_in(seed: [u8; 32]) -> Self {
-        Self::StandIn(hmac::Key::new(hmac::HMAC_SHA256, &seed))
+        Self::StandIn(seed)
     }
 
     /// The key that checks what this one signs.
     pub fn checker(&self) -> Checker {
         match self {
             Self::Ed25519(key) => Checker::Ed25519(key.verification_key().into()),
-            Self::StandIn(key) => Checker::StandIn(key.clone()),
+            Self::StandIn(seed) => Checker::StandIn(*seed),
             Self::Unsigned => Checker::Unsigned,
         }
     }
@@ -75,9 +75,10 @@ impl Signer {
         match self {
             Self::Unsigned => Signature::NONE,
             Self::Ed25519(key) => Signature(key.sign(text.bytes()).to_bytes()),
-            Self::StandIn(key) => {
+            Self::StandIn(seed) => {
+                let key = stand_in(seed);
                 let mut signature = [0; 64];
-                signature[..32].copy_from_slice(hmac::sign(key, text.bytes()).as_ref());
+                signature[..32].copy_from_slice(hmac::sign(&key, text.bytes()).as_ref());
                 Signature(signature)
             }
         }
@@ -120,8 +121,8 @@ impl Claims {
         let is_right = match checker {
             Checker::Unsigned => true,
             Checker::Connection(_) => *signature == Signature::NONE,
-            Checker::StandIn(key) => {
-                hmac::verify(key, text.bytes(), &signature.0[..32]).is_ok()
+            Checker::StandIn(seed) => {
+                hmac::verify(&stand_in(seed), text.bytes(), &signature.0[..32]).is_ok()
                     && signature.0[32..] == [0; 32]
             }
             Checker::Ed25519(key) => {
@@ -179,6 +180,10 @@ impl Claims {
         let is_wrong = |claim: &&Claim| claim.item.clone().verify_single().is_err();
         Err(self.claims.iter().find(is_wrong).map_or(Refused::Signature, |claim| claim.wrong))
     }
+}
+
+fn stand_in(seed: &[u8; 32]) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, seed)
 }
 
 /// True when all of them are right.

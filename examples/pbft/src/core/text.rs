@@ -5,6 +5,7 @@ use convoke::NodeId;
 
 use super::group::{Digest, Sequence, View};
 use super::keys::{Scope, Signed};
+use super::members::FIRST_EPOCH;
 use super::message::{
     Checkpoint, Fetch, Fetched, Message, NewView, Outcome, Phase, Prepared, Reply, Request,
     Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
@@ -127,7 +128,7 @@ impl Words for NewView {
     fn text(&self, scope: Scope, by: NodeId) -> Text {
         let mut text = Text::of(scope, "new view", by.get(), self.view, Sequence(0));
         text.put(self.changes.len() as u64);
-        for Signed { by, body, signature } in &self.changes {
+        for Signed { by, body, signature, .. } in &self.changes {
             text.put_bytes(body.text(scope, *by).bytes());
             text.put_bytes(&signature.0);
         }
@@ -172,8 +173,9 @@ impl Words for Fetched {
                 text.put_digest(batch.digest());
                 text
             }
-            Self::Parts(sequence, parts) => {
+            Self::Parts(sequence, membership, parts) => {
                 let mut text = about("parts", *sequence);
+                text.put_digest(membership.digest());
                 text.put(parts.len() as u64);
                 parts.iter().for_each(|part| text.put_digest(*part));
                 text
@@ -258,8 +260,10 @@ pub(super) fn signed_root(scope: Scope, by: NodeId, root: Digest) -> Text {
     text
 }
 
-/// The bytes under the signature of a request's client.
+/// The bytes under the signature of a request's client. They name the epoch in which the cluster
+/// was formed: a request may wait while the members change.
 pub(super) fn request_text(scope: Scope, request: &Request) -> Text {
+    let scope = Scope { epoch: FIRST_EPOCH, ..scope };
     let mut text = Text::of(scope, "request", request.client.0, View(0), Sequence(0));
     text.put_request(request);
     text

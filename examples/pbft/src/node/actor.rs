@@ -1,5 +1,7 @@
 //! The actor: the one task that owns the replica.
 
+mod inspection;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,11 +16,13 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::counts::Counts;
+use super::epoch::{Epoch, Joined, Shared};
 use super::meters::Meters;
 use super::waiters::{Waiter, Waiters};
 use super::{Lie, NodeError, Options, Standing, recovery};
 use crate::core::{
-    Batch, Digest, Effect, Message, Outcome, Replica, Reply, Signed, SignedRequest, Verified, Vote,
+    Batch, Digest, Effect, Handover, Message, Outcome, Replica, Reply, Signed, SignedRequest,
+    Verified, Vote,
 };
 use crate::kv::Machine;
 use crate::proto::{Answer, Inspection, PbftClient, Words, words};
@@ -40,6 +44,19 @@ pub(super) enum Input {
         waiter: Waiter,
         _share: OwnedSemaphorePermit,
     },
+    HandedOver {
+        handover: Verified<Handover>,
+        _share: OwnedSemaphorePermit,
+    },
+    OtherEpoch {
+        from: NodeId,
+        epoch: u64,
+        _share: OwnedSemaphorePermit,
+    },
+    Since {
+        epoch: u64,
+        tell: oneshot::Sender<Vec<Handover>>,
+    },
     Inspect {
         with_state: bool,
         tell: oneshot::Sender<Inspection>,
@@ -50,8 +67,8 @@ pub(super) enum Input {
     },
 }
 
-/// Words that leave once the ledger allows it, and those they are for.
-type Leaving = (Vec<NodeId>, Message);
+/// Words that leave once the ledger allows it, those they are for, and their epoch.
+type Leaving = (Vec<NodeId>, u64, Message);
 
 /// Replies, and who waits for each.
 type Replies = Vec<(Reply, Vec<Deferred<Answer>>)>;
@@ -64,6 +81,12 @@ pub(super) struct Actor {
     replica: Replica<Machine>,
     ledger: Ledger,
     client: PbftClient,
+    endpoint: Endpoint,
+    epoch: Arc<Epoch>,
+    shared: Shared,
+    joined: Joined,
+    /// When it stops, once it was removed.
+    leaves: Option<Instant>,
     others: Configuration,
     stand: watch::Sender<Standing>,
     counts: Arc<Counts>,
@@ -91,13 +114,21 @@ impl Actor {
         options: Options,
         replica: Replica<Machine>,
         ledger: Ledger,
-        endpoint: &Endpoint,
+        (endpoint, shared): (&Endpoint, Shared),
         stand: watch::Sender<Standing>,
         counts: Arc<Counts>,
     ) -> Self {
+        let epoch = Arc::clone(&shared.read());
+        let mut joined = Joined::default();
+        joined.follow(replica.members(), &options, endpoint);
         Self {
-            others: options.members.without([options.core.node]),
+            others: epoch.others(options.core.node),
             client: PbftClient::new(endpoint),
+            endpoint: endpoint.clone(),
+            epoch,
+            shared,
+            joined,
+            leaves: None,
             options: Arc::new(options),
             replica,
             ledger,
@@ -132,8 +163,11 @@ impl Actor {
             if self.is_done() {
                 return Ok(());
             }
+            if self.leaves.is_some_and(|at| at <= Instant::now()) {
+                return Err(NodeError::Removed(self.replica.epoch()));
+            }
             let due = self.begun + self.replica.poll_timeout();
-            let due = self.stopping.map_or(due, |deadline| due.min(deadline));
+            let due = self.stopping.into_iter().chain(self.leaves).fold(due, Instant::min);
             tokio::select! {
                 biased;
                 durable = synced(&mut self.syncing) => self.synced(&durable?),
@@ -160,6 +194,15 @@ impl Actor {
         let now = self.now();
         match input {
             Input::Words { words, _share } => self.replica.handle_message(now, words),
+            Input::HandedOver { handover, _share } => self.replica.handle_handover(now, handover),
+            Input::OtherEpoch { from, epoch, _share } => {
+                self.replica.handle_other_epoch(now, from, epoch)
+            }
+            Input::Since { epoch, tell } => {
+                let handovers = self.replica.handovers().iter();
+                let later = handovers.filter(|of| of.epoch() > epoch).take(HANDOVERS_MAX);
+                let _ = tell.send(later.cloned().collect()); // who asked may have given up
+            }
             Input::Request { request, waiter, _share } => {
                 waiter.into_iter().for_each(|waiter| self.wait(waiter));
                 self.replica.handle_request(now, request);
@@ -185,7 +228,7 @@ impl Actor {
     }
 
     fn wait(&mut self, waiter: Waiter) {
-        let is_member = self.options.members.contains(waiter.asker);
+        let is_member = self.epoch.members.contains(waiter.asker);
         self.waiters.insert(waiter, is_member);
     }
 
@@ -213,8 +256,12 @@ impl Actor {
                     self.unsaved_bytes += bytes.len() as u64;
                     self.ledger.append(bytes);
                 }
-                Effect::Say { to, message } => {
-                    let leaving = message.map(|message| (to, message));
+                Effect::HandOver { to, handover } => {
+                    self.tell(&[to], words::Words::Handover(wire::encode(&handover)));
+                }
+                Effect::Epoch(handover) => self.begin_epoch(&handover),
+                Effect::Say { to, message, epoch } => {
+                    let leaving = message.map(|message| (to, epoch, message));
                     self.held.push(leaving.after(self.ledger.end()));
                 }
                 Effect::Relay { to, message } => self.send(&[to], &message),
@@ -238,11 +285,34 @@ impl Actor {
         }
     }
 
+    /// Talks to other members from now on, under other keys.
+    fn begin_epoch(&mut self, handover: &Handover) {
+        let own = self.options.core.node;
+        let was_member = self.epoch.members.contains(own);
+        self.epoch = Arc::new(self.epoch.after(handover, &self.options));
+        *self.shared.write() = Arc::clone(&self.epoch);
+        self.joined.follow(&handover.members, &self.options, &self.endpoint);
+        // The set without this node may be empty, and a configuration not: so it is with it first.
+        self.others = self.epoch.others(own);
+        let epoch = handover.epoch();
+        tracing::info!(epoch, takes_part = self.replica.takes_part(), "members");
+        let is_member = self.epoch.members.contains(own);
+        if is_member {
+            self.leaves = None;
+        } else if was_member {
+            self.leaves = Some(Instant::now() + self.options.leave_after);
+        }
+    }
+
     /// Lets words go that wait no longer. This node's own come back to it by the same door as those
     /// of others, and may make more words.
     fn release(&mut self, durable: &Durable) {
-        while let Some((to, message)) = self.held.pop(durable) {
-            let Options { core, keys, signer, .. } = &*self.options;
+        while let Some((to, epoch, message)) = self.held.pop(durable) {
+            let Options { core, signer, .. } = &*self.options;
+            let keys = &self.epoch.keys;
+            if epoch != keys.scope().epoch {
+                continue;
+            }
             let own = keys.sign(signer, core.node, message);
             self.spread(&to, own.get());
             if to.contains(&core.node) {
@@ -266,8 +336,8 @@ impl Actor {
                 for (index, other) in others.iter().enumerate() {
                     let digest = if index % 2 == 0 { vote.digest } else { Digest([9; 32]) };
                     let vote = Message::Vote(Vote { digest, ..*vote });
-                    let Options { core, keys, signer, .. } = &*self.options;
-                    self.send(&[*other], keys.sign(signer, core.node, vote).get());
+                    let Options { core, signer, .. } = &*self.options;
+                    self.send(&[*other], self.epoch.keys.sign(signer, core.node, vote).get());
                 }
             }
             _ => self.send(&others, words),
@@ -276,11 +346,12 @@ impl Actor {
 
     /// A proposal for the same place: the same requests, and so many of them once more.
     fn another(&self, vote: &Vote, batch: &Batch, more: usize) -> Signed<Message> {
-        let Options { core, keys, signer, .. } = &*self.options;
+        let Options { core, signer, .. } = &*self.options;
         let requests = batch.requests();
         let batch = Batch::new(requests.iter().cycle().take(requests.len() + more).cloned());
         let vote = Vote { digest: batch.digest(), ..*vote };
-        keys.sign(signer, core.node, Message::Propose(vote, Some(batch))).into_inner()
+        let message = Message::Propose(vote, Some(batch));
+        self.epoch.keys.sign(signer, core.node, message).into_inner()
     }
 
     fn send(&self, to: &[NodeId], words: &Signed<Message>) {
@@ -294,7 +365,10 @@ impl Actor {
         }
         let members = match to.len() == self.others.len() {
             true => self.others.clone(),
-            false => self.others.subset(|peer| to.contains(&peer.node())),
+            false => match Configuration::new(to.to_vec()) {
+                Ok(members) => members,
+                Err(_) => return,
+            },
         };
         let told = self.client.on(&members).tell(Words { words: Some(words) });
         if let Err(error) = told.send_and_forget() {
@@ -335,9 +409,9 @@ impl Actor {
         if replies.is_empty() {
             return;
         }
-        let options = Arc::clone(&self.options);
+        let (options, keys) = (Arc::clone(&self.options), Arc::clone(&self.epoch.keys));
         tokio::spawn(async move {
-            let Options { core, keys, signer, .. } = &*options;
+            let Options { core, signer, .. } = &*options;
             let (replies, waiting): (Vec<Reply>, Vec<_>) = replies.into_iter().unzip();
             let signed = keys.sign_replies(signer, core.node, replies);
             for (signed, waiting) in signed.iter().zip(waiting) {
@@ -351,7 +425,7 @@ impl Actor {
 
     fn stand(&mut self) {
         let (view, has_begun) = self.replica.view();
-        let primary = self.options.keys.primary(view);
+        let primary = self.epoch.keys.primary(view);
         let standing = Standing { view, has_begun, primary };
         self.meters.batches_executed.set(self.replica.executed().0 as f64);
         self.meters.requests_waiting.set(self.replica.waiting() as f64);
@@ -384,53 +458,10 @@ impl Actor {
         let Some(deadline) = self.stopping else { return false };
         (self.held.is_empty() && !self.is_saving) || Instant::now() >= deadline
     }
-
-    fn inspect(&mut self, with_state: bool) -> Inspection {
-        let mut inspection = self.look();
-        if !with_state {
-            return inspection;
-        }
-        // All of the state is read for it, so it is worked out once a second at most.
-        match &self.digested {
-            Some((at, known)) if at.elapsed() < DIGEST_EVERY => known.clone(),
-            _ => {
-                inspection.state = self.replica.state_digest().0.to_vec().into();
-                self.digested = Some((Instant::now(), inspection.clone()));
-                inspection
-            }
-        }
-    }
-
-    fn look(&self) -> Inspection {
-        let stats = self.ledger.stats();
-        let Standing { view, has_begun, primary } = *self.stand.borrow();
-        let machine = self.replica.machine();
-        Inspection {
-            node: self.options.core.node.get(),
-            cluster: self.options.keys.scope().cluster,
-            view: view.0,
-            has_begun,
-            primary: primary.get(),
-            executed: self.replica.executed().0,
-            stable: self.replica.stable().checkpoint.sequence.0,
-            is_fetching: self.replica.is_fetching(),
-            operations: machine.executed(),
-            keys: machine.keys(),
-            bytes: machine.bytes(),
-            requests: self.replica.waiting() as u64,
-            waiters: self.waiters.len() as u64,
-            batches: self.batches,
-            batched: self.batched,
-            lies: self.lies,
-            refused: self.counts.by_name(),
-            records: stats.records,
-            syncs: stats.batches,
-            sync_us: u64::try_from(stats.syncing.as_micros()).unwrap_or(u64::MAX),
-            cpu_us: cpu_us(),
-            state: bytes::Bytes::new(),
-        }
-    }
 }
+
+/// Handovers of one answer, at most.
+const HANDOVERS_MAX: usize = 64;
 
 /// Inputs of one turn, at most: timers and the ledger must not wait for long.
 const TURN_INPUTS_MAX: usize = 1_024;
@@ -438,17 +469,9 @@ const TURN_INPUTS_MAX: usize = 1_024;
 /// Pause between two looks for clients that have given up.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Least time between two digests of the state for those who ask for it.
-const DIGEST_EVERY: Duration = Duration::from_secs(1);
-
 async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
     match syncing {
         Some(syncing) => syncing.await,
         None => std::future::pending().await,
     }
-}
-
-fn cpu_us() -> u64 {
-    let used = cpu_time::ProcessTime::now().as_duration();
-    u64::try_from(used.as_micros()).unwrap_or(u64::MAX)
 }

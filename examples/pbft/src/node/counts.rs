@@ -34,6 +34,7 @@ impl Dropped {
             Self::Flood => "flood",
             Self::Full => "full",
             Self::NotToAll => "not_to_all",
+            Self::Refused(Refused::Epoch) => "epoch",
             Self::Refused(Refused::Stranger) => "stranger",
             Self::Refused(Refused::Signature) => "signature",
             Self::Refused(Refused::Request) => "request",

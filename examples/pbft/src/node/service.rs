@@ -1,33 +1,30 @@
 //! The service: what replicas and clients send, decoded, checked, and handed to the actor.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke::quorum::Configuration;
 use convoke::{Caller, Code, Context, Finish, NodeId, Status, Task};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::actor::Input;
 use super::counts::{Counts, Dropped};
+use super::epoch::{Epoch, Shared};
 use super::gate::Gate;
 use super::waiters::Waiter;
-use crate::core::{ClientId, Keys, Message, Refused, Signed, SignedRequest, Trust, Verified};
+use crate::core::{ClientId, Message, Refused, Signed, SignedRequest, Trust, Verified};
 use crate::kv::OPERATION_BYTES_MAX;
 use crate::proto::{
-    Answer, Asked, Awaited, InspectRequest, Inspection, Pbft, Words, asked, pbft, words,
+    Answer, Asked, Awaited, Handovers, InspectRequest, Inspection, Pbft, Since, Words, asked, pbft,
+    words,
 };
 use crate::wire;
 
 /// State that handlers share: nothing of the actor's.
 #[derive(Debug)]
 pub(super) struct Front {
-    pub(super) members: Configuration,
-    pub(super) keys: Arc<Keys>,
+    pub(super) epoch: Shared,
     pub(super) gate: Gate,
     pub(super) inputs: mpsc::Sender<Input>,
-    /// Inputs that may wait, of each member.
-    pub(super) shares: BTreeMap<NodeId, Arc<Semaphore>>,
     pub(super) counts: Arc<Counts>,
 }
 
@@ -37,12 +34,26 @@ impl Pbft for Front {
         let share = self.share_of(from)?;
         match words.words {
             Some(words::Words::Said(bytes)) => {
-                let words = self.open(from, bytes).await?;
+                let words = self.decoded(bytes)?;
+                let epoch = words.1.epoch;
+                if epoch < self.epoch().keys.scope().epoch {
+                    // A member that is behind, or was one, is told so.
+                    self.send(Input::OtherEpoch { from, epoch, _share: share })?;
+                    return Err(self.refuse(Dropped::Refused(Refused::Epoch)));
+                }
+                let words = self.open(from, words).await?;
                 self.send(Input::Words { words, _share: share })
             }
             Some(words::Words::Request(bytes)) => {
                 let request = self.open_request(from, bytes).await?;
                 self.send(Input::Request { request, waiter: None, _share: Some(share) })
+            }
+            Some(words::Words::Handover(bytes)) => {
+                let handover = wire::decode(bytes);
+                let handover = handover.map_err(|_| self.refuse(Dropped::Malformed))?;
+                let opened = self.epoch().keys.open_handover(handover);
+                let handover = opened.map_err(|why| self.refuse(Dropped::Refused(why)))?;
+                self.send(Input::HandedOver { handover, _share: share })
             }
             None => Err(self.refuse(Dropped::Malformed)),
         }
@@ -71,6 +82,13 @@ impl Pbft for Front {
         }
     }
 
+    async fn hand_over(&self, Since { epoch }: Since, _: Context) -> Result<Handovers, Status> {
+        let (tell, told) = oneshot::channel();
+        self.send(Input::Since { epoch, tell })?;
+        let handovers = told.await.map_err(|_| stopping())?;
+        Ok(Handovers { handovers: handovers.iter().map(wire::encode).collect() })
+    }
+
     async fn inspect(
         &self,
         InspectRequest { with_state }: InspectRequest,
@@ -90,7 +108,7 @@ impl Front {
         bytes: Bytes,
         task: Task<Answer>,
     ) -> Result<Finish, Status> {
-        if self.keys.trust() == Trust::Channels {
+        if self.epoch().keys.trust() == Trust::Channels {
             return Err(self.refuse(Dropped::NotToAll));
         }
         let request = self.open_request(asker, bytes).await?;
@@ -98,14 +116,14 @@ impl Front {
         self.send(Input::Request { request, waiter: None, _share: None })?;
         let awaited = Awaited { client: client.0, number };
         let asked = Asked { asked: Some(asked::Asked::Awaited(awaited)) };
-        let branches =
-            self.members.nodes().map(|node| (node, pbft::EXECUTE.request(asked.clone())));
+        let members = self.epoch().members.clone();
+        let branches = members.nodes().map(|node| (node, pbft::EXECUTE.request(asked.clone())));
         task.fan_out(branches).await
     }
 
     /// The node that calls, which has to have proven its name where that is what counts.
     fn proven(&self, caller: Caller) -> Result<NodeId, Status> {
-        if self.keys.trust() == Trust::Channels && !caller.is_authenticated() {
+        if self.epoch().keys.trust() == Trust::Channels && !caller.is_authenticated() {
             return Err(self.refuse(Dropped::Refused(Refused::Connection)));
         }
         Ok(caller.node())
@@ -113,17 +131,31 @@ impl Front {
 
     /// A place among the inputs of a member.
     fn share_of(&self, from: NodeId) -> Result<OwnedSemaphorePermit, Status> {
-        let share = self.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
+        let epoch = self.epoch();
+        let share = epoch.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
         Arc::clone(share).try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
     }
 
-    async fn open(&self, from: NodeId, bytes: Bytes) -> Result<Verified<Signed<Message>>, Status> {
+    fn epoch(&self) -> Arc<Epoch> {
+        Arc::clone(&self.epoch.read())
+    }
+
+    /// Words, and the count of their bytes.
+    fn decoded(&self, bytes: Bytes) -> Result<(usize, Signed<Message>), Status> {
         let size = bytes.len();
         let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
+        Ok((size, words))
+    }
+
+    async fn open(
+        &self,
+        from: NodeId,
+        (size, words): (usize, Signed<Message>),
+    ) -> Result<Verified<Signed<Message>>, Status> {
+        let keys = Arc::clone(&self.epoch().keys);
         let opened = match size <= EXAMINED_HERE_BYTES {
-            true => self.gate.pass(self.keys.examine(from, words)).await,
+            true => self.gate.pass(keys.examine(from, words)).await,
             false => {
-                let keys = Arc::clone(&self.keys);
                 let opened = tokio::task::spawn_blocking(move || keys.open(from, words)).await;
                 opened.map_err(|_| stopping())?
             }
@@ -141,7 +173,8 @@ impl Front {
         if signed.request.operation.len() > OPERATION_BYTES_MAX {
             return Err(self.refuse(Dropped::TooLarge));
         }
-        let opened = self.gate.pass(self.keys.examine_request(from, signed)).await;
+        let keys = Arc::clone(&self.epoch().keys);
+        let opened = self.gate.pass(keys.examine_request(from, signed)).await;
         opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 

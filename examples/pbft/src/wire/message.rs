@@ -52,6 +52,7 @@ macro_rules! kinds {
     )*};
 }
 
+pub(super) use fields;
 pub(crate) use kinds;
 
 fields! {
@@ -68,14 +69,18 @@ fields! {
     Reply { client: crate::core::ClientId, number: u64, view: View, outcome: Outcome }
     Beside { is_left: bool, digest: Digest }
     SignedReply {
-        by: convoke::NodeId, reply: Reply, way: Vec<Beside>, signature: crate::core::Signature
+        epoch: u64,
+        by: convoke::NodeId,
+        reply: Reply,
+        way: Vec<Beside>,
+        signature: crate::core::Signature
     }
 }
 
 kinds! {
     Phase "phase" { 1 => Propose, 2 => Prepare, 3 => Commit }
     Outcome "outcome" { 1 => Done(result), 2 => Forgotten }
-    Fetched "answer" { 1 => Batch(batch), 2 => Parts(sequence, parts), 3 => Part(bytes), 4 => Requests(requests) }
+    Fetched "answer" { 1 => Batch(batch), 2 => Parts(sequence, membership, parts), 3 => Part(bytes), 4 => Requests(requests) }
     Message "message" {
         1 => Propose(vote, batch),
         2 => Vote(vote),
@@ -94,17 +99,20 @@ kinds! {
 }
 
 impl<T: Wire> Wire for Signed<T> {
-    const LEAST: usize = convoke::NodeId::LEAST + T::LEAST + crate::core::Signature::LEAST;
+    const LEAST: usize =
+        u64::LEAST + convoke::NodeId::LEAST + T::LEAST + crate::core::Signature::LEAST;
 
     fn put(&self, out: &mut Vec<u8>) {
+        self.epoch.put(out);
         self.by.put(out);
         self.body.put(out);
         self.signature.put(out);
     }
 
     fn take(from: &mut Reader) -> Result<Self, Malformed> {
-        let (by, body) = (Wire::take(from)?, Wire::take(from)?);
-        Ok(Self { by, body, signature: Wire::take(from)? })
+        let (epoch, by) = (Wire::take(from)?, Wire::take(from)?);
+        let (body, signature) = (Wire::take(from)?, Wire::take(from)?);
+        Ok(Self { epoch, by, body, signature })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Bytes that are being read, and the values that all others are made of.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use convoke::NodeId;
 
 use super::Wire;
-use crate::core::{ClientId, Digest, Sequence, Signature, Signatures, View};
+use crate::core::{ClientId, Digest, Sequence, Signature, View};
 
 /// The reason bytes are no value. They were damaged, or another program wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum Malformed {
     /// Members that are not in ascending order, or twice.
     #[error("members are not in order, each once")]
     Order,
+    /// Bytes of a text that are none.
+    #[error("a text is not in UTF-8")]
+    Text,
 }
 
 /// Bytes that are being read, from the front. What is taken shares their memory.
@@ -172,8 +176,7 @@ impl Wire for Bytes {
     const LEAST: usize = u32::LEAST;
 
     fn put(&self, out: &mut Vec<u8>) {
-        put_count(self.len(), out);
-        out.extend_from_slice(self);
+        put_bytes(self, out);
     }
 
     fn take(from: &mut Reader) -> Result<Self, Malformed> {
@@ -247,28 +250,35 @@ impl<T: Wire> Wire for Arc<T> {
     }
 }
 
-impl Wire for Signatures {
+/// In the order of their nodes, each once.
+impl<T: Wire> Wire for BTreeMap<NodeId, T> {
     const LEAST: usize = u32::LEAST;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_count(self.len(), out);
-        for (node, signature) in self {
+        for (node, value) in self {
             node.put(out);
-            signature.put(out);
+            value.put(out);
         }
     }
 
     fn take(from: &mut Reader) -> Result<Self, Malformed> {
-        let mut signatures = Self::new();
-        for _ in 0..from.count(NodeId::LEAST + Signature::LEAST)? {
-            let (node, signature) = (NodeId::take(from)?, Signature::take(from)?);
-            if signatures.last_key_value().is_some_and(|(last, _)| *last >= node) {
+        let mut all = Self::new();
+        for _ in 0..from.count(NodeId::LEAST + T::LEAST)? {
+            let (node, value) = (NodeId::take(from)?, T::take(from)?);
+            if all.last_key_value().is_some_and(|(last, _)| *last >= node) {
                 return Err(Malformed::Order);
             }
-            signatures.insert(node, signature);
+            all.insert(node, value);
         }
-        Ok(signatures)
+        Ok(all)
     }
+}
+
+/// Appends bytes with their count.
+pub(super) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_count(bytes.len(), out);
+    out.extend_from_slice(bytes);
 }
 
 /// Appends a sequence with its count.

@@ -5,13 +5,14 @@ use crate::core::Record;
 
 kinds! {
     Record "record" {
-        1 => Snapshot(sequence, state),
+        1 => Snapshot(sequence, membership, state),
         2 => Stable(stable),
         3 => Left(view),
         4 => Entered(new_view),
         5 => Batch(batch),
         6 => Accepted(vote, signature),
         7 => Prepared(prepared),
-        8 => Committed(vote)
+        8 => Committed(vote),
+        9 => HandedOver(handover)
     }
 }

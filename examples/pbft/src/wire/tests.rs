@@ -10,9 +10,10 @@ use proptest::prelude::*;
 
 use super::{FORMAT, Malformed, Wire, decode, encode};
 use crate::core::{
-    Batch, Beside, Checkpoint, ClientId, Digest, Fetch, Fetched, Message, NewView, Outcome,
-    Outline, Phase, Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed,
-    SignedReply, SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
+    Batch, Beside, Change, Changed, Checker, Checkpoint, ClientId, Digest, Fetch, Fetched,
+    Handover, Member, Members, Membership, Message, NewView, NotChanged, Outcome, Outline, Phase,
+    Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed, SignedReply,
+    SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
 };
 
 fn node() -> impl Strategy<Value = NodeId> {
@@ -40,7 +41,12 @@ fn signatures() -> impl Strategy<Value = Signatures> {
 }
 
 fn signed<T: Debug>(body: impl Strategy<Value = T>) -> impl Strategy<Value = Signed<T>> {
-    (node(), body, signature()).prop_map(|(by, body, signature)| Signed { by, body, signature })
+    (1..4_u64, node(), body, signature()).prop_map(|(epoch, by, body, signature)| Signed {
+        epoch,
+        by,
+        body,
+        signature,
+    })
 }
 
 fn request() -> impl Strategy<Value = SignedRequest> {
@@ -112,8 +118,8 @@ fn fetch() -> impl Strategy<Value = Fetch> {
 fn fetched() -> impl Strategy<Value = Fetched> {
     prop_oneof![
         batch().prop_map(Fetched::Batch),
-        (place(), vec(digest(), 0..4))
-            .prop_map(|((_, sequence), parts)| Fetched::Parts(sequence, parts.into())),
+        (place(), membership(), vec(digest(), 0..4))
+            .prop_map(|((_, sequence), of, parts)| { Fetched::Parts(sequence, of, parts.into()) }),
         bytes().prop_map(Fetched::Part),
         vec(request(), 0..3).prop_map(Fetched::Requests),
     ]
@@ -152,13 +158,65 @@ fn reply() -> impl Strategy<Value = Reply> {
 fn signed_reply() -> impl Strategy<Value = SignedReply> {
     let beside = (any::<bool>(), digest());
     let beside = beside.prop_map(|(is_left, digest)| Beside { is_left, digest });
-    (node(), reply(), vec(beside, 0..4), signature())
-        .prop_map(|(by, reply, way, signature)| SignedReply { by, reply, way, signature })
+    (1..4_u64, node(), reply(), vec(beside, 0..4), signature()).prop_map(
+        |(epoch, by, reply, way, signature)| SignedReply { epoch, by, reply, way, signature },
+    )
+}
+
+fn checker() -> impl Strategy<Value = Checker> {
+    prop_oneof![
+        any::<[u8; 32]>().prop_map(Checker::Ed25519),
+        any::<[u8; 32]>().prop_map(Checker::StandIn),
+        Just(Checker::Unsigned),
+        node().prop_map(Checker::Connection),
+    ]
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    (checker(), vec(".{0,9}", 0..3)).prop_map(|(key, addresses)| Member { key, addresses })
+}
+
+fn members() -> impl Strategy<Value = Members> {
+    (any::<u64>(), btree_map(node(), member(), 0..4))
+        .prop_map(|(epoch, nodes)| Members { epoch, nodes })
+}
+
+fn membership() -> impl Strategy<Value = Membership> {
+    let next = (place(), members()).prop_map(|((_, end), members)| (end, members));
+    (members(), proptest::option::of(next)).prop_map(|(now, next)| Membership { now, next })
+}
+
+fn handover() -> impl Strategy<Value = Handover> {
+    (stable(), digest(), members()).prop_map(|(stable, parts, members)| Handover {
+        stable,
+        parts,
+        members,
+    })
+}
+
+fn change_of_members() -> impl Strategy<Value = Change> {
+    let add = proptest::option::of((node(), member()));
+    (any::<u64>(), proptest::option::of(node()), add).prop_map(|(epoch, remove, add)| Change {
+        epoch,
+        remove,
+        add,
+    })
+}
+
+fn changed() -> impl Strategy<Value = Changed> {
+    prop_oneof![
+        (members(), place()).prop_map(|(members, (_, end))| Changed::Taken(members, end)),
+        place().prop_map(|(_, end)| Changed::Refused(NotChanged::Changing(end))),
+        node().prop_map(|node| Changed::Refused(NotChanged::Key(node))),
+        Just(Changed::Refused(NotChanged::TooFew)),
+    ]
 }
 
 fn record() -> impl Strategy<Value = Record> {
     prop_oneof![
-        (place(), bytes()).prop_map(|((_, sequence), state)| Record::Snapshot(sequence, state)),
+        (place(), membership(), bytes())
+            .prop_map(|((_, sequence), of, state)| Record::Snapshot(sequence, of, state)),
+        handover().prop_map(Record::HandedOver),
         stable().prop_map(Record::Stable),
         place().prop_map(|(view, _)| Record::Left(view)),
         signed(new_view()).prop_map(Record::Entered),
@@ -220,8 +278,16 @@ proptest! {
     }
 
     #[test]
+    fn changes_survive_their_bytes(
+        change in change_of_members(), result in changed(), at: usize, other in 1..=255_u8
+    ) {
+        check(&change, at, other)?;
+        check(&result, at, other)?;
+    }
+
+    #[test]
     fn any_bytes_are_a_value_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
-        let bytes = Bytes::from([&[1], &bytes[..]].concat());
+        let bytes = Bytes::from([&[FORMAT], &bytes[..]].concat());
         if let Ok(found) = decode::<Signed<Message>>(bytes.clone()) {
             prop_assert_eq!(encode(&found), bytes.clone());
         }

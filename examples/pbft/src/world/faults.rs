@@ -5,7 +5,7 @@ use std::time::Duration;
 use convoke::NodeId;
 
 use super::{Event, HostId, Violation, World};
-use crate::core::{Message, Outcome, Reply, Signed, SignedRequest, Trust};
+use crate::core::{Handover, Message, Outcome, Reply, Signed, SignedRequest, Trust, View};
 
 impl World {
     /// Sends words to a member, as a replica wants it, or what its liar makes of it.
@@ -34,6 +34,14 @@ impl World {
                 self.transmit(node, to, words);
             }
             self.deliver_request(node, to, request);
+        }
+    }
+
+    /// Tells a node how an epoch has ended.
+    pub(super) fn hand_over(&mut self, from: NodeId, to: NodeId, handover: Handover) {
+        for pause in self.pauses(Some(from), to) {
+            let (to, handover) = ((to, self.side(to, from)), handover.clone());
+            self.schedule.after(pause, Event::HandOver { to, handover });
         }
     }
 
@@ -129,7 +137,7 @@ impl World {
         if self.is_healed {
             return;
         }
-        let members = self.keys.group().members().to_vec();
+        let members: Vec<NodeId> = self.signers.keys().copied().collect();
         let node = members[self.random.index(members.len())];
         let other = members[self.random.index(members.len())];
         let draw = u32::try_from(self.random.within(0..100)).unwrap_or(0);
@@ -172,18 +180,21 @@ impl World {
         self.run_until(HEALS_WITHIN, |world| {
             missing.iter().all(|request| !world.open().contains(request))
         })?;
-        let view = self.view();
+        let (epoch, view) = self.view();
         let end = self.schedule.now() + CALM_FOR.max(self.timeout() * 8);
         while self.step(end)? {}
         self.finish()?;
-        let risen = self.view().0 - view.0;
+        let risen = match self.view() {
+            (same, View(last)) if same == epoch => last - view.0,
+            (_, View(last)) => last,
+        };
         if risen > self.menu.nodes { Err(Violation::Unstable(risen)) } else { Ok(()) }
     }
 
     /// Has no more requests made, and wants every one executed.
     pub(super) fn finish(&mut self) -> Result<(), Violation> {
         self.is_closing = true;
-        self.run_until(HEALS_WITHIN, |world| world.open().is_empty())
+        self.run_until(HEALS_WITHIN, |world| world.open().is_empty() && world.is_settled())
     }
 
     pub(super) fn run_until(
@@ -211,10 +222,12 @@ impl World {
         self.cuts.clear();
         self.menu.network.heal();
         self.menu.crash_per_mille = 0;
-        let members = self.keys.group().members().to_vec();
-        let last = members.iter().rev().take(usize::try_from(self.menu.away).unwrap_or(0));
+        let members = self.final_members();
+        let honest = members.iter().rev().filter(|node| !self.is_liar(**node)).copied();
+        let last = honest.take(usize::try_from(self.menu.away).unwrap_or(0));
+        let last: Vec<NodeId> = last.collect();
         for node in last {
-            self.lose(*node);
+            self.lose(node);
         }
         for host in self.hosts.keys().copied().collect::<Vec<_>>() {
             self.schedule.after(Duration::ZERO, Event::Restart { host });
@@ -227,7 +240,8 @@ impl World {
             let ((view, is_in), executed) = (replica.view(), replica.executed());
             let stable = replica.stable().checkpoint.sequence;
             let (is_in, timeout) = (if is_in { "in" } else { "before" }, replica.timeout());
-            format!("{node}.{twin} {is_in} {view:?} {stable:?}..{executed:?} {timeout:?}")
+            let epoch = replica.epoch();
+            format!("{node}.{twin} {is_in} {epoch}.{view:?} {stable:?}..{executed:?} {timeout:?}")
         };
         let hosts: Vec<String> = self.hosts.iter().map(state).collect();
         format!("{}; open {:?}; liars {}", hosts.join(", "), self.open(), self.liars.len())

@@ -7,14 +7,18 @@ use node_kit::durable::Held;
 use node_kit::world::{Log, Timer};
 
 use super::machine::Tape;
-use crate::core::{Effect, Message, Record, Replica, Settings};
+use crate::core::{Effect, Handover, Keys, Message, Record, Replica, Settings};
 
-/// Words and those they are for.
-pub(super) type Said = (Vec<NodeId>, Message);
+/// Words, those they are for, and their epoch.
+pub(super) type Said = ((Vec<NodeId>, u64), Message);
 
 #[derive(Debug)]
 pub(super) struct Host {
     settings: Settings,
+    /// The keys of the epoch that it was set up with.
+    first: Keys,
+    /// The keys of its epoch.
+    keys: Keys,
     replica: Option<Replica<Tape>>,
     /// Counts the runs of its process.
     run: u64,
@@ -25,15 +29,26 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings, keys: Keys) -> Self {
         Self {
             settings,
+            first: keys.clone(),
+            keys,
             replica: None,
             run: 0,
             ledger: Log::new(Vec::new()),
             wants_compaction: false,
             timer: Timer::default(),
         }
+    }
+
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Another epoch has begun.
+    pub(super) fn begin_epoch(&mut self, handover: &Handover) {
+        self.keys = self.first.after(handover).expect("there are members");
     }
 
     pub(super) fn run(&self) -> u64 {
@@ -67,7 +82,7 @@ impl Host {
         self.ledger.append(record);
     }
 
-    pub(super) fn hold(&mut self, to: Vec<NodeId>, message: Held<Message>) {
+    pub(super) fn hold(&mut self, to: (Vec<NodeId>, u64), message: Held<Message>) {
         self.ledger.hold(message.map(|message| (to, message)));
     }
 
@@ -116,6 +131,10 @@ impl Host {
         }
         let mut replica = Replica::new(self.settings.clone(), Tape::new());
         self.ledger.records().iter().for_each(|record| replica.replay(record.clone()));
+        self.keys = self.first.clone();
+        if let Some(handover) = replica.handovers().last().cloned() {
+            self.begin_epoch(&handover);
+        }
         replica.start(now);
         self.replica = Some(replica);
     }

@@ -45,6 +45,11 @@ impl Liar {
         self.keys.sign(&self.signer, by, body).into_inner()
     }
 
+    /// Signs by these keys from now on.
+    pub(super) fn begin_epoch(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
     /// Divides the others anew between its twins.
     pub(super) fn divide(&mut self, random: &mut Random) {
         self.salt = random.draw();
@@ -62,8 +67,9 @@ impl Liar {
                 push(&mut self.batches, Batch::new(requests.iter().cloned()), 12);
             }
             Message::ViewChange(change) => {
-                let Signed { by, signature, .. } = *message;
-                push(&mut self.changes, Signed { by, body: change.clone(), signature }, 24);
+                let Signed { epoch, by, signature, .. } = *message;
+                let change = Signed { epoch, by, body: change.clone(), signature };
+                push(&mut self.changes, change, 24);
             }
             Message::Status(_) => return,
             _ => {}
@@ -142,10 +148,14 @@ impl Liar {
             0 => self.sign(other, body),
             1 => {
                 let scope = self.keys.scope();
-                let scope = Scope { epoch: scope.epoch + 1, ..scope };
+                let epoch = if random.chance(50) { scope.epoch + 1 } else { scope.epoch - 1 };
+                let scope = Scope { epoch, ..scope };
                 self.signer.sign(scope, self.node, body)
             }
-            _ => Signed { by: other, body, signature: Signature([7; 64]) },
+            _ => {
+                let epoch = self.keys.scope().epoch;
+                Signed { epoch, by: other, body, signature: Signature([7; 64]) }
+            }
         }
     }
 
@@ -199,9 +209,13 @@ impl Liar {
                 other.into_iter().for_each(|other| requests.insert(0, other));
                 Message::Fetched(Fetched::Requests(requests))
             }
-            Message::Fetched(Fetched::Parts(sequence, parts)) => {
+            Message::Fetched(Fetched::Parts(sequence, mut members, parts)) if random.chance(50) => {
+                members.now.nodes.retain(|node, _| node.get() > 1);
+                Message::Fetched(Fetched::Parts(sequence, members, parts))
+            }
+            Message::Fetched(Fetched::Parts(sequence, members, parts)) => {
                 let parts = parts.iter().map(|_| some_digest(random)).collect();
-                Message::Fetched(Fetched::Parts(sequence, parts))
+                Message::Fetched(Fetched::Parts(sequence, members, parts))
             }
             other => other,
         }
@@ -236,7 +250,8 @@ impl Liar {
         for change in changes.iter_mut().filter(|change| change.by == self.node) {
             let body = Arc::new(tamper_change(random, &change.body));
             let signed = self.sign(self.node, Message::ViewChange(body.clone()));
-            *change = Signed { by: self.node, body, signature: signed.signature };
+            *change =
+                Signed { epoch: signed.epoch, by: self.node, body, signature: signed.signature };
         }
         Arc::new(NewView { view: new_view.view, changes })
     }

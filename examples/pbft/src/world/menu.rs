@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoke_sim::random::Random;
 use node_kit::world::{Network, odd};
 
-use crate::core::Trust;
+use crate::core::{ClientId, Trust};
 
 /// Lies of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,9 @@ pub struct Menu {
     /// Clients, the first so many, that lie: of each request only some members hear, and at times
     /// some of another of the same number.
     pub partial: u64,
+    /// Nodes that are no members at first. An administrator has them join, and others leave, at
+    /// random; without them members stay as they are.
+    pub spares: u64,
     /// Time with faults.
     pub faulty_for: Duration,
 }
@@ -113,6 +116,7 @@ impl Menu {
             trust: Trust::Signatures,
             is_outlined: Random::of(seed, 7).chance(40),
             partial: 0,
+            spares: 0,
             faulty_for: Duration::from_secs(4),
         }
     }
@@ -124,6 +128,21 @@ impl Menu {
         menu.partial = random.within(0..3);
         menu.clients += menu.partial;
         menu
+    }
+
+    /// The menu of a seed in which members change: the same, in a third of them with connections
+    /// that prove names.
+    pub fn draw_members(seed: u64) -> Self {
+        let mut random = Random::of(seed, 8);
+        let by_channels = random.chance(33);
+        let menu = if by_channels { Self::draw_channels(seed) } else { Self::draw(seed) };
+        let checkpoint_every = [4, 8][random.index(2)];
+        Self { spares: 1 + random.within(0..3), checkpoint_every, ..menu }
+    }
+
+    /// The client that changes the members.
+    pub fn administrator(&self) -> ClientId {
+        ClientId(self.clients + 1)
     }
 
     /// Nothing goes wrong.
@@ -150,6 +169,7 @@ impl Menu {
             trust: Trust::Signatures,
             is_outlined: false,
             partial: 0,
+            spares: 0,
             faulty_for: Duration::from_secs(2),
         }
     }

@@ -29,13 +29,13 @@ pub fn silence_primary(seed: u64) -> Result<Replaced, Violation> {
     let mut world = World::new(seed, menu(seed), false);
     let begun = Random::of(seed, 9).micros(100_000..2_000_000);
     while world.step(begun)? {}
-    let last = world.view();
+    let (_, last) = world.view();
     let primary = world.keys.primary(last);
     world.lose(primary);
     let others = world.hosts.len() - 1;
     world.run_until(REPLACED_WITHIN, |world| {
         let running = world.hosts.values().filter_map(|host| host.replica());
-        let view = world.view();
+        let (_, view) = world.view();
         view > last && running.filter(|replica| replica.view() == (view, true)).count() == others
     })?;
     let after = world.schedule.now() - begun;

@@ -7,9 +7,10 @@ use convoke::NodeId;
 
 use super::machine::TWICE;
 use crate::core::{
-    Batch, ClientId, Digest, Executed, Message, NewView, Outcome, Phase, Plan, Record, Request,
-    Sequence, View, Vote,
+    Batch, Changed, ClientId, Digest, Executed, Handover, Members, Message, NewView, Outcome,
+    Phase, Plan, Record, Request, Sequence, View, Vote,
 };
+use crate::wire;
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,6 +101,26 @@ pub enum Violation {
         /// The request's number.
         number: u64,
     },
+    /// Two changes of one epoch, or members that nobody has decided on.
+    #[error("{node} begins or expects epoch {epoch} otherwise than was decided")]
+    OtherMembers {
+        /// The replica.
+        node: NodeId,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A batch that is prepared behind the end of its epoch.
+    #[error("{node} has a batch prepared in epoch {epoch}, place {sequence}, behind its end {end}")]
+    BehindEnd {
+        /// The replica.
+        node: NodeId,
+        /// The epoch.
+        epoch: u64,
+        /// The place.
+        sequence: Sequence,
+        /// The last place of the epoch.
+        end: Sequence,
+    },
     /// A request that its client never made.
     #[error("{node} executes request {number} of {client:?}, which made none of that number")]
     NotAsked {
@@ -143,10 +164,16 @@ pub(super) struct Truth {
     /// Operations that clients wanted: a client that lies may want several by one number.
     asked: BTreeMap<(ClientId, u64), BTreeSet<Bytes>>,
     results: BTreeMap<(ClientId, u64), Bytes>,
+    /// The client whose requests change the members.
+    administrator: Option<ClientId>,
+    /// Members of each epoch but the first, and the last place of the one before.
+    changes: BTreeMap<u64, (Members, Sequence)>,
+    /// The last place of each epoch in which something was prepared, and where.
+    last: BTreeMap<u64, (Sequence, NodeId)>,
 }
 
 impl Truth {
-    pub(super) fn new(window: u64) -> Self {
+    pub(super) fn new(window: u64, administrator: Option<ClientId>) -> Self {
         Self {
             window,
             executed: BTreeMap::new(),
@@ -157,6 +184,9 @@ impl Truth {
             batches: BTreeMap::new(),
             asked: BTreeMap::new(),
             results: BTreeMap::new(),
+            administrator,
+            changes: BTreeMap::new(),
+            last: BTreeMap::new(),
         }
     }
 
@@ -205,9 +235,11 @@ impl Truth {
         node: NodeId,
         record: &Record,
         plan: &Plan,
+        epoch: u64,
     ) -> Result<(), Violation> {
         match record {
             Record::Prepared(proof) => {
+                self.prepared_in(node, epoch, proof.sequence)?;
                 let (view, sequence, second) = (proof.view, proof.sequence, proof.digest);
                 let first = *self.prepared.entry((view, sequence)).or_insert(second);
                 if first != second {
@@ -225,6 +257,48 @@ impl Truth {
             _ => {}
         }
         Ok(())
+    }
+
+    fn prepared_in(
+        &mut self,
+        node: NodeId,
+        epoch: u64,
+        sequence: Sequence,
+    ) -> Result<(), Violation> {
+        let last = self.last.entry(epoch).or_insert((sequence, node));
+        *last = (*last).max((sequence, node));
+        self.is_within(epoch)
+    }
+
+    /// Looks whether all that was prepared in an epoch is before its end.
+    fn is_within(&self, epoch: u64) -> Result<(), Violation> {
+        let end = self.changes.get(&(epoch + 1)).map(|(_, end)| *end);
+        match (self.last.get(&epoch), end) {
+            (Some((sequence, node)), Some(end)) if *sequence > end => {
+                Err(Violation::BehindEnd { node: *node, epoch, sequence: *sequence, end })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A replica that does not lie has executed a request of the administrator.
+    fn changed(&mut self, node: NodeId, result: &Bytes) -> Result<(), Violation> {
+        let Ok(Changed::Taken(members, end)) = wire::decode(result.clone()) else { return Ok(()) };
+        let epoch = members.epoch;
+        let first = self.changes.entry(epoch).or_insert_with(|| (members.clone(), end));
+        if *first != (members, end) {
+            return Err(Violation::OtherMembers { node, epoch });
+        }
+        self.is_within(epoch - 1)
+    }
+
+    /// A replica that does not lie begins an epoch.
+    pub(super) fn epoch_begun(&self, node: NodeId, handover: &Handover) -> Result<(), Violation> {
+        let (epoch, end) = (handover.epoch(), handover.stable.checkpoint.sequence);
+        match self.changes.get(&epoch) {
+            Some((members, at)) if *members == handover.members && *at == end => Ok(()),
+            _ => Err(Violation::OtherMembers { node, epoch }),
+        }
     }
 
     fn entered(&self, node: NodeId, new_view: &NewView, plan: &Plan) -> Result<(), Violation> {
@@ -268,6 +342,9 @@ impl Truth {
                 return Err(Violation::NotAsked { node, client, number });
             }
             let Outcome::Done(result) = outcome else { continue };
+            if self.administrator == Some(client) {
+                self.changed(node, result)?;
+            }
             let first = self.results.entry((client, number)).or_insert_with(|| result.clone());
             if first != result || &result[..] == TWICE {
                 return Err(Violation::Twice { node, sequence, client, number });

@@ -219,7 +219,7 @@ impl Cluster {
             }
             match effect {
                 Effect::Append(record) => changed.take(&record),
-                Effect::Say { to, message } => {
+                Effect::Say { to, message, .. } => {
                     let message = message.after(Position::new(0));
                     let message = message.release(&Durable::in_memory(Position::new(0)));
                     let message = message.expect("it waits for nothing");
@@ -230,6 +230,7 @@ impl Cluster {
                     self.send(host, &to, &words.into_inner(), &mut overheard);
                 }
                 Effect::Relay { .. } | Effect::Forward { .. } => {} // lost
+                Effect::HandOver { .. } | Effect::Epoch(_) => {}    // members do not change
                 Effect::Reply(_) | Effect::Executed { .. } | Effect::Lied { .. } => {}
             }
         }

@@ -56,6 +56,12 @@ impl Clock {
         self.watch(now);
     }
 
+    /// An epoch has begun, in its first view.
+    pub(super) fn begin_epoch(&mut self, now: Duration) {
+        self.enter(now);
+        self.has_begun = false;
+    }
+
     /// A view has failed.
     fn fail(&mut self) {
         self.wait = None;
@@ -127,17 +133,19 @@ impl<M: Machine> Replica<M> {
             self.clock.tick = now + self.settings.repeat;
             self.report(now);
         }
+        self.hand_over(now);
         self.propose_more();
     }
 
-    /// When the view has failed: a request has waited too long for it, or it does not begin though
-    /// a quorum wants it. A replica that fetches state judges nobody.
+    /// When the view has failed: a request, or the end of the epoch, has waited too long, or the
+    /// view does not begin though a quorum wants it. A replica that fetches state judges nobody.
     fn change_due(&self) -> Option<Duration> {
         if self.is_changing {
             return self.clock.wait;
         }
-        let oldest = self.requests.oldest().filter(|_| self.transfer.is_none());
-        oldest.map(|since| self.clock.due(since))
+        let waiting = self.requests.oldest().into_iter().chain(self.lingers_since()).min();
+        let waiting = waiting.filter(|_| self.transfer.is_none() && self.takes_part());
+        waiting.map(|since| self.clock.due(since))
     }
 
     /// Leaves all views before this one, and wants it.
@@ -173,7 +181,7 @@ impl<M: Machine> Replica<M> {
     fn join(&mut self, now: Duration) {
         let wanted = self.changes.values().map(|change| change.body.view);
         let later: Vec<View> = wanted.filter(|view| *view > self.view).collect();
-        if later.len() >= self.settings.group.witnesses()
+        if later.len() >= self.group.witnesses()
             && let Some(first) = later.into_iter().min()
         {
             self.start_change(now, first);
@@ -205,7 +213,7 @@ impl<M: Machine> Replica<M> {
 
     pub(super) fn on_new_view(&mut self, now: Duration, signed: Signed<Arc<NewView>>) {
         let view = signed.body.view;
-        let is_primary = signed.by == self.settings.group.primary(view);
+        let is_primary = signed.by == self.group.primary(view);
         let is_next = view > self.view || (view == self.view && self.is_changing);
         if is_primary && is_next && view > View(0) {
             let stable = latest_stable(&signed.body).cloned();

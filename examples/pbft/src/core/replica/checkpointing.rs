@@ -8,7 +8,7 @@ use super::Replica;
 use crate::core::group::Digest;
 use crate::core::message::{Checkpoint, Record, Signatures, Stable};
 use crate::core::signature::Signature;
-use crate::core::state::{Machine, state_digest};
+use crate::core::state::Machine;
 
 impl<M: Machine> Replica<M> {
     pub(super) fn on_checkpoint(
@@ -50,11 +50,12 @@ impl<M: Machine> Replica<M> {
     pub(super) fn keep_snapshot(&mut self) {
         let Checkpoint { sequence, digest } = self.stable.checkpoint;
         let Some(snapshot) = self.snapshots.get(&sequence) else { return };
-        if sequence <= self.written || state_digest(&snapshot.parts) != digest {
+        if sequence <= self.written || snapshot.digest() != digest {
             return;
         }
         self.written = sequence;
-        let record = Record::Snapshot(sequence, snapshot.bytes.clone());
+        let (membership, bytes) = (snapshot.membership.clone(), snapshot.bytes.clone());
+        let record = Record::Snapshot(sequence, membership, bytes);
         self.append(record);
         self.snapshots.retain(|of, _| *of >= sequence);
     }

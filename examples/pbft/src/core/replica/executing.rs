@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Effect, Replica};
 use crate::core::group::Sequence;
 use crate::core::message::{Checkpoint, Message};
-use crate::core::state::{Machine, Snapshot, state_digest};
+use crate::core::state::Machine;
 
 impl<M: Machine> Replica<M> {
     /// Executes what is committed, as far as there is no gap.
@@ -15,10 +15,13 @@ impl<M: Machine> Replica<M> {
 
     fn execute_next(&mut self, now: Duration) -> Option<()> {
         let sequence = self.executed.next();
+        if self.end().is_some_and(|end| sequence > end) {
+            return None;
+        }
         let (_, digest) = self.slots.get(&sequence)?.committed?;
         let batch = self.batches.get(&digest)?.clone();
-        self.executed = sequence;
-        let outcomes = self.state.execute(sequence, &batch);
+        (self.executed, self.moved) = (sequence, now);
+        let outcomes = self.state.execute(sequence, &batch, self.changing());
         for executed in &outcomes {
             if let Some(since) = self.requests.remove(executed.client, executed.number) {
                 self.clock.took(now, since);
@@ -36,8 +39,8 @@ impl<M: Machine> Replica<M> {
     /// Claims what the state is behind a place. Nothing has to be durable for that: whoever
     /// executes the same again comes to the same state.
     fn take_checkpoint(&mut self, sequence: Sequence) {
-        let snapshot = Snapshot::new(self.state.encode(), self.settings.part_bytes);
-        let digest = state_digest(&snapshot.parts);
+        let snapshot = self.state.snapshot(self.settings.part_bytes);
+        let digest = snapshot.digest();
         self.snapshots.insert(sequence, snapshot);
         if self.is_by_channels() {
             self.forget_decided(); // what was never proposed, and is too old by now

@@ -9,6 +9,7 @@ use convoke::NodeId;
 
 use super::Replica;
 use crate::core::group::{Digest, Sequence};
+use crate::core::members::Membership;
 use crate::core::message::{Batch, Checkpoint, Fetch, Fetched, Message};
 use crate::core::state::{Machine, Snapshot, State, part_digest, state_digest};
 use crate::mutant::{self, Mutant};
@@ -20,26 +21,27 @@ const ASKED_MAX: usize = 16;
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Transfer {
     target: Checkpoint,
-    parts: Option<Arc<[Digest]>>,
+    /// Members of that state, and digests of its other parts.
+    parts: Option<(Membership, Arc<[Digest]>)>,
     /// Parts that are here. They stay when the target moves on.
     here: BTreeMap<Digest, Bytes>,
 }
 
 impl Transfer {
     fn missing(&self) -> impl Iterator<Item = (u32, Digest)> {
-        let parts = self.parts.iter().flat_map(|parts| parts.iter());
+        let parts = self.parts.iter().flat_map(|(_, parts)| parts.iter());
         let missing = (0..).zip(parts).filter(|(_, digest)| !self.here.contains_key(*digest));
         missing.map(|(index, digest)| (index, *digest))
     }
 
-    /// All bytes, when all are here.
-    fn whole(&self) -> Option<Bytes> {
-        let parts = self.parts.as_ref()?;
+    /// Members and all bytes, when all are here.
+    fn whole(&self) -> Option<(Membership, Bytes)> {
+        let (membership, parts) = self.parts.as_ref()?;
         let mut bytes = Vec::new();
         for digest in parts.iter() {
             bytes.extend_from_slice(self.here.get(digest)?);
         }
-        Some(bytes.into())
+        Some((membership.clone(), bytes.into()))
     }
 }
 
@@ -87,7 +89,9 @@ impl<M: Machine> Replica<M> {
             Fetch::Batch(digest) => self.batches.get(&digest).cloned().map(Fetched::Batch),
             Fetch::Parts(sequence) => {
                 let snapshot = self.snapshots.get(&sequence);
-                snapshot.map(|snapshot| Fetched::Parts(sequence, snapshot.parts.clone()))
+                snapshot.map(|Snapshot { membership, parts, .. }| {
+                    Fetched::Parts(sequence, membership.clone(), parts.clone())
+                })
             }
             Fetch::Part { sequence, index } => {
                 let snapshot = self.snapshots.get(&sequence);
@@ -108,7 +112,9 @@ impl<M: Machine> Replica<M> {
     pub(super) fn on_fetched(&mut self, now: Duration, fetched: Fetched) {
         match fetched {
             Fetched::Batch(batch) => self.on_batch(now, batch),
-            Fetched::Parts(sequence, parts) => self.on_parts(now, sequence, parts),
+            Fetched::Parts(sequence, membership, parts) => {
+                self.on_parts(now, sequence, membership, parts);
+            }
             Fetched::Part(bytes) => self.on_part(now, bytes),
             Fetched::Requests(requests) => self.on_pulled(now, requests),
         }
@@ -130,18 +136,24 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Takes digests of parts. It is by the digest of all of them, which a quorum has signed, that
-    /// they are believed, not by who sends them.
-    fn on_parts(&mut self, now: Duration, sequence: Sequence, parts: Arc<[Digest]>) {
+    /// Takes members and digests of parts. It is by the digest of all of them, which a quorum has
+    /// signed, that they are believed, not by who sends them.
+    fn on_parts(
+        &mut self,
+        now: Duration,
+        sequence: Sequence,
+        membership: Membership,
+        parts: Arc<[Digest]>,
+    ) {
         let Some(transfer) = &mut self.transfer else { return };
-        let is_right =
-            state_digest(&parts) == transfer.target.digest || mutant::is(Mutant::StateUnchecked);
+        let is_right = state_digest(&membership, &parts) == transfer.target.digest
+            || mutant::is(Mutant::StateUnchecked);
         if transfer.target.sequence != sequence || transfer.parts.is_some() || !is_right {
             return;
         }
         let wanted: BTreeSet<Digest> = parts.iter().copied().collect();
         transfer.here.retain(|digest, _| wanted.contains(digest));
-        transfer.parts = Some(parts);
+        transfer.parts = Some((membership, parts));
         self.fetch(now);
     }
 
@@ -169,12 +181,13 @@ impl<M: Machine> Replica<M> {
             self.transfer = None;
             return;
         }
-        let Some(bytes) = transfer.whole() else { return };
+        let Some((membership, bytes)) = transfer.whole() else { return };
         self.transfer = None;
-        let Some(state) = State::decode(&bytes) else { return };
+        let Some(state) = State::decode(membership.clone(), &bytes) else { return };
         self.state = state;
         self.executed = sequence;
-        self.snapshots.insert(sequence, Snapshot::new(bytes, self.settings.part_bytes));
+        let snapshot = Snapshot::new(membership, bytes, self.settings.part_bytes);
+        self.snapshots.insert(sequence, snapshot);
         self.keep_snapshot();
         self.forget_decided();
         self.forget();

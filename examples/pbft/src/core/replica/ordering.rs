@@ -15,7 +15,7 @@ use crate::mutant::{self, Mutant};
 impl<M: Machine> Replica<M> {
     /// Proposes what waits, as the primary of a view that has begun, while there is room.
     pub(super) fn propose_more(&mut self) {
-        while self.is_primary() && !self.is_changing {
+        while self.takes_part() && self.is_primary() && !self.is_changing {
             let sequence = self.proposed.max(self.low()).next();
             let limit = self.executed.plus(self.settings.in_flight);
             if !self.is_open(sequence) || sequence > limit {
@@ -23,7 +23,8 @@ impl<M: Machine> Replica<M> {
             }
             let Settings { batch_max, batch_bytes_max, .. } = self.settings;
             let batch = Batch::new(self.requests.next_batch(batch_max, batch_bytes_max));
-            if batch.requests().is_empty() {
+            // Null requests bring an epoch to its end.
+            if batch.requests().is_empty() && self.end().is_none() {
                 return;
             }
             self.mark_proposed(&batch);
@@ -196,9 +197,14 @@ impl<M: Machine> Replica<M> {
 
     /// A member has voted twice in one phase. The first vote counts; both together are evidence.
     fn lied(&mut self, by: NodeId, vote: Vote, first: (Digest, Signature), signature: Signature) {
-        let first =
-            Signed { by, body: message(Vote { digest: first.0, ..vote }), signature: first.1 };
-        let second = Signed { by, body: message(vote), signature };
+        let epoch = self.epoch;
+        let first = Signed {
+            epoch,
+            by,
+            body: message(Vote { digest: first.0, ..vote }),
+            signature: first.1,
+        };
+        let second = Signed { epoch, by, body: message(vote), signature };
         self.effects.push_back(Effect::Lied { first, second });
     }
 }

@@ -16,6 +16,7 @@ const REPEATED_MAX: usize = 16;
 impl<M: Machine> Replica<M> {
     /// Reports how far this node is, and asks for what it lacks.
     pub(super) fn report(&mut self, now: Duration) {
+        let takes_part = self.takes_part();
         let status = Status {
             view: self.view,
             is_changing: self.is_changing,
@@ -24,7 +25,12 @@ impl<M: Machine> Replica<M> {
         };
         for other in self.others() {
             self.tell(other, Message::Status(status));
-            self.repeat_change(other);
+            if takes_part {
+                self.repeat_change(other);
+            }
+        }
+        if !takes_part {
+            return; // it waits to be told of an epoch in which it does
         }
         if self.is_by_channels() {
             self.pass_on(now);
@@ -64,12 +70,9 @@ impl<M: Machine> Replica<M> {
     }
 
     pub(super) fn on_status(&mut self, now: Duration, by: NodeId, status: Status) {
-        let last = self.answered.get(&by);
-        let is_soon = last.is_some_and(|last| now < *last + self.settings.repeat / 2);
-        if by == self.settings.node || is_soon {
+        if by == self.settings.node || !self.is_due_to_answer(now, by) {
             return;
         }
-        self.answered.insert(by, now);
         self.repeat_checkpoint(by, status.stable);
         self.repeat_change(by);
         if self.is_changing {
@@ -81,6 +84,16 @@ impl<M: Machine> Replica<M> {
         } else if status.view == self.view && !mutant::is(Mutant::VotesNotRepeated) {
             self.repeat_votes(by, status.done);
         }
+    }
+
+    /// True when the last answer to a node was a while ago; then it is answered now.
+    pub(super) fn is_due_to_answer(&mut self, now: Duration, node: NodeId) -> bool {
+        let last = self.answered.get(&node);
+        let is_due = last.is_none_or(|last| now >= *last + self.settings.repeat / 2);
+        if is_due {
+            self.answered.insert(node, now);
+        }
+        is_due
     }
 
     fn repeat_checkpoint(&mut self, to: NodeId, stable: Sequence) {

@@ -11,12 +11,12 @@ impl<M: Machine> Replica<M> {
     /// Takes a record of its ledger, in the order in which they were appended.
     pub fn replay(&mut self, record: Record) {
         match record {
-            Record::Snapshot(sequence, bytes) => {
-                if let Some(state) = State::decode(&bytes) {
+            Record::Snapshot(sequence, membership, bytes) => {
+                if let Some(state) = State::decode(membership.clone(), &bytes) {
                     self.state = state;
                     self.executed = sequence;
                     self.written = sequence;
-                    let snapshot = Snapshot::new(bytes, self.settings.part_bytes);
+                    let snapshot = Snapshot::new(membership, bytes, self.settings.part_bytes);
                     self.snapshots.clear();
                     self.snapshots.insert(sequence, snapshot);
                 }
@@ -31,7 +31,7 @@ impl<M: Machine> Replica<M> {
                 self.batches.insert(batch.digest(), batch);
             }
             Record::Accepted(vote, signature) => {
-                let primary = self.settings.group.primary(vote.view);
+                let primary = self.group.primary(vote.view);
                 self.proposed = self.proposed.max(vote.sequence);
                 let slot = self.slots.entry(vote.sequence).or_default();
                 slot.proposal = Some(vote.digest);
@@ -49,6 +49,7 @@ impl<M: Machine> Replica<M> {
                 let slot = self.slots.entry(vote.sequence).or_default();
                 slot.committed = Some((vote.view, vote.digest));
             }
+            Record::HandedOver(handover) => self.begin_epoch(Duration::ZERO, handover),
         }
         self.effects.clear();
     }
@@ -58,9 +59,14 @@ impl<M: Machine> Replica<M> {
         self.clock.tick = now;
         self.clock.enter(now);
         self.batches.insert(Batch::null().digest(), Batch::null());
+        self.moved = now;
         self.forget();
         self.execute(now);
         self.need_state();
+        self.hand_over(now);
+        if !self.takes_part() {
+            return;
+        }
         if self.is_changing {
             self.say(Message::ViewChange(std::sync::Arc::new(self.change())));
         } else {
@@ -92,8 +98,10 @@ impl<M: Machine> Replica<M> {
     pub fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
         if let Some(snapshot) = self.snapshots.get(&self.written) {
-            records.push(Record::Snapshot(self.written, snapshot.bytes.clone()));
+            let Snapshot { membership, bytes, .. } = snapshot.clone();
+            records.push(Record::Snapshot(self.written, membership, bytes));
         }
+        records.extend(self.handovers.iter().cloned().map(Record::HandedOver));
         if self.low() > Sequence(0) {
             records.push(Record::Stable(self.stable.clone()));
         }

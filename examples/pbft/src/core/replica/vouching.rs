@@ -35,8 +35,8 @@ impl<M: Machine> Replica<M> {
     /// Takes a request that is believed from now on, and vouches for it.
     pub(super) fn believe(&mut self, now: Duration, signed: &SignedRequest) {
         let vouch = Vouch::of(&signed.request);
-        let is_shared = self.vouches.count(vouch) >= self.settings.group.witnesses();
-        let members = self.settings.group.members().len();
+        let is_shared = self.vouches.count(vouch) >= self.group.witnesses();
+        let members = self.group.members().len();
         if self.requests.insert_vouched(now, signed.clone(), (vouch, is_shared), members) {
             self.vouched.push(vouch);
         }
@@ -48,7 +48,7 @@ impl<M: Machine> Replica<M> {
     fn back(&mut self, now: Duration, vouch: Vouch) {
         let backers = match mutant::is(Mutant::UnbackedProposed) {
             true => 1,
-            false => self.settings.group.backers(),
+            false => self.group.backers(),
         };
         if self.requests.vouches_for(vouch) && self.vouches.count(vouch) + 1 >= backers {
             self.requests.back(now, vouch);
@@ -58,7 +58,7 @@ impl<M: Machine> Replica<M> {
     /// Members of whom one does not lie.
     fn witnesses(&self) -> usize {
         let is_one_enough = mutant::is(Mutant::OneVouches);
-        if is_one_enough { 1 } else { self.settings.group.witnesses() }
+        if is_one_enough { 1 } else { self.group.witnesses() }
     }
 
     pub(super) fn on_vouch(&mut self, now: Duration, by: NodeId, vouches: &[Vouch]) {
@@ -115,7 +115,7 @@ impl<M: Machine> Replica<M> {
         if !self.is_by_channels()
             || self.is_primary()
             || is_bound // others have voted for it, as its proof says
-            || votes >= self.settings.group.witnesses()
+            || votes >= self.group.witnesses()
             || mutant::is(Mutant::ProposalsBelieved)
         {
             return true;
@@ -196,7 +196,7 @@ impl<M: Machine> Replica<M> {
 
     /// Words that rest on no record, and that the connection proves.
     fn unsigned(&self, to: NodeId, body: Message) -> Effect {
-        let (by, signature) = (self.settings.node, Signature::NONE);
-        Effect::Relay { to, message: Signed { by, body, signature } }
+        let (epoch, by, signature) = (self.epoch, self.settings.node, Signature::NONE);
+        Effect::Relay { to, message: Signed { epoch, by, body, signature } }
     }
 }

@@ -1,0 +1,103 @@
+//! `pbft member`: replicas join and leave while the others go on.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use convoke::NodeId;
+use convoke::transport::Address;
+use pbft::client::{Client, Options};
+use pbft::core::{Change, Changed, Checker, Member, Members};
+use pbft::key_file::SecretKey;
+use tokio::time::{Instant, sleep};
+
+use super::{Cluster, client};
+use crate::args::{MemberAction, MemberArgs};
+
+pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
+    let cluster = super::read(&args.config.config)?;
+    let endpoint = client::endpoint(&cluster, &args.identity).await?;
+    let id = administrator(&cluster, &args.action)?;
+    let signer = args.key.as_deref().map(SecretKey::read).transpose()?.map(|key| key.signer());
+    let deadline = Duration::from_secs(args.deadline);
+    let options = Options {
+        deadline,
+        is_to_all: client::is_to_all(None, cluster.protocol())?,
+        ..Options::default()
+    };
+    let mut client = match &args.action {
+        // Who only looks signs nothing.
+        MemberAction::List => client::reader(&endpoint, &cluster, options)?,
+        _ => client::connect(&endpoint, &cluster, (id, signer), options)?,
+    };
+    if let MemberAction::Add { address, .. } = &args.action {
+        for text in address {
+            text.parse::<Address>().with_context(|| format!("--address {text}"))?;
+        }
+    }
+    let epoch = client.learn().await.epoch;
+    let change = match &args.action {
+        MemberAction::Add { id, address, public_key, in_place_of } => {
+            let member = Member { key: public_key.checker(), addresses: address.clone() };
+            let remove = in_place_of.map(NodeId::try_from).transpose()?;
+            Some(Change { epoch, remove, add: Some((NodeId::try_from(*id)?, member)) })
+        }
+        MemberAction::Remove { id } => {
+            Some(Change { epoch, remove: Some(NodeId::try_from(*id)?), add: None })
+        }
+        MemberAction::List => None,
+    };
+    if let Some(change) = change {
+        let end = Instant::now() + deadline;
+        order(&mut client, &change, end).await?;
+    }
+    print(client.members())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The client that may change the members.
+fn administrator(cluster: &Cluster, action: &MemberAction) -> Result<u64> {
+    match (cluster.protocol().administrator, action) {
+        (Some(id), _) => Ok(id),
+        (None, MemberAction::List) => Ok(0),
+        (None, _) => bail!(
+            "the cluster file names no client that may change the members: `administrator` of \
+             [protocol], the same at all replicas from the beginning on"
+        ),
+    }
+}
+
+/// Has a change executed, and waits until it is in force.
+async fn order(client: &mut Client, change: &Change, end: Instant) -> Result<()> {
+    let members = match client.change(change).await? {
+        Changed::Refused(why) => bail!("refused: {why}"),
+        Changed::Taken(members, place) => {
+            eprintln!("in force behind place {place}, as epoch {}", members.epoch);
+            members
+        }
+    };
+    while client.learn().await.epoch < members.epoch {
+        if Instant::now() > end {
+            bail!(
+                "the change is decided, and not in force yet: it is once a quorum of the members \
+                 so far has come to its place; `pbft status` says how far they are"
+            );
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn print(members: &Members) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "epoch {}", members.epoch)?;
+    for (node, member) in &members.nodes {
+        let key = match &member.key {
+            Checker::Ed25519(key) => key.iter().map(|byte| format!("{byte:02x}")).collect(),
+            _ => "unsigned".to_owned(),
+        };
+        writeln!(out, "{:>4}  {key}  {}", node.get(), member.addresses.join(" "))?;
+    }
+    Ok(())
+}

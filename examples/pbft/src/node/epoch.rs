@@ -1,0 +1,81 @@
+//! The epoch of a node: its members, with whom it talks, and their keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use convoke::quorum::Configuration;
+use convoke::{Endpoint, KeepConnected, NodeId};
+use parking_lot::RwLock;
+use tokio::sync::Semaphore;
+
+use super::Options;
+use crate::core::{Handover, Keys, Members};
+
+/// An epoch: handlers take a copy, and the actor puts the next one in its place.
+#[derive(Clone, Debug)]
+pub(super) struct Epoch {
+    pub(super) keys: Arc<Keys>,
+    /// All members, this node perhaps among them.
+    pub(super) members: Configuration,
+    /// Inputs that may wait, of each member, and of those that were one: they are told.
+    pub(super) shares: BTreeMap<NodeId, Arc<Semaphore>>,
+}
+
+/// The epoch as handlers see it.
+pub(super) type Shared = Arc<RwLock<Arc<Epoch>>>;
+
+impl Epoch {
+    /// The first that a node knows of.
+    pub(super) fn of(options: &Options, keys: Keys) -> Self {
+        let epoch = Self {
+            keys: Arc::new(keys),
+            members: options.members.clone(),
+            shares: BTreeMap::new(),
+        };
+        epoch.with_shares(options)
+    }
+
+    /// The next one.
+    pub(super) fn after(&self, handover: &Handover, options: &Options) -> Self {
+        let Ok(keys) = self.keys.after(handover) else { return self.clone() };
+        let members = keys.group().members().iter().copied();
+        let members = Configuration::new(members.collect::<Vec<_>>());
+        let members = members.unwrap_or_else(|_| self.members.clone());
+        Self { keys: Arc::new(keys), members, shares: self.shares.clone() }.with_shares(options)
+    }
+
+    fn with_shares(mut self, options: &Options) -> Self {
+        for node in self.members.nodes() {
+            let share = || Arc::new(Semaphore::new(options.member_inputs_max));
+            self.shares.entry(node).or_insert_with(share);
+        }
+        self
+    }
+
+    /// The members without one of them.
+    pub(super) fn others(&self, node: NodeId) -> Configuration {
+        self.members.without([node])
+    }
+}
+
+/// Connections to members that no cluster file has, kept while they are members.
+#[derive(Debug, Default)]
+pub(super) struct Joined(BTreeMap<NodeId, KeepConnected>);
+
+impl Joined {
+    /// Dials those that have joined, and lets go of those that have left.
+    pub(super) fn follow(&mut self, members: &Members, options: &Options, endpoint: &Endpoint) {
+        for (node, member) in &members.nodes {
+            let is_other = *node != options.core.node && !member.addresses.is_empty();
+            if !is_other || self.0.contains_key(node) {
+                continue;
+            }
+            match endpoint.peer(*node, &member.addresses) {
+                Ok(peer) => drop(self.0.insert(*node, endpoint.keep_connected(peer))),
+                Err(error) => tracing::error!("the addresses of member {node}: {error}"),
+            }
+        }
+        let all: BTreeSet<NodeId> = members.nodes.keys().copied().collect();
+        self.0.retain(|node, _| all.contains(node));
+    }
+}
