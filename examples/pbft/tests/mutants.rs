@@ -7,13 +7,13 @@ const SEEDS: u64 = 2_000;
 
 /// Seeds that find them; tried first, so that the test is quick. After a change of the protocol they
 /// are others.
-const FOUND_BY: &[u64] = &[0, 13, 8, 6, 1, 5, 43, 7, 2, 226, 0, 0, 2, 2, 8, 1];
+const FOUND_BY: &[u64] = &[0, 2, 15, 8, 1, 13, 43, 23, 2, 226, 0, 0, 2, 8, 8, 15];
 
 /// Those where connections prove names.
-const FOUND_BY_CHANNELS: &[u64] = &[5, 2, 8, 2, 2];
+const FOUND_BY_CHANNELS: &[u64] = &[3, 2, 67, 2, 2];
 
 /// Those where members change.
-const FOUND_BY_MEMBERS: &[u64] = &[12, 1, 7];
+const FOUND_BY_MEMBERS: &[u64] = &[69, 1, 1];
 
 type Run = fn(u64) -> Result<Report, Violation>;
 
