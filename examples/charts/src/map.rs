@@ -42,7 +42,7 @@ pub struct Place {
     pub note: String,
 }
 
-/// What is sent from one place to another.
+/// Flow from one place to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// From one place to the other.

@@ -100,7 +100,7 @@ async fn a_tree_never_costs_more_frames_than_its_requests_and_replies_and_silent
     }
 }
 
-/// What the picture shows is what happens: each request and reply once, one way long, and the last
+/// The picture shows what happens: each request and reply once, one way long, and the last
 /// reply when the query is over.
 #[tokio::test(start_paused = true)]
 async fn lanes_have_each_frame_where_it_was() {

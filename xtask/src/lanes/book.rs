@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 /// Folder of the book, below that of what is built.
 const FOLDER: &str = "guide";
 
-/// What mdBook is told. Its pages are copies, since chapters and links differ from those of `docs`.
+/// Settings of mdBook. Its pages are copies, since chapters and links differ from those of `docs`.
 const SETTINGS: &str = "[book]\ntitle = \"Convoke\"\nlanguage = \"en\"\nsrc = \"pages\"\n\n\
                         [build]\nbuild-dir = \"html\"\ncreate-missing = false\n";
 

@@ -124,7 +124,7 @@ impl Listener {
     }
 
     /// Starts that of a node at its address of operation in the cluster file, with a page if the
-    /// program was asked for one. Without an address there is none.
+    /// program was asked for one. Without an address none is bound.
     ///
     /// # Errors
     /// [`ListenError`].

@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Takes the proof that the epoch has ended which is known here. False when it is none.
+    /// Takes the proof that the epoch known here has ended. False when it proves something else.
     fn take(&mut self, proof: Bytes) -> bool {
         let handover = wire::decode::<Handover>(proof).ok();
         let handover = handover.and_then(|handover| self.keys.open_handover(handover).ok());

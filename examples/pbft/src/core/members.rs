@@ -138,7 +138,7 @@ pub enum NotChanged {
     /// The member that is to join is one.
     #[error("node {0} is a member: remove it first, or in the same change")]
     Known(NodeId),
-    /// The member that is to leave is none.
+    /// The node that is to leave is no member.
     #[error("node {0} is no member")]
     Unknown(NodeId),
     /// No member could lie any more.
@@ -305,8 +305,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for, in whatever place: one epoch follows the other, at its end alone,
-        /// one member at most leaves and joins, and of those that are there one may always lie.
+        /// Epochs follow one another whatever is asked for, in whatever place: each at the end of
+        /// the one before, one member at most leaves and joins, and one may always lie.
         #[test]
         fn whatever_is_asked_for_epochs_follow_one_another(
             asked in vec((any_change(), any::<bool>()), 0..60)

@@ -39,7 +39,7 @@ pub enum Malformed {
     /// Members that are not in ascending order, or twice.
     #[error("members are not in order, each once")]
     Order,
-    /// Bytes of a text that are none.
+    /// Bytes of a text that are not UTF-8.
     #[error("a text is not in UTF-8")]
     Text,
 }

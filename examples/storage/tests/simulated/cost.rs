@@ -40,7 +40,7 @@ async fn settle(delay: Duration) {
     tokio::time::sleep(100 * delay).await;
 }
 
-/// What the picture shows is what happens: every frame once, and the last reply at the end.
+/// The picture shows what happens: every frame once, and the last reply at the end.
 #[tokio::test(start_paused = true)]
 async fn lanes_have_each_frame_where_it_was() {
     for (phases, form) in Phases::ALL.into_iter().flat_map(|p| Form::ALL.map(|form| (p, form))) {
