@@ -43,7 +43,7 @@ pub fn silence_primary(seed: u64) -> Result<Replaced, Violation> {
     Ok(Replaced { after, timeout: world.timeout(), executed: world.report.accepted })
 }
 
-/// Requests that a seed's cluster executes in [`MEASURED`] under a load that waits for nothing but
+/// Requests that a seed's cluster executes in two seconds under a load that waits for nothing but
 /// answers: first with all its backups, then without one.
 ///
 /// # Errors
