@@ -49,7 +49,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use self::asking::get;
+pub use self::asking::{get, ready};
 pub use self::health::{NodeHealth, State};
 pub use self::listener::{ListenError, Listener, ListenerBuilder};
 pub use self::metrics::{Metrics, MetricsError};

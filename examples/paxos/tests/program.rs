@@ -3,10 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use convoke::NodeId;
 use node_kit::cluster::Authority;
-use node_kit::operation::get;
+use node_kit::operation::{get, ready};
 use node_kit::processes::Ports;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_paxos");
@@ -91,7 +92,7 @@ async fn a_node_shows_a_page_where_it_was_asked_to() {
     for options in [&["--page"][..], &[]] {
         let mut node = start_with(&config, options);
         assert!(paxos(&["client", "--config", &config, "put", "k", "a"]).status.success());
-        while get(address, "/readyz").await.unwrap().0 != 200 {}
+        ready(address, Duration::from_secs(60)).await.unwrap();
         let (status, page) = get(address, "/").await.unwrap();
         if options.is_empty() {
             assert_eq!(status, 404);

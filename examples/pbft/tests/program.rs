@@ -3,10 +3,11 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use convoke::NodeId;
 use node_kit::cluster::Authority;
-use node_kit::operation::get;
+use node_kit::operation::{get, ready};
 use node_kit::processes::Ports;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pbft");
@@ -147,7 +148,7 @@ async fn nodes_show_pages_where_they_were_asked_to() {
     // Each is asked by the client, or told by the primary.
     for (id, port) in (1..).zip(ports.iter()) {
         let address = ([127, 0, 0, 1], *port).into();
-        while get(address, "/readyz").await.unwrap().0 != 200 {}
+        ready(address, Duration::from_secs(60)).await.unwrap();
         let (status, page) = get(address, "/").await.unwrap();
         let title = format!("<h1>Node n{id}</h1>");
         let parts = [&title, "Ready: it takes requests.", "<td>tcp, "];

@@ -2,12 +2,31 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+/// Time between two questions to one that is not ready.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Most bytes of an answer that are read: pages and metrics are far below.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Waits until the node at this address says that it is ready.
+///
+/// # Errors
+/// Those of [`get`], and `TimedOut` if it does not within this time.
+pub async fn ready(address: SocketAddr, within: Duration) -> io::Result<()> {
+    let asking = async {
+        while get(address, "/readyz").await?.0 != 200 {
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    };
+    timeout(within, asking).await?
+}
 
 /// The status and the body that a listener at this address gives for a path.
 ///
