@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use crate::markdown::{anchors, links, title};
 
@@ -95,23 +95,18 @@ fn reached(from: &str, path: &str) -> Option<String> {
     if path.is_empty() {
         return Some(from.to_owned());
     }
-    let mut reached = Path::new(from).parent().map(Path::to_owned).unwrap_or_default();
-    for part in Path::new(path).components() {
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut reached: Vec<&str> = folder.split_terminator('/').collect();
+    for part in path.split('/') {
         match part {
-            Component::Normal(name) => reached.push(name),
-            Component::CurDir => {}
-            Component::ParentDir if reached.pop() => {}
-            _ => return None,
+            "" | "." => {}
+            ".." => {
+                reached.pop()?;
+            }
+            name => reached.push(name),
         }
     }
-    let parts: PathBuf = reached;
-    Some(
-        parts
-            .components()
-            .map(|one| one.as_os_str().to_string_lossy())
-            .collect::<Vec<_>>()
-            .join("/"),
-    )
+    Some(reached.join("/"))
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn count(stream: &mut TcpStream, duration: Duration) -> io::Result<u64> {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             read => read?,
         };
-        let now = now();
+        let now = Instant::now();
         let age = now - *begin.get_or_insert(now);
         if (duration / 4..duration).contains(&age) {
             bytes += read as u64;
@@ -115,8 +115,8 @@ fn send(places: &[Place], to: &[u32], duration: Duration, flows: u32) -> anyhow:
 fn send_one(address: &str, duration: Duration) -> anyhow::Result<u64> {
     let mut stream = connect(address)?;
     stream.write_all(&message(BULK, [u32::try_from(duration.as_millis())?]))?;
-    let (begin, buffer) = (now(), vec![7; 1 << 16]);
-    while now() - begin < duration {
+    let (begin, buffer) = (Instant::now(), vec![7; 1 << 16]);
+    while begin.elapsed() < duration {
         stream.write_all(&buffer)?;
     }
     stream.shutdown(Shutdown::Write)?;
@@ -129,10 +129,10 @@ fn round_trip_us(places: &[Place], to: u32) -> anyhow::Result<u64> {
     stream.write_all(&[ECHO])?;
     let mut fastest = Duration::MAX;
     for number in 0..ECHOES {
-        let begin = now();
+        let begin = Instant::now();
         write_u64(&mut stream, number as u64)?;
         read_u64(&mut stream)?;
-        fastest = fastest.min(now() - begin);
+        fastest = fastest.min(begin.elapsed());
     }
     Ok(u64::try_from(fastest.as_micros())?)
 }
@@ -157,8 +157,4 @@ pub(super) fn connect(address: &str) -> anyhow::Result<TcpStream> {
     }
     let error = last.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into());
     Err(error).with_context(|| format!("cannot connect to {address}"))
-}
-
-fn now() -> Instant {
-    Instant::now()
 }
