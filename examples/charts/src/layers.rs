@@ -47,7 +47,8 @@ pub fn layers(title: &str, sometimes: &str, blocks: &[Block]) -> String {
     for (block, (x, y)) in blocks.iter().zip(&places) {
         let (width, height) = BLOCK;
         frame.push(&format!(
-            "<rect class=\"page\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height}\"/>\n\
+            "<rect class=\"page\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width}\" \
+             height=\"{height}\"/>\n\
              <rect class=\"line1\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width}\" height=\"{height}\" \
              rx=\"4\"/>\n"
         ));

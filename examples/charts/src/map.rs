@@ -159,7 +159,8 @@ fn bars(frame: &mut Frame, places: &[Place]) {
         frame.push(&label((LEFT - 10.0, y + BAR - 3.0), "end", 13, &short(&place.name)));
         let room = place.room.1 * scale;
         frame.push(&format!(
-            "<rect class=\"room axis\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{room:.1}\" height=\"{BAR}\"/>\n"
+            "<rect class=\"room axis\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{room:.1}\" \
+             height=\"{BAR}\"/>\n"
         ));
         let mut x = LEFT;
         for (of, amount) in &place.fill {

@@ -119,6 +119,7 @@ fn quantiles(values: &mut [f64]) -> String {
     let [least, first, median, last, most] =
         [0, 1, 50, 99, 100].map(|percent| at(percent).unwrap_or(0.0));
     format!(
-        "least {least:.2}, 1 % below {first:.2}, median {median:.2}, 1 % above {last:.2}, most {most:.2}"
+        "least {least:.2}, 1 % below {first:.2}, median {median:.2}, 1 % above {last:.2}, \
+         most {most:.2}"
     )
 }

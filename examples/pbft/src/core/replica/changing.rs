@@ -79,8 +79,8 @@ impl Clock {
 
     /// A checkpoint is stable. Four times of what all requests took is enough, so the timeout does
     /// not fall so far that it rises again. What waits longest counts with them: those that were
-    /// executed may be the fast ones alone. And they have to be of some time, [`CALM`]: those of one
-    /// checkpoint may be a few lucky ones.
+    /// executed may be the fast ones alone. And they have to be of some time, [`CALM`]: those of a
+    /// checkpoint may be a lucky few.
     pub(super) fn settle(&mut self, now: Duration, oldest: Option<Duration>) {
         let waits = oldest.map(|since| self.waited(now, since)).unwrap_or_default();
         let Some(slowest) = self.slowest.map(|slowest| slowest.max(waits)) else { return };

@@ -80,9 +80,9 @@ impl<M: Machine> Replica<M> {
     /// Takes requests that a member passes on: it vouches for them, and perhaps others have.
     ///
     /// Of those that were executed here it is told so, by a vouch: its clock may need that word to
-    /// run, where the primary is away that alone would repeat the proposals. By their numbers nothing
-    /// runs again, so the word makes nobody execute anything. What is too old to tell is not vouched
-    /// for: nothing would ever stop the clock.
+    /// run, where the primary is away that alone would repeat the proposals. By their numbers
+    /// nothing runs again, so the word makes nobody execute anything. What is too old to tell is
+    /// not vouched for: nothing would ever stop the clock.
     pub(super) fn on_pass(&mut self, now: Duration, by: NodeId, requests: &[SignedRequest]) {
         if !self.is_by_channels() {
             return;
