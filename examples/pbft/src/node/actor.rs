@@ -67,6 +67,14 @@ pub(super) enum Input {
     },
 }
 
+/// Something that begins a turn.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack of a turn")]
+enum News {
+    Durable(Durable),
+    Due,
+    Input(Input),
+}
+
 /// Words that leave once the ledger allows it, those they are for, and their epoch.
 type Leaving = (Vec<NodeId>, u64, Message);
 
@@ -157,32 +165,50 @@ impl Actor {
         inputs: mpsc::Sender<Input>,
         mut received: mpsc::Receiver<Input>,
     ) -> Result<(), NodeError> {
+        let endpoint = self.endpoint.clone();
         self.replica.start(self.now());
-        loop {
-            self.work(&inputs);
-            if self.is_done() {
-                return Ok(());
-            }
+        endpoint.together(|| self.work(&inputs));
+        while !self.is_done() {
             if self.leaves.is_some_and(|at| at <= Instant::now()) {
                 return Err(NodeError::Removed(self.replica.epoch()));
             }
             let due = self.begun + self.replica.poll_timeout();
             let due = self.stopping.into_iter().chain(self.leaves).fold(due, Instant::min);
-            tokio::select! {
+            let news = tokio::select! {
                 biased;
-                durable = synced(&mut self.syncing) => self.synced(&durable?),
-                () = tokio::time::sleep_until(due) => self.replica.handle_timeout(self.now()),
-                input = received.recv() => {
-                    let Some(input) = input else { return Ok(()) };
+                durable = synced(&mut self.syncing) => News::Durable(durable?),
+                () = tokio::time::sleep_until(due) => News::Due,
+                input = received.recv() => match input {
+                    Some(input) => News::Input(input),
+                    None => return Ok(()),
+                },
+            };
+            endpoint.together(|| self.turn(news, &inputs, &mut received))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has come, and does all that can be done now. What it sends leaves together.
+    fn turn(
+        &mut self,
+        news: News,
+        inputs: &mpsc::Sender<Input>,
+        received: &mut mpsc::Receiver<Input>,
+    ) -> Result<(), NodeError> {
+        match news {
+            News::Durable(durable) => self.synced(&durable),
+            News::Due => self.replica.handle_timeout(self.now()),
+            News::Input(input) => {
+                self.take(input)?;
+                // All that has come by now is one turn, so that batches grow with the load.
+                for _ in 0..TURN_INPUTS_MAX {
+                    let Ok(input) = received.try_recv() else { break };
                     self.take(input)?;
-                    // All that has come by now is one turn, so that batches grow with the load.
-                    for _ in 0..TURN_INPUTS_MAX {
-                        let Ok(input) = received.try_recv() else { break };
-                        self.take(input)?;
-                    }
                 }
             }
         }
+        self.work(inputs);
+        Ok(())
     }
 
     fn now(&self) -> Duration {
@@ -410,16 +436,19 @@ impl Actor {
             return;
         }
         let (options, keys) = (Arc::clone(&self.options), Arc::clone(&self.epoch.keys));
+        let endpoint = self.endpoint.clone();
         tokio::spawn(async move {
             let Options { core, signer, .. } = &*options;
             let (replies, waiting): (Vec<Reply>, Vec<_>) = replies.into_iter().unzip();
             let signed = keys.sign_replies(signer, core.node, replies);
-            for (signed, waiting) in signed.iter().zip(waiting) {
-                let answer = Answer { reply: wire::encode(signed) };
-                for task in waiting {
-                    let _ = task.answer(&answer); // an error: who asked has given up
+            let answers = signed.iter().map(|signed| Answer { reply: wire::encode(signed) });
+            endpoint.together(|| {
+                for (answer, waiting) in answers.zip(waiting) {
+                    for task in waiting {
+                        let _ = task.answer(&answer); // an error: who asked has given up
+                    }
                 }
-            }
+            });
         });
     }
 
