@@ -19,6 +19,7 @@
 //! | [`program`] | commands of a node program that are the same whatever its protocol |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
 //! | [`simulation`] | whole nodes and clients under seeded faults, in virtual time |
+//! | [`turns`] | turns of the task that owns a core: what has come by now, one wait for the ledger |
 //! | [`world`] | parts of seeded worlds: schedule, network, timer, a ledger that crashes |
 
 #![forbid(unsafe_code)]
@@ -43,5 +44,6 @@ pub mod program;
 pub mod sessions;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+pub mod turns;
 #[cfg(feature = "world")]
 pub mod world;

@@ -155,8 +155,9 @@ impl Node {
             .start()
             .await?;
         let shared = ledger.clone();
-        let actor = Actor::new(options, state, shared, &endpoint, inputs.clone(), stand, known);
-        let actor = tokio::spawn(actor.run(received));
+        let come = (inputs.clone(), received);
+        let actor = Actor::new(options, state, shared, &endpoint, come, stand, known);
+        let actor = tokio::spawn(actor.run());
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }
 

@@ -211,8 +211,9 @@ impl Node {
             .start()
             .await?;
         let links = (&endpoint, shared);
-        let actor = Actor::new(options, replica, ledger.clone(), links, stand, counts);
-        let actor = tokio::spawn(actor.run(inputs.clone(), received));
+        let come = (inputs.clone(), received);
+        let actor = Actor::new(options, replica, ledger.clone(), links, come, stand, counts);
+        let actor = tokio::spawn(actor.run());
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }
 

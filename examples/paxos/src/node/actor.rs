@@ -6,14 +6,13 @@ mod polling;
 mod saving;
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use convoke::quorum::{Configuration, QuorumExt as _};
 use convoke::{Deferred, Endpoint, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
+use node_kit::turns::{News, Turns};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -54,22 +53,11 @@ pub(super) enum Input {
     },
 }
 
-/// Something that begins a turn.
-enum News {
-    /// The ledger has made so much durable.
-    Durable(Durable),
-    /// The core waited for this time.
-    Due,
-    Input(Input),
-}
-
 /// Something that leaves once the ledger allows it.
 enum Leaving {
     Answer(Option<Deferred<proto::Answer>>, Answer),
     Own(Answer),
 }
-
-type Syncing = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
 
 /// The state of a node, and what it waits for.
 pub(super) struct Actor {
@@ -85,6 +73,7 @@ pub(super) struct Actor {
     /// Connections to members that are not in the cluster file.
     kept: BTreeMap<NodeId, KeepConnected>,
     inputs: mpsc::Sender<Input>,
+    turns: Turns<Input>,
     stand: watch::Sender<Standing>,
     begun: Instant,
     requests: Requests,
@@ -94,7 +83,6 @@ pub(super) struct Actor {
     asked: Option<(Token, Deferred<proto::Answer>)>,
     /// Answers that wait for the ledger, in the order of their places.
     held: WaitQueue<Leaving>,
-    syncing: Option<Syncing>,
     meters: Meters,
     next_token: Token,
     /// Bytes of values applied since the last snapshot was frozen.
@@ -118,7 +106,7 @@ impl Actor {
         state: State,
         ledger: Ledger,
         endpoint: &Endpoint,
-        inputs: mpsc::Sender<Input>,
+        (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
         stand: watch::Sender<Standing>,
         known: Known,
     ) -> Self {
@@ -135,6 +123,7 @@ impl Actor {
             machine,
             ledger,
             inputs,
+            turns: Turns::new(received),
             stand,
             begun: Instant::now(),
             requests: Requests::default(),
@@ -142,7 +131,6 @@ impl Actor {
             polls: Polls::default(),
             asked: None,
             held: WaitQueue::default(),
-            syncing: None,
             meters: Meters::new(),
             next_token: 0,
             unsaved_bytes,
@@ -160,40 +148,25 @@ impl Actor {
     }
 
     /// Runs until the ledger fails, or it is told to stop.
-    pub(super) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) -> Result<(), NodeError> {
+    pub(super) async fn run(mut self) -> Result<(), NodeError> {
         let endpoint = self.endpoint.clone();
         self.replica.start(self.now());
         endpoint.together(|| self.work());
         while !self.is_done() {
             let due = self.begun + self.replica.poll_timeout();
             let due = self.stopping.map_or(due, |deadline| due.min(deadline));
-            let news = tokio::select! {
-                biased;
-                durable = synced(&mut self.syncing) => News::Durable(durable?),
-                () = tokio::time::sleep_until(due) => News::Due,
-                input = inputs.recv() => match input {
-                    Some(input) => News::Input(input),
-                    None => return Ok(()),
-                },
-            };
-            endpoint.together(|| self.turn(news, &mut inputs))?;
+            let Some(news) = self.turns.next(due).await? else { break };
+            endpoint.together(|| self.turn(news))?;
         }
         Ok(())
     }
 
     /// Takes what has come, and does all that can be done now. What it sends leaves together.
-    fn turn(&mut self, news: News, inputs: &mut mpsc::Receiver<Input>) -> Result<(), NodeError> {
+    fn turn(&mut self, news: News<Input>) -> Result<(), NodeError> {
         match news {
             News::Durable(durable) => self.synced(&durable),
             News::Due => self.replica.handle_timeout(self.now()),
-            News::Input(input) => {
-                self.take(input)?;
-                // All that has come by now is one turn, so that batches grow with the load.
-                for _ in 0..TURN_INPUTS_MAX {
-                    let Ok(input) = inputs.try_recv() else { break };
-                    self.take(input)?;
-                }
-            }
+            News::Inputs(inputs) => inputs.into_iter().try_for_each(|input| self.take(input))?,
         }
         self.work();
         Ok(())
@@ -324,16 +297,12 @@ impl Actor {
 
     /// Waits for the ledger, where something rests on it: one wait for all of it.
     fn sync(&mut self) {
-        if self.syncing.is_none()
-            && let Some(position) = self.held.last()
-        {
-            let ledger = self.ledger.clone();
-            self.syncing = Some(Box::pin(async move { ledger.durable(position).await }));
+        if let Some(position) = self.held.last() {
+            self.turns.wait_durable(&self.ledger, position);
         }
     }
 
     fn synced(&mut self, durable: &Durable) {
-        self.syncing = None;
         while let Some(leaving) = self.held.pop(durable) {
             self.leave(leaving);
         }
@@ -424,16 +393,6 @@ impl Actor {
     /// The question of a token. The core answers at once, so there is no other by then.
     fn asked(&mut self, token: Token) -> Option<Deferred<proto::Answer>> {
         self.asked.take_if(|(of, _)| *of == token).map(|(_, task)| task)
-    }
-}
-
-/// Inputs of one turn, at most: timers and the ledger must not wait for long.
-const TURN_INPUTS_MAX: usize = 1_024;
-
-async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
-    match syncing {
-        Some(syncing) => syncing.await,
-        None => std::future::pending().await,
     }
 }
 

@@ -2,16 +2,14 @@
 
 mod inspection;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::time::Duration;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke::quorum::Configuration;
 use convoke::{Deferred, Endpoint, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
+use node_kit::turns::{News, Turns};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -67,27 +65,19 @@ pub(super) enum Input {
     },
 }
 
-/// Something that begins a turn.
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack of a turn")]
-enum News {
-    Durable(Durable),
-    Due,
-    Input(Input),
-}
-
 /// Words that leave once the ledger allows it, those they are for, and their epoch.
 type Leaving = (Vec<NodeId>, u64, Message);
 
 /// Replies, and who waits for each.
 type Replies = Vec<(Reply, Vec<Deferred<Answer>>)>;
 
-type Syncing = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
-
 /// The state of a node, and what it waits for.
 pub(super) struct Actor {
     options: Arc<Options>,
     replica: Replica<Machine>,
     ledger: Ledger,
+    inputs: mpsc::Sender<Input>,
+    turns: Turns<Input>,
     client: PbftClient,
     endpoint: Endpoint,
     epoch: Arc<Epoch>,
@@ -103,7 +93,6 @@ pub(super) struct Actor {
     next_sweep: Instant,
     /// Words that wait for the ledger, in the order of their places.
     held: WaitQueue<Leaving>,
-    syncing: Option<Syncing>,
     replies: Replies,
     meters: Meters,
     /// Bytes appended since the last snapshot was begun.
@@ -123,6 +112,7 @@ impl Actor {
         replica: Replica<Machine>,
         ledger: Ledger,
         (endpoint, shared): (&Endpoint, Shared),
+        (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
         stand: watch::Sender<Standing>,
         counts: Arc<Counts>,
     ) -> Self {
@@ -140,13 +130,14 @@ impl Actor {
             options: Arc::new(options),
             replica,
             ledger,
+            inputs,
+            turns: Turns::new(received),
             stand,
             counts,
             begun: Instant::now(),
             waiters: Waiters::default(),
             next_sweep: Instant::now(),
             held: WaitQueue::default(),
-            syncing: None,
             replies: Replies::new(),
             meters: Meters::new(),
             unsaved_bytes: 0,
@@ -160,54 +151,30 @@ impl Actor {
     }
 
     /// Runs until the ledger fails, or it is told to stop.
-    pub(super) async fn run(
-        mut self,
-        inputs: mpsc::Sender<Input>,
-        mut received: mpsc::Receiver<Input>,
-    ) -> Result<(), NodeError> {
+    pub(super) async fn run(mut self) -> Result<(), NodeError> {
         let endpoint = self.endpoint.clone();
         self.replica.start(self.now());
-        endpoint.together(|| self.work(&inputs));
+        endpoint.together(|| self.work());
         while !self.is_done() {
             if self.leaves.is_some_and(|at| at <= Instant::now()) {
                 return Err(NodeError::Removed(self.replica.epoch()));
             }
             let due = self.begun + self.replica.poll_timeout();
             let due = self.stopping.into_iter().chain(self.leaves).fold(due, Instant::min);
-            let news = tokio::select! {
-                biased;
-                durable = synced(&mut self.syncing) => News::Durable(durable?),
-                () = tokio::time::sleep_until(due) => News::Due,
-                input = received.recv() => match input {
-                    Some(input) => News::Input(input),
-                    None => return Ok(()),
-                },
-            };
-            endpoint.together(|| self.turn(news, &inputs, &mut received))?;
+            let Some(news) = self.turns.next(due).await? else { break };
+            endpoint.together(|| self.turn(news))?;
         }
         Ok(())
     }
 
     /// Takes what has come, and does all that can be done now. What it sends leaves together.
-    fn turn(
-        &mut self,
-        news: News,
-        inputs: &mpsc::Sender<Input>,
-        received: &mut mpsc::Receiver<Input>,
-    ) -> Result<(), NodeError> {
+    fn turn(&mut self, news: News<Input>) -> Result<(), NodeError> {
         match news {
-            News::Durable(durable) => self.synced(&durable),
+            News::Durable(durable) => self.release(&durable),
             News::Due => self.replica.handle_timeout(self.now()),
-            News::Input(input) => {
-                self.take(input)?;
-                // All that has come by now is one turn, so that batches grow with the load.
-                for _ in 0..TURN_INPUTS_MAX {
-                    let Ok(input) = received.try_recv() else { break };
-                    self.take(input)?;
-                }
-            }
+            News::Inputs(inputs) => inputs.into_iter().try_for_each(|input| self.take(input))?,
         }
-        self.work(inputs);
+        self.work();
         Ok(())
     }
 
@@ -259,14 +226,14 @@ impl Actor {
     }
 
     /// Does all that can be done now.
-    fn work(&mut self, inputs: &mpsc::Sender<Input>) {
+    fn work(&mut self) {
         self.perform();
         // A ledger in memory is durable at once, and so are records that others have waited for.
         self.release(&self.ledger.durable_now());
         self.sync();
         self.answer();
         self.stand();
-        self.save(inputs);
+        self.save();
         if self.next_sweep <= Instant::now() {
             self.next_sweep = Instant::now() + SWEEP_EVERY;
             self.waiters.sweep();
@@ -404,17 +371,9 @@ impl Actor {
 
     /// Waits for the ledger, where something rests on it: one wait for all of it.
     fn sync(&mut self) {
-        if self.syncing.is_none()
-            && let Some(position) = self.held.last()
-        {
-            let ledger = self.ledger.clone();
-            self.syncing = Some(Box::pin(async move { ledger.durable(position).await }));
+        if let Some(position) = self.held.last() {
+            self.turns.wait_durable(&self.ledger, position);
         }
-    }
-
-    fn synced(&mut self, durable: &Durable) {
-        self.syncing = None;
-        self.release(durable);
     }
 
     fn reply(&mut self, reply: Reply) {
@@ -469,13 +428,13 @@ impl Actor {
 
     /// Begins a snapshot when enough has come since the last. Called when the core wants nothing
     /// more done, so that the ledger and the replica are of one time.
-    fn save(&mut self, inputs: &mpsc::Sender<Input>) {
+    fn save(&mut self) {
         if self.unsaved_bytes < self.options.snapshot_bytes || self.is_saving {
             return;
         }
         (self.is_saving, self.unsaved_bytes) = (true, 0);
         let (ledger, position) = (self.ledger.clone(), self.ledger.end());
-        let (records, inputs) = (self.replica.records(), inputs.clone());
+        let (records, inputs) = (self.replica.records(), self.inputs.clone());
         tokio::spawn(async move {
             let saved = recovery::save(ledger, position, records).await;
             let _ = inputs.send(Input::Saved(saved)).await; // the actor may have ended
@@ -492,15 +451,5 @@ impl Actor {
 /// Handovers of one answer, at most.
 const HANDOVERS_MAX: usize = 64;
 
-/// Inputs of one turn, at most: timers and the ledger must not wait for long.
-const TURN_INPUTS_MAX: usize = 1_024;
-
 /// Pause between two looks for clients that have given up.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-
-async fn synced(syncing: &mut Option<Syncing>) -> Result<Durable, LedgerError> {
-    match syncing {
-        Some(syncing) => syncing.await,
-        None => std::future::pending().await,
-    }
-}
