@@ -33,9 +33,12 @@
 use std::str::FromStr as _;
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing::Subscriber;
+use tracing_subscriber::filter::{FilterExt as _, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{EnvFilter, fmt};
 
 mod answers;
 mod asking;
@@ -83,13 +86,16 @@ pub enum LogsError {
 /// Sends the logs of this process to its standard error: what [`LOG_VARIABLE`] says, or else these
 /// words.
 ///
+/// Words of the variable may ask for spans of calls and handlers, too, which then stand before the
+/// text of what happens inside. The default has events alone: an endpoint makes a span for each call
+/// and each handler, and its fields are text that somebody has to write.
+///
 /// # Errors
 /// [`LogsError`]: a variable that cannot be read is not passed over.
 pub fn logs(default: &str) -> Result<(), LogsError> {
     let variable = std::env::var(LOG_VARIABLE).ok();
-    let filter = filter(variable.as_deref(), default)?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
-    Ok(subscriber.with_writer(std::io::stderr).finish().try_init()?)
+    let lines = lines(variable.as_deref(), default)?;
+    Ok(tracing_subscriber::registry().with(lines).try_init()?)
 }
 
 /// The same, and keeps the spans of endpoints for a [`Page`], whatever the logs have.
@@ -98,8 +104,7 @@ pub fn logs(default: &str) -> Result<(), LogsError> {
 /// [`LogsError`].
 pub fn logs_and_spans(default: &str, spans: &Spans) -> Result<(), LogsError> {
     let variable = std::env::var(LOG_VARIABLE).ok();
-    let filter = filter(variable.as_deref(), default)?;
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
+    let lines = lines(variable.as_deref(), default)?;
     Ok(tracing_subscriber::registry().with(lines).with(spans.layer()).try_init()?)
 }
 
@@ -114,6 +119,17 @@ pub fn logs_and_page(default: &str, has_page: bool) -> Result<Option<Page>, Logs
     let spans = Spans::new();
     logs_and_spans(default, &spans)?;
     Ok(Some(Page::new(&spans)))
+}
+
+/// Lines of the log; with spans only where the variable asks for something.
+fn lines<S>(variable: Option<&str>, default: &str) -> Result<impl Layer<S> + use<S>, LogsError>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let has_spans = variable.is_some();
+    let filter = filter(variable, default)?;
+    let filter = filter.and(filter_fn(move |metadata| has_spans || metadata.is_event()));
+    Ok(fmt::layer().with_writer(std::io::stderr).with_filter(filter))
 }
 
 fn filter(variable: Option<&str>, default: &str) -> Result<EnvFilter, LogsError> {
