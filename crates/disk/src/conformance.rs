@@ -175,6 +175,12 @@ async fn syncs<D: Disk>(disk: &D) -> Result<(), DiskError> {
     let file = disk.open("sync/a", Open::New).await?;
     file.write_all_at(0, Bytes::from_static(b"one")).await?;
     file.sync().await?;
+    file.write_all_and_sync(3, Bytes::from_static(b"two")).await?;
+    file.write_all_and_sync(6, Bytes::new()).await?;
+    assert_eq!(contents(disk, "sync/a").await?, "onetwo");
+    let for_reading = disk.open("sync/a", Open::Read).await?;
+    let write = for_reading.write_all_and_sync(0, Bytes::from_static(b"no")).await;
+    assert_eq!(failure(write), Some(DiskFailure::ReadOnly));
     disk.sync_dir("sync").await?;
     disk.sync_dir("").await?;
     assert_eq!(failure(disk.sync_dir("none").await), Some(DiskFailure::NotFound));

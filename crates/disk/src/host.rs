@@ -212,11 +212,7 @@ impl DiskFile for HostFile {
 
     async fn write_at(&self, offset: u64, bytes: Bytes) -> Result<usize, DiskError> {
         self.check_writable("write")?;
-        self.act("write", move |file| match write_at(file, offset, &bytes)? {
-            0 if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
-            count => Ok(count),
-        })
-        .await
+        self.act("write", move |file| write_at(file, offset, &bytes)).await
     }
 
     async fn set_len(&self, len: u64) -> Result<(), DiskError> {
@@ -227,6 +223,19 @@ impl DiskFile for HostFile {
     async fn sync(&self) -> Result<(), DiskError> {
         // Length included: `fdatasync` leaves out only what reading the data does not need.
         self.act("sync", |file| file.sync_data()).await
+    }
+
+    async fn write_all_and_sync(&self, offset: u64, bytes: Bytes) -> Result<(), DiskError> {
+        self.check_writable("write")?;
+        self.act("write and sync", move |file| {
+            let mut written = 0;
+            while written < bytes.len() {
+                let at = offset.saturating_add(written as u64);
+                written += write_at(file, at, &bytes[written..])?;
+            }
+            file.sync_data()
+        })
+        .await
     }
 }
 
@@ -284,6 +293,7 @@ fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match write_some_at(file, offset, bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) if !bytes.is_empty() => return Err(io::ErrorKind::WriteZero.into()),
             written => return written,
         }
     }

@@ -243,4 +243,20 @@ pub trait DiskFile: Debug + Send + Sync + 'static {
     /// If the device fails. Then nothing is known of what was to be made durable, and trying again
     /// does not help; see [what is durable when](crate#what-is-durable-when).
     fn sync(&self) -> impl Future<Output = Result<(), DiskError>> + Send;
+
+    /// Writes all of `bytes`, and then syncs: what a log does for every batch of its records.
+    /// [`HostDisk`] does both by one visit of one thread.
+    ///
+    /// # Errors
+    /// Those of [`DiskFile::write_at`] and [`DiskFile::sync`]; the first part may have been written.
+    fn write_all_and_sync(
+        &self,
+        offset: u64,
+        bytes: Bytes,
+    ) -> impl Future<Output = Result<(), DiskError>> + Send {
+        async move {
+            self.write_all_at(offset, bytes).await?;
+            self.sync().await
+        }
+    }
 }

@@ -166,7 +166,7 @@ pub struct LedgerStats {
     pub bytes: u64,
     /// Batches in which they were written: one write and one sync each.
     pub batches: u64,
-    /// Duration of all these syncs.
+    /// Duration of all these writes and syncs.
     pub syncing: Duration,
     /// Segments that were begun because one was full.
     pub segments: u64,

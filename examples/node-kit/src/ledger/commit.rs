@@ -10,7 +10,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -315,22 +314,17 @@ impl Writer {
             self.roll().await?;
         }
         let bytes = batch.bytes.len() as u64;
-        self.active.write(batch.bytes.freeze()).await?;
         if mutant::is(Mutant::ReplyBeforeFsync) {
             self.shared.is_durable(batch.end);
         }
-        let took = self.sync().await?;
+        let began = Instant::now();
+        self.active.write(batch.bytes.freeze()).await?;
+        let took = began.elapsed();
         let records = batch.end - self.end;
         self.end = batch.end;
         self.shared.state.lock().stats.add_batch(records, bytes, took);
         self.shared.is_durable(batch.end);
         Ok(())
-    }
-
-    async fn sync(&self) -> Result<Duration, LedgerError> {
-        let began = Instant::now();
-        self.active.file.sync().await?;
-        Ok(began.elapsed())
     }
 
     /// Goes on in a new segment. All in the one before is durable.
@@ -353,8 +347,7 @@ impl Writer {
     async fn seal(&mut self) -> Result<(), LedgerError> {
         let mut seal = BytesMut::new();
         format::encode_seal(self.shared.salt, self.end, &mut seal);
-        self.active.write(seal.freeze()).await?;
-        self.sync().await.map(drop)
+        Ok(self.active.write(seal.freeze()).await?)
     }
 }
 

@@ -26,6 +26,7 @@ pub(super) trait File: Debug + Send + Sync {
     fn len(&self) -> Pending<'_, u64>;
     fn read_at(&self, offset: u64, len: usize) -> Pending<'_, Bytes>;
     fn write_all_at(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()>;
+    fn write_all_and_sync(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()>;
     fn set_len(&self, len: u64) -> Pending<'_, ()>;
     fn sync(&self) -> Pending<'_, ()>;
 }
@@ -104,6 +105,10 @@ impl<F: DiskFile> File for F {
 
     fn write_all_at(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()> {
         Box::pin(DiskFile::write_all_at(self, offset, bytes))
+    }
+
+    fn write_all_and_sync(&self, offset: u64, bytes: Bytes) -> Pending<'_, ()> {
+        Box::pin(DiskFile::write_all_and_sync(self, offset, bytes))
     }
 
     fn set_len(&self, len: u64) -> Pending<'_, ()> {

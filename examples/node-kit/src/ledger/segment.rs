@@ -80,9 +80,10 @@ impl Active {
         Ok(Self { file, number: header.number, end_at })
     }
 
+    /// Appends bytes, and makes them durable.
     pub(super) async fn write(&mut self, bytes: Bytes) -> Result<(), DiskError> {
         let len = bytes.len() as u64;
-        self.file.write_all_at(self.end_at, bytes).await?;
+        self.file.write_all_and_sync(self.end_at, bytes).await?;
         self.end_at += len;
         Ok(())
     }
@@ -92,8 +93,7 @@ async fn write_file(volume: &dyn Volume, name: &str, bytes: Bytes) -> Result<(),
     let new = format!("{name}{NEW}");
     let file = volume.open(&new, Open::Create).await?;
     file.set_len(0).await?;
-    file.write_all_at(0, bytes).await?;
-    file.sync().await?;
+    file.write_all_and_sync(0, bytes).await?;
     volume.rename(&new, name).await?;
     if mutant::is(Mutant::DirectoryNotSynced) { Ok(()) } else { volume.sync_names().await }
 }
