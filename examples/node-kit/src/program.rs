@@ -27,10 +27,22 @@ use crate::processes::Parent;
 /// # Errors
 /// Those of the system, when there can be no runtime.
 pub fn run<T>(command: impl Future<Output = T>) -> io::Result<T> {
-    let runtime = tokio::runtime::Runtime::new()?;
+    Ok(run_on(tokio::runtime::Runtime::new()?, command))
+}
+
+/// Runs a command on this thread alone, with all tasks that it spawns: clients that put load on
+/// nodes of the same machine take less of its processors so.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_on_this_thread<T>(command: impl Future<Output = T>) -> io::Result<T> {
+    Ok(run_on(tokio::runtime::Builder::new_current_thread().enable_all().build()?, command))
+}
+
+fn run_on<T>(runtime: tokio::runtime::Runtime, command: impl Future<Output = T>) -> T {
     let done = runtime.block_on(command);
     runtime.shutdown_background();
-    Ok(done)
+    done
 }
 
 /// Resolves when a node is to stop: by a signal, or, if it is a child, by the end of its standard

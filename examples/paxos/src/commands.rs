@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use node_kit::program;
 use paxos::settings::Settings;
 
 use crate::args::Command;
@@ -33,7 +34,9 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
             Ok(ExitCode::SUCCESS)
         }
-        command => node_kit::program::run(within(command))?,
+        Command::Bench(args) => program::run_on_this_thread(bench::run(&args))?,
+        Command::Figures(args) => program::run_on_this_thread(figures::run(&args))?,
+        command => program::run(within(command))?,
     }
 }
 
@@ -46,9 +49,10 @@ async fn within(command: Command) -> Result<ExitCode> {
         Command::Status(args) => inspect::run(&args).await,
         Command::DumpLedger { folder } => dump::run(&folder).await,
         Command::Torture(args) => torture::run(&args).await,
-        Command::Bench(args) => bench::run(&args).await,
-        Command::Figures(args) => figures::run(&args).await,
-        Command::CheckConfig { .. } | Command::Sim(_) => Ok(ExitCode::SUCCESS), // done above
+        // Done above.
+        Command::Bench(_) | Command::CheckConfig { .. } | Command::Figures(_) | Command::Sim(_) => {
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod links;
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -41,7 +42,8 @@ impl<P: Protocol> Form<P> {
 /// Nodes of a cluster on the loopback, with ledgers and logs in one folder.
 ///
 /// Each is this program itself with `node --config FILE --child --id N`, and says where it listens
-/// in its first line.
+/// in its first line. Together they have as many worker threads as there are processors, and each
+/// at least one; the variable `TOKIO_WORKER_THREADS` overrules that.
 #[derive(Debug)]
 pub struct Local<P: Protocol> {
     folder: PathBuf,
@@ -137,6 +139,9 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         };
         command.arg("node").arg("--config").arg(config).args(["--child", "--id"]);
         command.arg(id.to_string()).args(arguments).stderr(log);
+        if std::env::var_os(WORKERS).is_none() {
+            command.env(WORKERS, self.workers().to_string());
+        }
         let mut member = Member::spawn(command)?;
         member.line("an address").await.with_context(|| {
             format!(
@@ -146,6 +151,13 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         })?;
         *self.member(id)? = Some(member);
         Ok(())
+    }
+
+    /// Worker threads of a node: its share of the processors, which all nodes have in common. With
+    /// more, threads wake each other for pieces of work that are smaller than the waking.
+    fn workers(&self) -> usize {
+        let processors = available_parallelism().map_or(1, usize::from);
+        (processors / self.members.len().max(1)).max(1)
     }
 
     /// Starts all.
@@ -252,6 +264,9 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         self.members.get_mut(index).with_context(|| format!("there is no node {id}"))
     }
 }
+
+/// Variable of the environment by which tokio has the number of its worker threads.
+const WORKERS: &str = "TOKIO_WORKER_THREADS";
 
 /// The cluster file, in the folder.
 const CONFIG: &str = "cluster.toml";
