@@ -5,6 +5,7 @@ mod replica;
 
 mod rules {
     use std::collections::BTreeMap;
+    use std::ops::Range;
     use std::time::Duration;
 
     use bytes::Bytes;
@@ -125,6 +126,48 @@ mod rules {
         expect(is_prepared(&found), &found)
     }
 
+    /// Sizes of the batches that it begins.
+    fn begun(effects: &[Effect]) -> Vec<usize> {
+        let batch = |effect: &Effect| match effect {
+            Effect::Append(Record::Batch(batch)) => Some(batch.requests().len()),
+            _ => None,
+        };
+        effects.iter().filter_map(batch).collect()
+    }
+
+    /// All agree on what the primary has proposed for a place, of which it is told, too.
+    fn decide(primary: &mut Replica<Counter>, sequence: u64, requests: Range<u64>) {
+        let batch = Batch::new(requests.map(request));
+        propose(primary, sequence, &batch);
+        for (phase, by) in [(Phase::Prepare, 2..=3), (Phase::Commit, 1..=3)] {
+            by.for_each(|by| hear(primary, by, Message::Vote(vote(phase, sequence, &batch))));
+        }
+    }
+
+    pub(super) fn a_batch_beside_others_is_as_large_as_they_are() -> Result<(), String> {
+        let settings = Settings { node: NodeId::new(1), each_client_max: 64, ..settings() };
+        let mut primary = Replica::new(settings, Counter(0));
+        primary.start(Duration::ZERO);
+        let mut sizes = Vec::new();
+        for number in 0..10 {
+            ask(&mut primary, number);
+            sizes.extend(begun(&effects(&mut primary)));
+        }
+        // Of ten two wait, as eight are under way.
+        expect_sizes(&sizes, &[1, 1, 2, 4])?;
+        for (sequence, requests) in [(1, 0..1), (2, 1..2), (3, 2..4)] {
+            decide(&mut primary, sequence, requests);
+            expect_sizes(&begun(&effects(&mut primary)), &[])?;
+        }
+        // Nothing is under way any more: what waits has waited long enough.
+        decide(&mut primary, 4, 4..8);
+        expect_sizes(&begun(&effects(&mut primary)), &[2])
+    }
+
+    fn expect_sizes(found: &[usize], expected: &[usize]) -> Result<(), String> {
+        if found == expected { Ok(()) } else { Err(format!("{found:?}, not {expected:?}")) }
+    }
+
     pub(super) fn what_a_proposal_names_and_is_lacking_is_pulled() -> Result<(), String> {
         let mut replica = backup();
         ask(&mut replica, 1);
@@ -237,6 +280,7 @@ mod rules {
 node_kit::rule_tests! {
     rules:
     the_primary_counts_once
+    a_batch_beside_others_is_as_large_as_they_are
     what_a_proposal_names_and_is_lacking_is_pulled
     a_client_brings_what_a_proposal_names
     digests_have_to_come_to_that_of_the_vote

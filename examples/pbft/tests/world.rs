@@ -26,7 +26,7 @@ fn many(seeds: std::ops::Range<u64>, run: Run) -> Report {
 
 #[test]
 fn holds_under_faults_and_lies() {
-    let count = 10;
+    let count = 14;
     let sum = many(0..count, run);
     assert_eq!(sum.asked, sum.accepted);
     assert!(sum.accepted > 20 * count && sum.view > count && sum.crashes > count, "{sum:?}");

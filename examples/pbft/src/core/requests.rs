@@ -43,6 +43,8 @@ pub(super) struct Requests {
     by_arrival: BTreeMap<u64, Waiting>,
     by_key: BTreeMap<Key, u64>,
     by_digest: BTreeMap<Digest, u64>,
+    /// Count of those that a batch of this view has.
+    proposed: usize,
     /// Arrivals before this one were passed on last time.
     passed: u64,
 }
@@ -50,7 +52,8 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(each_max: usize) -> Self {
         let (by_arrival, by_key) = (BTreeMap::new(), BTreeMap::new());
-        Self { each_max, arrivals: 0, by_arrival, by_key, by_digest: BTreeMap::new(), passed: 0 }
+        let by_digest = BTreeMap::new();
+        Self { each_max, arrivals: 0, by_arrival, by_key, by_digest, proposed: 0, passed: 0 }
     }
 
     /// Takes a request that is signed. True when it is new, and there was room.
@@ -149,6 +152,7 @@ impl Requests {
         let places = self.by_key.range((client, number, LOWEST)..=(client, number, HIGHEST));
         for (_, at) in places {
             if let Some(waiting) = self.by_arrival.get_mut(at) {
+                self.proposed += usize::from(!waiting.is_proposed);
                 waiting.is_proposed = true;
             }
         }
@@ -157,6 +161,7 @@ impl Requests {
     /// Nothing is proposed: a view begins.
     pub(super) fn begin_view(&mut self) {
         self.by_arrival.values_mut().for_each(|waiting| waiting.is_proposed = false);
+        self.proposed = 0;
     }
 
     /// Forgets all requests by a number, and says since when one has waited.
@@ -168,6 +173,7 @@ impl Requests {
             self.by_key.remove(&key);
             let Some(waiting) = self.by_arrival.remove(&at) else { continue };
             self.by_digest.remove(&waiting.digest);
+            self.proposed -= usize::from(waiting.is_proposed);
             since = since.or(Some(waiting.since));
         }
         since
@@ -190,6 +196,11 @@ impl Requests {
         let (first, is_signed) = since.next()?;
         // Signed ones stand in the order of their times.
         Some(if is_signed { first } else { since.map(|(at, _)| at).fold(first, Duration::min) })
+    }
+
+    /// Count of those that a batch of this view has.
+    pub(super) fn proposed(&self) -> usize {
+        self.proposed
     }
 
     pub(super) fn len(&self) -> usize {
@@ -217,5 +228,38 @@ impl Requests {
         let is_open = |waiting: &&Waiting| waiting.is_backed && !waiting.is_proposed;
         let waiting = self.by_arrival.values().filter(is_open);
         waiting.map(|waiting| &waiting.signed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::core::signature::Signature;
+
+    fn signed(client: u64, number: u64) -> SignedRequest {
+        let request = Request { client: ClientId(client), number, operation: "x".into() };
+        SignedRequest { request, signature: Signature([0; 64]) }
+    }
+
+    proptest! {
+        /// The count of those proposed is theirs whatever comes and goes.
+        #[test]
+        fn those_proposed_are_counted(steps in prop::collection::vec((0..6, 0..4_u64, 0..4_u64), 0..99)) {
+            let mut requests = Requests::new(3);
+            for (step, client, number) in steps {
+                match step {
+                    0..3 => drop(requests.insert(Duration::ZERO, signed(client, number))),
+                    3 => requests.propose(ClientId(client), number),
+                    4 => drop(requests.remove(ClientId(client), number)),
+                    _ if number == 0 => requests.begin_view(),
+                    _ => requests.retain(|of, at| of.0 != client || at > number),
+                }
+                let proposed = requests.by_arrival.values().filter(|waiting| waiting.is_proposed);
+                prop_assert_eq!(requests.proposed(), proposed.count());
+                prop_assert_eq!(requests.len(), requests.proposed() + requests.unproposed().count());
+            }
+        }
     }
 }

@@ -13,7 +13,8 @@ use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
 impl<M: Machine> Replica<M> {
-    /// Proposes what waits, as the primary of a view that has begun, while there is room.
+    /// Proposes what waits, as the primary of a view that has begun, while there is room and enough
+    /// waits for a batch.
     pub(super) fn propose_more(&mut self) {
         while self.takes_part() && self.is_primary() && !self.is_changing {
             let sequence = self.proposed.max(self.low()).next();
@@ -21,12 +22,17 @@ impl<M: Machine> Replica<M> {
             if !self.is_open(sequence) || sequence > limit {
                 return;
             }
-            let Settings { batch_max, batch_bytes_max, .. } = self.settings;
-            let batch = Batch::new(self.requests.next_batch(batch_max, batch_bytes_max));
+            // A batch costs votes and syncs whatever is in it. Beside others it begins once it is as
+            // large as all of them, so that under load there are few and equal ones.
+            let is_alone = sequence <= self.executed.next();
+            let enough = if is_alone { 1 } else { self.requests.proposed().max(1) };
+            let has_enough = self.requests.unproposed().take(enough).count() == enough;
             // Null requests bring an epoch to its end.
-            if batch.requests().is_empty() && self.end().is_none() {
+            if !has_enough && self.end().is_none() {
                 return;
             }
+            let Settings { batch_max, batch_bytes_max, .. } = self.settings;
+            let batch = Batch::new(self.requests.next_batch(batch_max, batch_bytes_max));
             self.mark_proposed(&batch);
             let digest = batch.digest();
             self.keep_batch(batch.clone());
