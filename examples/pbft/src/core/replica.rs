@@ -276,7 +276,7 @@ impl<M: Machine> Replica<M> {
             Message::Stable(stable) => self.on_stable(now, stable),
             Message::Status(status) => self.on_status(now, by, status),
             Message::Fetch(fetch) => self.on_fetch(by, fetch),
-            Message::Fetched(fetched) => self.on_fetched(now, fetched),
+            Message::Fetched(fetched) => self.on_fetched(now, by, fetched),
             Message::Vouch(vouches) => self.on_vouch(now, by, &vouches),
             Message::Pass(requests) => self.on_pass(now, by, &requests),
             Message::Outline(vote, outline) => self.on_outline(now, by, vote, signature, outline),

@@ -25,6 +25,8 @@ pub(super) struct Transfer {
     parts: Option<(Membership, Arc<[Digest]>)>,
     /// Parts that are here. They stay when the target moves on.
     here: BTreeMap<Digest, Bytes>,
+    /// Parts that were asked for the last time and have not come.
+    awaited: BTreeSet<Digest>,
 }
 
 impl Transfer {
@@ -52,29 +54,41 @@ impl<M: Machine> Replica<M> {
         let target = self.stable.checkpoint;
         let here = self.transfer.take().map(|transfer| transfer.here).unwrap_or_default();
         if self.executed < target.sequence {
-            self.transfer = Some(Transfer { target, parts: None, here });
+            let awaited = BTreeSet::new();
+            self.transfer = Some(Transfer { target, parts: None, here, awaited });
         }
     }
 
-    /// Asks for what is lacking, each time somebody else.
+    /// Asks for what is lacking, each time somebody else: of a state first for the digests of its
+    /// parts. Who is asked may lack it, too, or lie, so f + 1 are asked for those.
     pub(super) fn fetch(&mut self, now: Duration) {
         let without = |digest: &Digest| !self.batches.contains_key(digest);
         let proposals = self.slots.values().filter(|slot| !slot.is_accepted);
         let wanted = proposals.filter_map(|slot| slot.proposal).filter(without).take(ASKED_MAX);
         let mut wanted: Vec<Fetch> = wanted.map(Fetch::Batch).collect();
-        if let Some(transfer) = &self.transfer {
-            let sequence = transfer.target.sequence;
-            if transfer.parts.is_none() {
-                wanted.push(Fetch::Parts(sequence));
-            }
-            let missing = transfer.missing().take(ASKED_MAX);
-            wanted.extend(missing.map(|(index, _)| Fetch::Part { sequence, index }));
+        if let Some(Transfer { target, parts: None, .. }) = &self.transfer {
+            let askings = std::iter::repeat_n(target.sequence, self.group.witnesses());
+            wanted.extend(askings.map(Fetch::Parts));
         }
         for fetch in wanted {
             let to = self.next_other();
             to.into_iter().for_each(|to| self.tell(to, Message::Fetch(fetch)));
         }
+        self.fetch_parts(None);
         self.install(now);
+    }
+
+    /// Asks for parts that are lacking: a member that has some of them, or each time somebody else.
+    fn fetch_parts(&mut self, of: Option<NodeId>) {
+        let Some(transfer) = &mut self.transfer else { return };
+        let sequence = transfer.target.sequence;
+        let missing: Vec<(u32, Digest)> = transfer.missing().take(ASKED_MAX).collect();
+        transfer.awaited = missing.iter().map(|(_, digest)| *digest).collect();
+        for (index, _) in missing {
+            let to = of.or_else(|| self.next_other());
+            let fetch = Fetch::Part { sequence, index };
+            to.into_iter().for_each(|to| self.tell(to, Message::Fetch(fetch)));
+        }
     }
 
     fn next_other(&mut self) -> Option<NodeId> {
@@ -109,13 +123,13 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    pub(super) fn on_fetched(&mut self, now: Duration, fetched: Fetched) {
+    pub(super) fn on_fetched(&mut self, now: Duration, by: NodeId, fetched: Fetched) {
         match fetched {
             Fetched::Batch(batch) => self.on_batch(now, batch),
             Fetched::Parts(sequence, membership, parts) => {
-                self.on_parts(now, sequence, membership, parts);
+                self.on_parts(now, by, sequence, membership, parts);
             }
-            Fetched::Part(bytes) => self.on_part(now, bytes),
+            Fetched::Part(bytes) => self.on_part(now, by, bytes),
             Fetched::Requests(requests) => self.on_pulled(now, requests),
         }
     }
@@ -141,6 +155,7 @@ impl<M: Machine> Replica<M> {
     fn on_parts(
         &mut self,
         now: Duration,
+        by: NodeId,
         sequence: Sequence,
         membership: Membership,
         parts: Arc<[Digest]>,
@@ -154,10 +169,12 @@ impl<M: Machine> Replica<M> {
         let wanted: BTreeSet<Digest> = parts.iter().copied().collect();
         transfer.here.retain(|digest, _| wanted.contains(digest));
         transfer.parts = Some((membership, parts));
-        self.fetch(now);
+        self.fetch_parts(Some(by));
+        self.install(now);
     }
 
-    fn on_part(&mut self, now: Duration, bytes: Bytes) {
+    /// Takes a part. Once all have come that were asked for, who sent it is asked for the next.
+    fn on_part(&mut self, now: Duration, by: NodeId, bytes: Bytes) {
         let Some(transfer) = &mut self.transfer else { return };
         let digest = part_digest(&bytes);
         let mut wanted = transfer.missing().map(|(_, wanted)| wanted);
@@ -166,10 +183,12 @@ impl<M: Machine> Replica<M> {
             false => wanted.find(|wanted| *wanted == digest),
         };
         drop(wanted);
-        if let Some(digest) = found {
-            transfer.here.insert(digest, bytes);
-            self.install(now);
+        let Some(digest) = found else { return };
+        transfer.here.insert(digest, bytes);
+        if transfer.awaited.remove(&digest) && transfer.awaited.is_empty() {
+            self.fetch_parts(Some(by));
         }
+        self.install(now);
     }
 
     /// Takes the fetched state for its own, once it is whole. Nothing is fetched any more if it was
