@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use console::assert_ends_quietly_unread;
 use convoke::NodeId;
 use node_kit::cluster::Authority;
 use node_kit::operation::{get, ready};
@@ -49,6 +50,22 @@ fn write_config(folder: &Path) -> (String, Ports) {
     std::fs::write(&config, text).unwrap();
     let config = config.to_str().expect("a temporary folder has a plain name").to_owned();
     (config, ports)
+}
+
+/// As `paxos sim .. | head -0`.
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let replay = ["sim", "--core", "--seed", "1"];
+    assert_ends_quietly_unread(Command::new(PROGRAM).args(replay));
+    // Where somebody reads, the same command has something to say.
+    assert!(text(&paxos(&replay)).lines().count() > 2);
+}
+
+#[test]
+fn a_time_that_is_none_is_refused_in_words() {
+    let output = Command::new(PROGRAM).args(["demo", "--seconds=-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("--seconds: "), "{said}");
 }
 
 #[test]
