@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use console::Closed;
 
-use self::args::{Args, Command, DemoArgs};
+use self::args::Args;
 
 fn main() -> ExitCode {
-    let command = Args::parse().command.unwrap_or_else(|| Command::Demo(DemoArgs::default()));
-    match commands::run(command) {
+    match commands::run(Args::parse().command()) {
         Ok(code) => code,
         Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -69,6 +69,17 @@ fn a_time_that_is_none_is_refused_in_words() {
 }
 
 #[test]
+fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
+    let help = text(&paxos(&["--help"]));
+    for word in ["--seconds", "--clients", "--keep", "demo", "torture"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    // They are those of the command, and belong to no other.
+    assert_eq!(paxos(&["--seconds", "1", "sim"]).status.code(), Some(2));
+    assert_eq!(paxos(&["--clients", "0"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());

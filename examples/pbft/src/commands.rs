@@ -20,13 +20,13 @@ use console::say;
 use pbft::key_file::SecretKey;
 use pbft::settings::Settings;
 
-use crate::args::{Args, Command, DemoArgs};
+use crate::args::Command;
 
 /// Cluster files of this program.
 pub(crate) type Cluster = node_kit::cluster::Cluster<Settings>;
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    match args.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Sim(args) => sim::run(&args),
         Command::Keygen { file } => keygen(&file),
         Command::CheckConfig { config, id } => {

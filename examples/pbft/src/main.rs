@@ -11,7 +11,7 @@ use console::Closed;
 use self::args::Args;
 
 fn main() -> ExitCode {
-    match commands::run(Args::parse()) {
+    match commands::run(Args::parse().command()) {
         Ok(code) => code,
         Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {

@@ -33,7 +33,7 @@ pub struct Course {
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
     /// Clients.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub clients: u64,
     /// Draws what goes wrong, and when. Default: another each time.
     #[arg(long)]
