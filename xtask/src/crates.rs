@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use cargo_metadata::DependencyKind;
 use charts::Block;
 use clap::Args;
 
@@ -48,13 +49,12 @@ fn picture(blocks: &[Block]) -> String {
 /// Crates with those of them that they are built on; what tests alone need is left out.
 fn blocks(crates: &[Published]) -> Vec<Block> {
     let block = |one: &Published| {
-        let dependencies = one.manifest["dependencies"].as_array().into_iter().flatten();
-        let shipped = dependencies.filter(|dependency| dependency["kind"].is_null());
+        let dependencies = one.manifest.dependencies.iter();
+        let shipped = dependencies.filter(|one| one.kind == DependencyKind::Normal);
         let (mut on, mut sometimes_on) = (Vec::new(), Vec::new());
         for dependency in shipped {
-            let index = crates.iter().position(|other| dependency["name"] == *other.name);
-            let is_optional = dependency["optional"] == true;
-            let list = if is_optional { &mut sometimes_on } else { &mut on };
+            let index = crates.iter().position(|other| dependency.name == other.name);
+            let list = if dependency.optional { &mut sometimes_on } else { &mut on };
             list.extend(index);
         }
         let name = one.name.strip_prefix(PREFIX).unwrap_or(&one.name).to_owned();
@@ -69,14 +69,15 @@ mod tests {
 
     #[test]
     fn a_crate_is_above_what_it_ships_with() {
-        let crates = ["convoke", "convoke-a", "convoke-b", "convoke-c"].map(Published::example);
-        let mut crates = crates.to_vec();
-        crates[0].manifest["dependencies"] = serde_json::json!([
-            {"name": "convoke-a", "kind": null, "optional": false},
-            {"name": "convoke-b", "kind": null, "optional": true},
-            {"name": "convoke-c", "kind": "dev", "optional": false},
-            {"name": "bytes", "kind": null, "optional": false},
+        let mut manifest = Published::example_manifest("convoke");
+        manifest["dependencies"] = serde_json::json!([
+            {"name": "convoke-a"},
+            {"name": "convoke-b", "optional": true},
+            {"name": "convoke-c", "kind": "dev"},
+            {"name": "bytes"},
         ]);
+        let others = ["convoke-a", "convoke-b", "convoke-c"].map(Published::example);
+        let crates = [&[Published::saying(&manifest)][..], &others].concat();
         let first = Block { name: "convoke".into(), on: vec![1], sometimes_on: vec![2] };
         assert_eq!(blocks(&crates)[0], first);
         assert_eq!(blocks(&crates)[1], Block { name: "a".into(), ..Block::default() });

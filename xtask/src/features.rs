@@ -2,33 +2,15 @@
 //!
 //! `--all-features` would turn on the latter, too; the lanes name every other feature instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use cargo_metadata::Dependency;
 
 use crate::workspace::{Package, Workspace};
 
 /// Features that link or bind a library of the system, with their packages. What turns one of
 /// them on needs the library as well, and is found by itself.
 pub(crate) const NEED_SYSTEM: [(&str, &str); 1] = [("convoke-transport-rdma", "verbs")];
-
-/// A package's features, each with what it turns on, as manifests write it.
-pub(crate) type Table = BTreeMap<String, Vec<String>>;
-
-/// A dependency and what of it is turned on wherever it is used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Dependency {
-    /// As the package calls it, which manifests may change.
-    pub(crate) alias: String,
-    pub(crate) package: String,
-    pub(crate) features: Vec<String>,
-}
-
-/// All that is known of the features of one package.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Declared {
-    pub(crate) package: String,
-    pub(crate) table: Table,
-    pub(crate) dependencies: Vec<Dependency>,
-}
 
 /// Turns on every feature that builds anywhere, of all packages of the workspace.
 ///
@@ -48,22 +30,22 @@ fn portable(members: &[Package]) -> String {
 }
 
 /// The features, as (package, feature), that need something of the system.
-pub(crate) fn needing_system(declared: &[Declared]) -> BTreeSet<(String, String)> {
+pub(crate) fn needing_system(packages: &[cargo_metadata::Package]) -> BTreeSet<(String, String)> {
     let mut needing: BTreeSet<_> = NEED_SYSTEM
         .iter()
         .map(|(package, name)| ((*package).to_owned(), (*name).to_owned()))
         .collect();
     loop {
         let before = needing.len();
-        for one in declared {
-            let found: Vec<_> = one
-                .table
+        for package in packages {
+            let needs = |entry: &String| {
+                turned_on(package, entry).iter().any(|feature| needing.contains(feature))
+            };
+            let found: Vec<_> = package
+                .features
                 .iter()
-                .filter(|(_, on)| {
-                    on.iter()
-                        .any(|what| one.turned_on(what).any(|feature| needing.contains(&feature)))
-                })
-                .map(|(name, _)| (one.package.clone(), name.clone()))
+                .filter(|(_, entries)| entries.iter().any(needs))
+                .map(|(name, _)| (package.name.to_string(), name.clone()))
                 .collect();
             needing.extend(found);
         }
@@ -73,62 +55,38 @@ pub(crate) fn needing_system(declared: &[Declared]) -> BTreeSet<(String, String)
     }
 }
 
-impl Declared {
-    /// The features that an entry turns on: `feature`, `dep:crate`, `crate/feature`,
-    /// `crate?/feature`.
-    fn turned_on(&self, entry: &str) -> impl Iterator<Item = (String, String)> {
-        let of = |alias: &str| {
-            let alias = alias.trim_end_matches('?').to_owned();
-            self.dependencies.iter().filter(move |dependency| dependency.alias == alias)
-        };
-        let (alias, feature) = match entry.split_once('/') {
-            Some((alias, feature)) => (alias, Some(feature)),
-            None => (entry.strip_prefix("dep:").unwrap_or(entry), None),
-        };
-        let own = (self.package.clone(), entry.to_owned());
-        let named = of(alias)
-            .filter_map(move |dependency| Some((dependency.package.clone(), feature?.to_owned())));
-        let always = of(alias).flat_map(|dependency| {
-            dependency.features.iter().map(|feature| (dependency.package.clone(), feature.clone()))
-        });
-        std::iter::once(own).chain(named).chain(always).collect::<Vec<_>>().into_iter()
+/// The features that an entry of a package's feature turns on: `feature`, `dep:crate`,
+/// `crate/feature`, `crate?/feature`.
+fn turned_on(package: &cargo_metadata::Package, entry: &str) -> Vec<(String, String)> {
+    let (alias, feature) = match entry.split_once('/') {
+        Some((alias, feature)) => (alias.trim_end_matches('?'), Some(feature)),
+        None => (entry.strip_prefix("dep:").unwrap_or(entry), None),
+    };
+    let mut turned_on = vec![(package.name.to_string(), entry.to_owned())];
+    // Manifests may call a dependency by another name.
+    let is_meant = |one: &&Dependency| one.rename.as_ref().unwrap_or(&one.name) == alias;
+    for dependency in package.dependencies.iter().filter(is_meant) {
+        let always = dependency.features.iter().map(String::as_str);
+        let features = feature.into_iter().chain(always);
+        turned_on.extend(features.map(|feature| (dependency.name.clone(), feature.to_owned())));
     }
+    turned_on
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    fn declared(
-        package: &str,
-        table: &[(&str, &[&str])],
-        dependencies: &[(&str, &str, &[&str])],
-    ) -> Declared {
-        let owned = |list: &[&str]| list.iter().map(|&one| one.to_owned()).collect::<Vec<_>>();
-        Declared {
-            package: package.to_owned(),
-            table: table.iter().map(|(name, on)| ((*name).to_owned(), owned(on))).collect(),
-            dependencies: dependencies
-                .iter()
-                .map(|(alias, package, features)| Dependency {
-                    alias: (*alias).to_owned(),
-                    package: (*package).to_owned(),
-                    features: owned(features),
-                })
-                .collect(),
-        }
-    }
+    use super::*;
+    use crate::workspace::package_saying;
 
     /// The features of this package that need the system, beside the transport's own.
-    fn needing(one: Declared) -> Vec<String> {
-        let rdma =
-            declared("convoke-transport-rdma", &[("verbs", &["dep:sys"]), ("sim", &[])], &[]);
-        let name = one.package.clone();
-        let all = needing_system(&[one, rdma]);
-        all.into_iter()
-            .filter(|(package, _)| *package == name)
-            .map(|(_, feature)| feature)
-            .collect()
+    fn needing(package: &serde_json::Value) -> Vec<String> {
+        let transport = json!({"name": TRANSPORT, "features": {"verbs": ["dep:sys"], "sim": []}});
+        let packages = [package_saying(package), package_saying(&transport)];
+        let needing = needing_system(&packages).into_iter();
+        let own = needing.filter(|(name, _)| packages[0].name == *name);
+        own.map(|(_, feature)| feature).collect()
     }
 
     #[test]
@@ -149,27 +107,35 @@ mod tests {
 
     #[test]
     fn what_turns_it_on_needs_the_system_too_however_far_away() {
-        let table: [(&str, &[&str]); 5] = [
-            ("default", &["tcp"]),
-            ("far", &["near"]),
-            ("near", &["tcp", "transport/verbs"]),
-            ("sim", &["transport?/sim"]),
-            ("weak", &["transport?/verbs"]),
-        ];
-        let one = declared("convoke", &table, &[("transport", TRANSPORT, &[])]);
-        assert_eq!(needing(one), ["far", "near", "weak"]);
+        let package = json!({
+            "features": {
+                "default": ["tcp"],
+                "far": ["near"],
+                "near": ["tcp", "transport/verbs"],
+                "sim": ["transport?/sim"],
+                "tcp": [],
+                "weak": ["transport?/verbs"],
+            },
+            "dependencies": [{"name": TRANSPORT, "rename": "transport"}],
+        });
+        assert_eq!(needing(&package), ["far", "near", "weak"]);
     }
 
     #[test]
     fn a_dependency_may_bring_it_by_itself() {
-        let table: [(&str, &[&str]); 2] = [("rdma", &["dep:transport"]), ("tcp", &[])];
-        let one = declared("convoke", &table, &[("transport", TRANSPORT, &["verbs"])]);
-        assert_eq!(needing(one), ["rdma"]);
+        let package = json!({
+            "features": {"rdma": ["dep:transport"], "tcp": []},
+            "dependencies": [{"name": TRANSPORT, "rename": "transport", "features": ["verbs"]}],
+        });
+        assert_eq!(needing(&package), ["rdma"]);
     }
 
     #[test]
     fn a_feature_of_the_same_name_elsewhere_does_not() {
-        let table: [(&str, &[&str]); 2] = [("verbs", &["other/verbs"]), ("x", &["verbs"])];
-        assert_eq!(needing(declared("words", &table, &[("other", "other", &[])])), [""; 0]);
+        let package = json!({
+            "features": {"verbs": ["other/verbs"], "x": ["verbs"]},
+            "dependencies": [{"name": "other"}],
+        });
+        assert_eq!(needing(&package), [""; 0]);
     }
 }

@@ -1,11 +1,11 @@
 //! The crates that are published, with all that their manifests say to a registry.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::workspace::{Package, Workspace};
+use crate::workspace::{Package, Workspace, packages};
 
 /// A crate that is published.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Published {
     /// The patterns of files that are packaged.
     pub(crate) include: Vec<String>,
     /// The package as `cargo metadata` has it.
-    pub(crate) manifest: Value,
+    pub(crate) manifest: cargo_metadata::Package,
 }
 
 /// The crates of this repository that are published, by name.
@@ -28,25 +28,21 @@ pub(crate) struct Published {
 /// # Errors
 /// `cargo metadata` fails, or a manifest cannot be read.
 pub(crate) fn published(workspace: &Workspace) -> anyhow::Result<Vec<Published>> {
-    let arguments = ["metadata", "--format-version", "1", "--no-deps"];
-    let metadata = workspace.output_of("cargo", &arguments)?;
-    let metadata: Value = serde_json::from_slice(&metadata).context("reading cargo metadata")?;
-    let manifests = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let manifests = workspace.metadata()?.packages;
+    let members = packages(&manifests);
     // An empty list of registries is how cargo says `publish = false`.
-    let is_published = |manifest: &&Value| !manifest["publish"].is_array();
-    let members = workspace.members()?;
+    let is_published = |manifest: &cargo_metadata::Package| manifest.publish.is_none();
     let mut crates = Vec::new();
-    for manifest in manifests.iter().filter(is_published) {
-        let name = manifest["name"].as_str().context("a package has no name")?;
-        let member = members.iter().find(|member| member.name == name);
-        let path = manifest["manifest_path"].as_str().context("a package has no manifest")?;
-        crates.push(of_manifest(manifest, member.context("no such member")?, Path::new(path))?);
+    for manifest in manifests.into_iter().filter(is_published) {
+        let member = members.iter().find(|member| manifest.name == member.name);
+        crates.push(of_manifest(member.context("no such member")?, manifest)?);
     }
     crates.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(crates)
 }
 
-fn of_manifest(manifest: &Value, member: &Package, path: &Path) -> anyhow::Result<Published> {
+fn of_manifest(member: &Package, manifest: cargo_metadata::Package) -> anyhow::Result<Published> {
+    let path = manifest.manifest_path.as_std_path();
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the manifest of {}", member.name))?;
     let features = member.features.iter().filter(|feature| *feature != "default");
@@ -56,7 +52,7 @@ fn of_manifest(manifest: &Value, member: &Package, path: &Path) -> anyhow::Resul
         features: features.cloned().collect(),
         system_features: member.system_features.clone(),
         include: include_of(&text).with_context(|| format!("the manifest of {}", member.name))?,
-        manifest: manifest.clone(),
+        manifest,
     })
 }
 
@@ -72,15 +68,22 @@ impl Published {
     /// Complaints about what its manifest says to a registry and to docs.rs.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
-        for key in ["description", "license", "readme", "documentation"] {
-            if self.manifest[key].as_str().is_none_or(str::is_empty) {
+        let manifest = &self.manifest;
+        for (key, text) in [
+            ("description", manifest.description.as_deref()),
+            ("license", manifest.license.as_deref()),
+            ("readme", manifest.readme.as_ref().map(|path| path.as_str())),
+            ("documentation", manifest.documentation.as_deref()),
+        ] {
+            if text.is_none_or(str::is_empty) {
                 complaints.push(format!("its manifest has no `{key}`"));
             }
         }
-        for (key, most) in [("keywords", 5), ("categories", 5)] {
-            let count = self.manifest[key].as_array().map_or(0, Vec::len);
-            if !(1..=most).contains(&count) {
-                complaints.push(format!("{count} {key}, and a registry takes 1 to {most}"));
+        for (key, words) in [("keywords", &manifest.keywords), ("categories", &manifest.categories)]
+        {
+            let count = words.len();
+            if !(1..=5).contains(&count) {
+                complaints.push(format!("{count} {key}, and a registry takes 1 to 5"));
             }
         }
         complaints.extend(self.of_documentation());
@@ -89,7 +92,7 @@ impl Published {
 
     /// docs.rs shows every feature that users turn on and that needs nothing of the system.
     fn of_documentation(&self) -> Option<String> {
-        let settings = &self.manifest["metadata"]["docs"]["rs"];
+        let settings = &self.manifest.metadata["docs"]["rs"];
         let list = |key: &str| settings[key].as_array().map(Vec::as_slice).unwrap_or_default();
         if list("rustdoc-args") != ["--cfg", "docsrs"] {
             return Some(
@@ -119,19 +122,31 @@ const FOR_OUR_TESTS: &str = "mutants";
 impl Published {
     /// A crate about which there is nothing to complain.
     pub(crate) fn example(name: &str) -> Self {
+        Self::saying(&Self::example_manifest(name))
+    }
+
+    /// What cargo says of such a crate.
+    pub(crate) fn example_manifest(name: &str) -> Value {
         let settings = serde_json::json!({
             "all-features": true, "rustdoc-args": ["--cfg", "docsrs"]
         });
+        serde_json::json!({
+            "name": name, "description": "d", "license": "MIT", "readme": "README.md",
+            "documentation": "u", "keywords": ["k"], "categories": ["c"],
+            "metadata": {"docs": {"rs": settings}}
+        })
+    }
+
+    /// A crate of which cargo says this.
+    pub(crate) fn saying(manifest: &Value) -> Self {
+        let manifest = crate::workspace::package_saying(manifest);
         Self {
-            name: name.to_owned(),
+            name: manifest.name.to_string(),
             folder: PathBuf::new(),
             features: vec!["a".to_owned(), "b".to_owned()],
             system_features: Vec::new(),
             include: Vec::new(),
-            manifest: serde_json::json!({
-                "description": "d", "license": "MIT", "readme": "README.md", "documentation": "u",
-                "keywords": ["k"], "categories": ["c"], "metadata": {"docs": {"rs": settings}}
-            }),
+            manifest,
         }
     }
 }
@@ -152,12 +167,13 @@ mod tests {
     #[test]
     fn each_thing_a_registry_shows_is_asked_for() {
         for key in ["description", "license", "readme", "documentation", "keywords", "categories"] {
-            let mut one = Published::example("x");
-            one.manifest[key] = Value::Null;
-            assert!(complaint(&one).contains(key), "{key}: {}", complaint(&one));
+            let mut manifest = Published::example_manifest("x");
+            manifest.as_object_mut().expect("an object").remove(key);
+            let complaint = complaint(&Published::saying(&manifest));
+            assert!(complaint.contains(key), "{key}: {complaint}");
         }
         let mut one = Published::example("x");
-        one.manifest["keywords"] = serde_json::json!(["a", "b", "c", "d", "e", "f"]);
+        one.manifest.keywords = vec!["k".to_owned(); 6];
         assert!(complaint(&one).contains("6 keywords"));
     }
 
@@ -169,7 +185,7 @@ mod tests {
         let settings = serde_json::json!({
             "features": ["a", "b"], "rustdoc-args": ["--cfg", "docsrs"]
         });
-        one.manifest["metadata"]["docs"]["rs"] = settings;
+        one.manifest.metadata["docs"]["rs"] = settings;
         assert_eq!(complaint(&one), "");
         one.features.push("new".to_owned());
         assert!(complaint(&one).contains("is to show [\"a\", \"b\", \"new\"]"));
@@ -181,7 +197,7 @@ mod tests {
         let one = Published { system_features, ..Published::example("x") };
         assert!(complaint(&one).contains("verbs"));
         let mut one = Published::example("x");
-        one.manifest["metadata"] = Value::Null;
+        one.manifest.metadata = Value::Null;
         assert!(complaint(&one).contains("rustdoc-args"));
     }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
+use cargo_metadata::{CargoOpt, Metadata, MetadataCommand};
 
-use crate::features::{Declared, Dependency, needing_system};
+use crate::features::needing_system;
 
 /// The root folder of the repository.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Workspace {
     /// # Errors
     /// `cargo metadata` fails, such as on a malformed manifest.
     pub(crate) fn members(&self) -> anyhow::Result<Vec<Package>> {
-        self.metadata(&["--no-deps"])
+        Ok(packages(&self.metadata()?.packages))
     }
 
     /// The packages of this repository and all they depend on, on any platform, with all features.
@@ -99,7 +99,8 @@ impl Workspace {
     /// # Errors
     /// `cargo metadata` fails, such as on a malformed manifest.
     pub(crate) fn packages(&self) -> anyhow::Result<Vec<Package>> {
-        self.metadata(&["--all-features"])
+        let metadata = self.ask_cargo().features(CargoOpt::AllFeatures).exec()?;
+        Ok(packages(&metadata.packages))
     }
 
     /// The folder that cargo builds into.
@@ -107,86 +108,93 @@ impl Workspace {
     /// # Errors
     /// `cargo metadata` fails, such as on a malformed manifest.
     pub(crate) fn target(&self) -> anyhow::Result<PathBuf> {
-        let metadata =
-            self.output_of("cargo", &["metadata", "--format-version", "1", "--no-deps"])?;
-        let metadata: Value =
-            serde_json::from_slice(&metadata).context("reading cargo metadata")?;
-        let target = metadata["target_directory"].as_str();
-        Ok(PathBuf::from(target.context("cargo metadata has no target folder")?))
+        Ok(self.metadata()?.target_directory.into())
     }
 
-    fn metadata(&self, options: &[&str]) -> anyhow::Result<Vec<Package>> {
-        let arguments = [&["metadata", "--format-version", "1"], options].concat();
-        packages_of(&self.output_of("cargo", &arguments)?)
+    /// All that cargo says of the packages of this repository.
+    ///
+    /// # Errors
+    /// `cargo metadata` fails, such as on a malformed manifest.
+    pub(crate) fn metadata(&self) -> anyhow::Result<Metadata> {
+        Ok(self.ask_cargo().no_deps().exec()?)
+    }
+
+    fn ask_cargo(&self) -> MetadataCommand {
+        let mut command = MetadataCommand::new();
+        command.current_dir(&self.root);
+        command
     }
 }
 
-/// The packages in the output of `cargo metadata`, sorted by name.
-fn packages_of(metadata: &[u8]) -> anyhow::Result<Vec<Package>> {
-    let metadata: Value = serde_json::from_slice(metadata).context("reading cargo metadata")?;
-    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
-    let needing = needing_system(&packages.iter().map(declared).collect::<Vec<_>>());
-    let package = |package| package_of(package, &needing);
-    let mut packages = packages.iter().map(package).collect::<anyhow::Result<Vec<_>>>()?;
+/// What the lanes need to know of these, sorted by name.
+pub(crate) fn packages(all: &[cargo_metadata::Package]) -> Vec<Package> {
+    let needing = needing_system(all);
+    let mut packages: Vec<_> = all.iter().map(|package| package_of(package, &needing)).collect();
     packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-    Ok(packages)
+    packages
 }
 
-fn package_of(package: &Value, needing: &BTreeSet<(String, String)>) -> anyhow::Result<Package> {
-    let text = |key: &str| package[key].as_str().map(str::to_owned);
-    let name = text("name").context("a package in cargo metadata has no name")?;
-    let features = package["features"].as_object().into_iter().flatten().map(|(name, _)| name);
-    let (system_features, features) =
-        features.cloned().partition(|feature| needing.contains(&(name.clone(), feature.clone())));
-    Ok(Package {
-        version: text("version").context("a package in cargo metadata has no version")?,
-        licence: text("license").or_else(|| licence_of_file(package)),
+fn package_of(package: &cargo_metadata::Package, needing: &BTreeSet<(String, String)>) -> Package {
+    let name = package.name.to_string();
+    let (system_features, features) = package
+        .features
+        .keys()
+        .cloned()
+        .partition(|feature| needing.contains(&(name.clone(), feature.clone())));
+    Package {
+        version: package.version.to_string(),
+        licence: package.license.clone().or_else(|| licence_of_file(package)),
         features,
         system_features,
         name,
-    })
+    }
 }
 
 /// The licence of a package that names a file instead: by its title, which is all that we need to
 /// know; cargo-deny compares the rest of the text.
-fn licence_of_file(package: &Value) -> Option<String> {
-    let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
-    let text = std::fs::read_to_string(folder.join(package["license_file"].as_str()?)).ok()?;
+fn licence_of_file(package: &cargo_metadata::Package) -> Option<String> {
+    let text = std::fs::read_to_string(package.license_file()?).ok()?;
     let known = [("MIT License", "MIT"), ("Apache License", "Apache-2.0")];
     let title = text.lines().map(str::trim).find(|line| !line.is_empty())?;
     known.iter().find(|(name, _)| *name == title).map(|(_, licence)| (*licence).to_owned())
 }
 
-/// Reads what a package says of its features and of those it turns on elsewhere.
-fn declared(package: &Value) -> Declared {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let texts = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
-    let dependency = |value: &Value| Dependency {
-        alias: text(if value["rename"].is_string() { &value["rename"] } else { &value["name"] }),
-        package: text(&value["name"]),
-        features: texts(&value["features"]),
-    };
-    let features = package["features"].as_object().into_iter().flatten();
-    let dependencies = package["dependencies"].as_array().into_iter().flatten();
-    Declared {
-        package: text(&package["name"]),
-        table: features.map(|(name, on)| (name.clone(), texts(on))).collect(),
-        dependencies: dependencies.map(dependency).collect(),
+/// A package of which cargo says this, and the least that it says of any.
+#[cfg(test)]
+pub(crate) fn package_saying(said: &serde_json::Value) -> cargo_metadata::Package {
+    let mut package = serde_json::json!({
+        "name": "x", "version": "1.0.0", "id": "x", "manifest_path": "/x/Cargo.toml",
+        "dependencies": [], "features": {}, "targets": [],
+    });
+    for (key, value) in said.as_object().into_iter().flatten() {
+        package[key] = value.clone();
     }
+    for dependency in package["dependencies"].as_array_mut().into_iter().flatten() {
+        let least = [
+            ("req", "*".into()),
+            ("kind", serde_json::Value::Null),
+            ("optional", false.into()),
+            ("uses_default_features", true.into()),
+            ("features", [""; 0].into()),
+        ];
+        for (key, value) in least {
+            dependency.as_object_mut().expect("an object").entry(key).or_insert(value);
+        }
+    }
+    serde_json::from_value(package).expect("a package")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn packages_are_read_with_features_and_licence() {
-        let metadata = br#"{"packages": [
-            {"name": "b", "version": "2.0.0", "license": null, "features": {}},
-            {"name": "a", "version": "1.0.0", "license": "MIT",
-             "features": {"default": ["x"], "x": []}}
-        ]}"#;
-        let [a, b] = &packages_of(metadata).expect("well-formed")[..] else {
+        let b = json!({"name": "b", "license": null});
+        let a = json!({"name": "a", "license": "MIT", "features": {"default": ["x"], "x": []}});
+        let [a, b] = &packages(&[package_saying(&b), package_saying(&a)])[..] else {
             panic!("two packages were given");
         };
         assert_eq!((a.name.as_str(), a.licence.as_deref()), ("a", Some("MIT")));
@@ -196,12 +204,12 @@ mod tests {
 
     #[test]
     fn features_that_need_the_system_are_told_apart() {
-        let metadata = br#"{"packages": [
-            {"name": "facade", "version": "1.0.0", "features": {"rdma": ["transport/verbs"], "tcp": []},
-             "dependencies": [{"name": "convoke-transport-rdma", "rename": "transport"}]},
-            {"name": "convoke-transport-rdma", "version": "1.0.0", "features": {"verbs": []}}
-        ]}"#;
-        let packages = packages_of(metadata).expect("well-formed");
+        let facade = json!({
+            "name": "facade", "features": {"rdma": ["transport/verbs"], "tcp": []},
+            "dependencies": [{"name": "convoke-transport-rdma", "rename": "transport"}],
+        });
+        let transport = json!({"name": "convoke-transport-rdma", "features": {"verbs": []}});
+        let packages = packages(&[package_saying(&facade), package_saying(&transport)]);
         assert_eq!(packages[0].system_features, ["verbs"]);
         assert_eq!(
             (&packages[1].features[..], &packages[1].system_features[..]),
@@ -217,18 +225,12 @@ mod tests {
             std::fs::write(folder.join("LICENSE"), format!("\n{title}\n\nPermission\n"))
                 .expect("written");
             let manifest = folder.join("Cargo.toml").display().to_string();
-            licence_of_file(
-                &serde_json::json!({"manifest_path": manifest, "license_file": "LICENSE"}),
-            )
+            licence_of_file(&package_saying(
+                &json!({"manifest_path": manifest, "license_file": "LICENSE"}),
+            ))
         };
         assert_eq!(licence("MIT License"), Some("MIT".to_owned()));
         assert_eq!(licence("Our own terms"), None);
         std::fs::remove_dir_all(&folder).expect("removed");
-    }
-
-    #[test]
-    fn output_that_is_not_metadata_is_an_error() {
-        assert!(packages_of(b"{}").is_err());
-        assert!(packages_of(b"warning: something").is_err());
     }
 }

@@ -127,7 +127,7 @@ impl Plan {
     ///
     /// # Errors
     /// When a case cannot be measured; its name is in the error.
-    pub fn run(&self, progress: impl Fn(usize, usize, &Case)) -> Result<Vec<Vec<Sample>>> {
+    pub fn run(&self, mut progress: impl FnMut(usize, usize, &Case)) -> Result<Vec<Vec<Sample>>> {
         let mut samples = vec![Vec::new(); self.cases.len()];
         for round in 0..self.rounds {
             for (index, case) in self.cases.iter().enumerate() {

@@ -1,13 +1,12 @@
 //! The command line: what `compare` and `compare-counted` do, which differ in their allocator.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
-use console::{Closed, say};
+use console::{Closed, Progress, say};
 
 use crate::attack;
 use crate::bencher::Effort;
@@ -247,15 +246,14 @@ fn program() -> Result<PathBuf> {
 
 fn measure(plan: &Plan) -> Result<Vec<Row>> {
     plan.pin.check()?;
-    let is_shown = std::io::stderr().is_terminal();
+    let (rounds, count, mut progress) = (plan.rounds, plan.cases.len(), Progress::new());
     let samples = plan.run(|round, index, case| {
-        if is_shown {
-            progress(plan, round, index, case);
-        }
+        let (round, index, Case { bench, system, flavour, .. }) = (round + 1, index + 1, case);
+        progress.tell(format_args!(
+            "round {round}/{rounds} [{index}/{count}] {bench} {system} {flavour}"
+        ));
     })?;
-    if is_shown {
-        eprint!("\r{:90}\r", "");
-    }
+    drop(progress);
     for complaint in complaints(&plan.cases, &samples) {
         say(format_args!("failed: {complaint}"))?;
     }
@@ -272,14 +270,6 @@ fn effort(run: &Run) -> Result<Effort> {
         warm_up: Quota { time: warm_up, operations: run.operations.div_ceil(4) },
         measured: Quota { time: measured, operations: run.operations },
     })
-}
-
-fn progress(plan: &Plan, round: usize, index: usize, case: &Case) {
-    let (rounds, count) = (plan.rounds, plan.cases.len());
-    let (index, name) = (index + 1, format!("{} {} {}", case.bench, case.system, case.flavour));
-    eprint!("\rround {}/{rounds} [{index:3}/{count}] {name:60}", round + 1);
-    // Progress that cannot be shown is no reason to stop.
-    let _ = std::io::stderr().flush();
 }
 
 fn serve(arguments: &Serve) -> Result<()> {

@@ -2,7 +2,7 @@
 //! say so. Nothing here looks at a clock.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use compare::bench::Bench;
 use compare::flavour::Flavour;
@@ -11,6 +11,7 @@ use compare::plan::{Case, select};
 use compare::report::Row;
 use compare::roo::{RooRow, cases as roo_cases};
 use compare::system::System;
+use console::assert_ends_quietly_unread;
 
 /// Enough to have one after another. More would show no more, and what moves a megabyte is slow in
 /// a debug build.
@@ -152,12 +153,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     let only = ["--only", "unary_latency", "--only", "convoke-tcp", "--only", "ct"];
     let few = ["--seconds", "100", "--rounds", "1", "--operations", "4"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
-    command.args(only).args(few).args(["--pin", "none"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    assert_ends_quietly_unread(command.args(only).args(few).args(["--pin", "none"]));
 }
 
 #[test]

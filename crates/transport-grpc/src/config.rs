@@ -105,9 +105,14 @@ impl GrpcTransportBuilder {
 }
 
 impl Config {
-    /// The scheme of the addresses.
+    /// The schemes of the addresses.
+    pub(crate) fn schemes(&self) -> &'static [&'static str] {
+        self.security.choose(&["grpc"], &["grpcs"])
+    }
+
+    /// The one that there is.
     pub(crate) fn scheme(&self) -> &'static str {
-        self.security.choose("grpc", "grpcs")
+        self.schemes()[0]
     }
 
     /// Bounds of what is sent to a peer that said this.

@@ -109,13 +109,6 @@ mod serve;
 #[cfg(feature = "tls")]
 mod tls;
 
-use std::sync::Arc;
-
-use convoke_transport::id::NodeId;
-use convoke_transport::parts::Admission;
-use convoke_transport::security::Security;
-use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
-
 pub use config::GrpcTransportBuilder;
 #[cfg(feature = "tls")]
 pub use convoke_transport::identity::{ClientCertificates, Identity, IdentityError, IdentityWatch};
@@ -125,69 +118,8 @@ pub use foreign::{ForeignCall, ForeignReplies, ForeignServer};
 
 use crate::config::Config;
 
-/// Makes connections of one HTTP/2 stream each. Cheap to clone; clones share the limit on accepted
-/// connections.
-///
-/// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
-/// needs I/O and time enabled.
-#[derive(Clone, Debug)]
-pub struct GrpcTransport {
-    config: Arc<Config>,
-    admission: Arc<Admission>,
-}
-
-impl GrpcTransport {
-    /// With the defaults that [`GrpcTransportBuilder`] lists.
-    pub fn new() -> Self {
-        Self::from_config(Config::default())
-    }
-
-    /// With the defaults, for `grpcs://` addresses; see [`GrpcTransportBuilder::tls`].
-    #[cfg(feature = "tls")]
-    pub fn tls(identity: Identity) -> Self {
-        let security = Security::tls(identity, tls::PROTOCOL);
-        Self::from_config(Config { security, ..Config::default() })
-    }
-
-    /// For other settings than the defaults.
-    pub fn builder() -> GrpcTransportBuilder {
-        GrpcTransportBuilder::default()
-    }
-
-    fn from_config(config: Config) -> Self {
-        let admission = Arc::new(config.common.admission());
-        Self { config: Arc::new(config), admission }
-    }
-}
-
-impl Default for GrpcTransport {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Transport for GrpcTransport {
-    fn schemes(&self) -> &'static [&'static str] {
-        self.config.security.choose(&["grpc"], &["grpcs"])
-    }
-
-    fn security(&self) -> Option<&Security> {
-        Some(&self.config.security)
-    }
-
-    /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
-    /// may still open.
-    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
-        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = own_address(self.schemes(), address);
-        Box::pin(async move { listener::listen(config, admission, address?, sink).await })
-    }
-
-    /// # Cancel safety
-    /// A future dropped before it is ready leaves no connection behind.
-    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
-        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = own_address(self.schemes(), address);
-        Box::pin(async move { dial::dial(config, admission, address?, expected, sink).await })
-    }
+convoke_transport::over_sockets! {
+    /// Makes connections of one HTTP/2 stream each. Cheap to clone; clones share the limit on
+    /// accepted connections.
+    GrpcTransport, GrpcTransportBuilder, "grpcs://"
 }

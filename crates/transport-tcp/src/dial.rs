@@ -13,31 +13,38 @@ use crate::handshake;
 #[cfg(unix)]
 use crate::unix;
 
-/// A dial, until it has a connection.
-pub(crate) struct Dial {
-    pub(crate) config: Arc<Config>,
-    pub(crate) admission: Arc<Admission>,
-    pub(crate) address: Address,
-    pub(crate) expected: Option<NodeId>,
-    pub(crate) sink: Arc<dyn Sink>,
+/// Opens a connection to `address`, with `on_open` called.
+pub(crate) async fn dial(
+    config: Arc<Config>,
+    admission: Arc<Admission>,
+    address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    let within = config.common.dial_timeout;
+    if let Err(message) = config.security.verify_own(sink.hello().node) {
+        return Err(DialError::Untrusted { address, message });
+    }
+    let dial = Dial { config, admission, address, expected, sink };
+    #[cfg(unix)]
+    if dial.address.scheme() == unix::SCHEME {
+        let stream = unix::connect(&dial.address, within).await?;
+        return dial.shake_hands(stream).await;
+    }
+    let stream = sockets::connect(&dial.address, within).await?;
+    dial.shake_hands(stream).await
+}
+
+/// A dial that has a stream, until it has a connection.
+struct Dial {
+    config: Arc<Config>,
+    admission: Arc<Admission>,
+    address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
 }
 
 impl Dial {
-    /// Opens a connection, with `on_open` called.
-    pub(crate) async fn run(self) -> Result<Arc<dyn Connection>, DialError> {
-        let (address, within) = (&self.address, self.config.common.dial_timeout);
-        if let Err(message) = self.config.security.verify_own(self.sink.hello().node) {
-            return Err(DialError::Untrusted { address: address.clone(), message });
-        }
-        #[cfg(unix)]
-        if address.scheme() == unix::SCHEME {
-            let stream = unix::connect(address, within).await?;
-            return self.shake_hands(stream).await;
-        }
-        let stream = sockets::connect(address, within).await?;
-        self.shake_hands(stream).await
-    }
-
     async fn shake_hands(self, stream: impl Fresh) -> Result<Arc<dyn Connection>, DialError> {
         let Self { config, admission, address, expected, sink } = self;
         let handshake = async {

@@ -158,13 +158,6 @@ mod tls;
 mod unix;
 mod writer;
 
-use std::sync::Arc;
-
-use convoke_transport::id::NodeId;
-use convoke_transport::parts::Admission;
-use convoke_transport::security::Security;
-use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
-
 pub use config::TcpTransportBuilder;
 #[cfg(any(feature = "quic", feature = "tls"))]
 pub use convoke_transport::identity::{Identity, IdentityError, IdentityWatch};
@@ -173,74 +166,9 @@ pub use convoke_transport::parts::SettingsError as ConfigError;
 pub use quic::{QuicConfigError, QuicTransport, QuicTransportBuilder};
 
 use crate::config::Config;
-use crate::dial::Dial;
 
-/// Makes TCP connections and, on Unix, connections of this host. Cheap to clone; clones share the
-/// limits on accepted connections and on what all connections have to send.
-///
-/// Its futures, and the connections they make, run on the tokio runtime they are polled on, which
-/// needs I/O and time enabled.
-#[derive(Clone, Debug)]
-pub struct TcpTransport {
-    config: Arc<Config>,
-    admission: Arc<Admission>,
-}
-
-impl TcpTransport {
-    /// With the defaults that [`TcpTransportBuilder`] lists.
-    pub fn new() -> Self {
-        Self::from_config(Config::default())
-    }
-
-    /// With the defaults, for `tls://` addresses; see [`TcpTransportBuilder::tls`].
-    #[cfg(feature = "tls")]
-    pub fn tls(identity: Identity) -> Self {
-        let security = Security::tls(identity, tls::PROTOCOL);
-        Self::from_config(Config { security, ..Config::default() })
-    }
-
-    /// For other settings than the defaults.
-    pub fn builder() -> TcpTransportBuilder {
-        TcpTransportBuilder::default()
-    }
-
-    fn from_config(config: Config) -> Self {
-        let admission = Arc::new(config.common.admission());
-        Self { config: Arc::new(config), admission }
-    }
-}
-
-impl Default for TcpTransport {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Transport for TcpTransport {
-    fn schemes(&self) -> &'static [&'static str] {
-        self.config.schemes()
-    }
-
-    fn security(&self) -> Option<&Security> {
-        Some(&self.config.security)
-    }
-
-    /// Accepts until the listener is closed or dropped. A connection that was in its handshake then
-    /// may still open.
-    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
-        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = own_address(self.schemes(), address);
-        Box::pin(async move { listener::listen(config, admission, address?, sink).await })
-    }
-
-    /// # Cancel safety
-    /// A future dropped before it is ready leaves no connection behind.
-    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
-        let (config, admission) = (Arc::clone(&self.config), Arc::clone(&self.admission));
-        let address = own_address(self.schemes(), address);
-        Box::pin(async move {
-            let address = address?;
-            Dial { config, admission, address, expected, sink }.run().await
-        })
-    }
+convoke_transport::over_sockets! {
+    /// Makes TCP connections and, on Unix, connections of this host. Cheap to clone; clones share
+    /// the limits on accepted connections and on what all connections have to send.
+    TcpTransport, TcpTransportBuilder, "tls://"
 }

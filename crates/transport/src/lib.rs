@@ -23,9 +23,9 @@
 //! # Modules
 //!
 //! [`parts`] is what transports are made of, each part without I/O; [`sockets`] is for transports
-//! over IP; [`security`] is what such may put over their sockets, with certificates of `identity`
-//! (feature of that name); `conformance`, behind the feature of that name, has the duties above as
-//! tests, which every transport runs.
+//! over IP, of which [`over_sockets!`] makes the type; [`security`] is what such may put over their
+//! sockets, with certificates of `identity` (feature of that name); `conformance`, behind the
+//! feature of that name, has the duties above as tests, which every transport runs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -35,6 +35,7 @@ pub mod conformance;
 mod connection;
 #[cfg(feature = "identity")]
 pub mod identity;
+mod over_sockets;
 pub mod parts;
 pub mod security;
 pub mod sockets;

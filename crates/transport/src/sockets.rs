@@ -18,16 +18,20 @@ pub use lingering::linger;
 /// or a name.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when it does not end in a port, the system's error for a name
+/// [`io::ErrorKind::InvalidInput`] when it begins with a scheme or does not end in a port, the system's error for a name
 /// that it cannot resolve, or [`io::ErrorKind::NotFound`] when the name has no address.
 pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(socket) = host_and_port.parse() {
         return Ok(vec![socket]);
     }
+    let refused = |text: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if let Some((scheme, rest)) = host_and_port.split_once("://") {
+        let text = format!("a host and a port are expected: leave out `{scheme}://`, as in {rest}");
+        return refused(&text);
+    }
     let port = host_and_port.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
     if !matches!(port, Some(Ok(_))) {
-        let text = "a host and a port up to 65535 are expected, such as 127.0.0.1:7000";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        return refused("a host and a port up to 65535 are expected, such as 127.0.0.1:7000");
     }
     let found: Vec<_> = tokio::net::lookup_host(host_and_port).await?.collect();
     if found.is_empty() {
@@ -79,6 +83,19 @@ mod tests {
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn an_address_with_a_scheme_or_without_a_port_is_told_how_one_looks() {
+        for (given, remedy) in [
+            ("http://localhost:7000", "leave out `http://`"),
+            ("grpc://127.0.0.1:7000", "leave out `grpc://`"),
+            ("localhost", "such as 127.0.0.1:7000"),
+        ] {
+            let error = resolve(given).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(remedy), "{given}: {error}");
+        }
     }
 
     #[test]

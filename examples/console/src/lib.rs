@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod progress;
+mod unread;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -13,17 +14,20 @@ use std::time::Duration;
 use anyhow::Result;
 
 pub use self::progress::Progress;
+pub use self::unread::assert_ends_quietly_unread;
 
 /// The reader of the output has gone, as `head` does when it has seen enough. No failure.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
 pub struct Closed;
 
-/// Prints a line.
+/// Prints a line, in the place of the line of a [`Progress`] if there is one.
 ///
 /// # Errors
 /// [`Closed`] when nobody reads any more, which ends a program quietly; others of the system.
 pub fn say(line: impl Display) -> Result<()> {
+    let mut terminal = io::stderr().lock();
+    progress::erase(&mut terminal);
     match writeln!(io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
         written => Ok(written?),

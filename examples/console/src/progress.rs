@@ -1,11 +1,26 @@
 //! A line about work that lasts.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time between two lines where nobody watches them come.
 const EVERY: Duration = Duration::from_secs(60);
+
+/// True while a line of progress stands on the terminal, which all threads share.
+static STANDS: AtomicBool = AtomicBool::new(false);
+
+/// What takes a line from a terminal.
+const ERASE: &str = "\r\x1b[2K";
+
+/// Takes the line of progress away, if there is one.
+pub(crate) fn erase(out: &mut impl io::Write) {
+    if STANDS.swap(false, Ordering::Relaxed) {
+        // A terminal that is gone shows nothing any more.
+        let _ = write!(out, "{ERASE}").and_then(|()| out.flush());
+    }
+}
 
 /// How far something is, on the standard error: on a terminal as one line that changes, elsewhere
 /// as a line a minute. The line on a terminal goes with this.
@@ -24,13 +39,14 @@ impl Progress {
 
     /// Says how far it is, unless a line is not due.
     pub fn tell(&mut self, line: impl Display) {
-        self.tell_at(Instant::now(), line, &mut io::stderr());
+        self.tell_at(Instant::now(), line, &mut io::stderr().lock());
     }
 
     fn tell_at(&mut self, now: Instant, line: impl Display, out: &mut impl io::Write) {
         // Nobody may be there to read it, which is no reason to end the work.
         let _ = if self.is_terminal {
-            write!(out, "\r\x1b[2K{line}").and_then(|()| out.flush())
+            STANDS.store(true, Ordering::Relaxed);
+            write!(out, "{ERASE}{line}").and_then(|()| out.flush())
         } else if now.saturating_duration_since(self.told) >= EVERY {
             self.told = now;
             writeln!(out, "{line}")
@@ -48,9 +64,7 @@ impl Default for Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.is_terminal {
-            let _ = write!(io::stderr(), "\r\x1b[2K");
-        }
+        erase(&mut io::stderr().lock());
     }
 }
 
@@ -64,6 +78,8 @@ mod tests {
         for second in seconds {
             progress.tell_at(told + Duration::from_secs(*second), second, &mut out);
         }
+        erase(&mut out);
+        erase(&mut out);
         String::from_utf8(out).expect("text")
     }
 
@@ -73,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_has_one_line_that_changes() {
-        assert_eq!(told(true, &[1, 2]), "\r\u{1b}[2K1\r\u{1b}[2K2");
+    fn a_terminal_has_one_line_that_changes_and_goes_once() {
+        assert_eq!(told(true, &[1, 2]), format!("{ERASE}1{ERASE}2{ERASE}"));
     }
 }

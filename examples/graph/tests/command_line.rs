@@ -1,6 +1,8 @@
 //! The program `graph` as a shell runs it.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+
+use console::assert_ends_quietly_unread;
 
 const TRACE: [&str; 8] = ["trace", "is1", "--id", "1", "--persons", "20", "--shards", "1"];
 
@@ -11,13 +13,7 @@ fn graph(arguments: &[&str]) -> Output {
 /// As `graph trace .. | head -0`.
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
-    command.args(TRACE).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    assert_ends_quietly_unread(Command::new(env!("CARGO_BIN_EXE_graph")).args(TRACE));
     // Where somebody reads, the same command has something to say.
     assert!(!graph(&TRACE).stdout.is_empty());
 }

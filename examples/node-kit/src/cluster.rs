@@ -36,7 +36,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -381,7 +381,12 @@ pub fn check<P: Protocol>(path: &Path, id: Option<u64>) -> Result<String, Cluste
 
 fn read_bounded(path: &Path) -> Result<String, ClusterError> {
     let unread = |what: String| ClusterError::Read { path: path.to_owned(), what };
-    let file = File::open(path).map_err(|error| unread(error.to_string()))?;
+    let file = File::open(path).map_err(|error| match std::env::current_dir() {
+        Ok(folder) if path.is_relative() && error.kind() == io::ErrorKind::NotFound => {
+            unread(format!("{error}; looked for from {}", folder.display()))
+        }
+        _ => unread(error.to_string()),
+    })?;
     let mut text = String::new();
     let taken = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     match taken.map_err(|error| unread(error.to_string()))? as u64 > FILE_BYTES_MAX {

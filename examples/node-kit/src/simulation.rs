@@ -360,7 +360,9 @@ impl<P: Program> World<P> {
 
     fn trace(&self, what: impl FnOnce() -> String) {
         if self.is_traced {
-            println!("{:>9.3} s  {}", self.begun.elapsed().as_secs_f64(), what());
+            let seconds = self.begun.elapsed().as_secs_f64();
+            // Who reads may have seen enough.
+            let _ = console::say(format_args!("{seconds:>9.3} s  {}", what()));
         }
     }
 }

@@ -16,12 +16,12 @@ mod measure;
 mod report;
 mod svg;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
+use console::{Closed, say};
 
 use self::input::Network;
 use self::report::Report;
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -91,9 +92,5 @@ fn run(input: &Path, svg: Option<&Path>, explain: bool, json: bool) -> anyhow::R
     if json {
         text += &format!("{:#}\n", json::value(&report));
     }
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Who reads it has seen enough.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("cannot print"),
-    }
+    if text.is_empty() { Ok(()) } else { say(text.trim_end()) }
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use console::say;
 
 use self::wire::{RTT, SEND, STOP, message, read_u64};
 
@@ -102,7 +103,7 @@ impl Measure {
         }
         let text = toml(&places, &found?);
         match &self.out {
-            None => Ok(std::io::stdout().write_all(text.as_bytes())?),
+            None => say(text.trim_end()),
             Some(path) => std::fs::write(path, text)
                 .with_context(|| format!("cannot write {}", path.display())),
         }

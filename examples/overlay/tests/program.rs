@@ -1,8 +1,9 @@
 //! The program `overlay`, run as a user runs it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
+use console::assert_ends_quietly_unread;
 use serde_json::Value;
 
 fn network(name: &str) -> PathBuf {
@@ -130,11 +131,5 @@ fn a_file_that_is_not_there_is_an_error() {
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_overlay"));
-    command.args(["plan", "--input"]).arg(network("five.toml"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the program was built");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    assert_ends_quietly_unread(command.args(["plan", "--input"]).arg(network("five.toml")));
 }

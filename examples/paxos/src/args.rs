@@ -11,11 +11,20 @@ use serde::Serialize;
 
 /// A replicated key-value store by Multi-Paxos.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Without one: `demo`.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    command: Option<Command>,
+    /// Options of `demo`, for who names no command.
+    #[command(flatten)]
+    demo: DemoArgs,
+}
+
+impl Args {
+    /// The command that is meant: without one it is `demo`.
+    pub(crate) fn command(self) -> Command {
+        self.command.unwrap_or(Command::Demo(self.demo))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -155,7 +164,7 @@ pub(crate) enum MemberAction {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// Clients.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) clients: u64,
     /// Seconds of load before and after each event.
     #[arg(long, default_value_t = 2.0)]
@@ -170,12 +179,6 @@ pub(crate) struct DemoArgs {
     /// The way in which puts are answered.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) shape: Shape,
-}
-
-impl Default for DemoArgs {
-    fn default() -> Self {
-        Self { clients: 8, seconds: 2.0, keep: false, members: false, shape: Shape::Gather }
-    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use console::say;
 use node_kit::program;
 use paxos::settings::Settings;
 
@@ -31,7 +32,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Sim(args) => sim::run(&args),
         Command::CheckConfig { config, id } => {
-            print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
+            say(node_kit::cluster::check::<Settings>(&config.config, id)?.trim_end())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Bench(args) => program::run_on_this_thread(bench::run(&args))?,

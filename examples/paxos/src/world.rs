@@ -306,7 +306,7 @@ impl World {
         let text = format!("{:?} {event:?}", self.schedule.now());
         self.report.trace = convoke_sim::random::digest(self.report.trace, text.as_bytes());
         if self.is_traced {
-            println!("{text}");
+            let _ = console::say(text); // who reads may have seen enough
         }
     }
 }

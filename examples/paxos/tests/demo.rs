@@ -7,6 +7,8 @@ fn play(arguments: &[&str]) {
     let demo = demo.args(["demo", "--clients", "4"]).args(arguments);
     let output = demo.stderr(Stdio::inherit()).output().expect("it is built");
     let text = String::from_utf8(output.stdout).expect("it prints text");
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.contains(" under load: ") && first.contains("It takes "), "{text}");
     let last = text.lines().next_back().unwrap_or_default();
     assert!(output.status.success() && last.starts_with("verified: "), "{text}");
     let acknowledged = last.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok());

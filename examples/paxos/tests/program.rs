@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use console::assert_ends_quietly_unread;
 use convoke::NodeId;
 use node_kit::cluster::Authority;
 use node_kit::operation::{get, ready};
@@ -49,6 +50,33 @@ fn write_config(folder: &Path) -> (String, Ports) {
     std::fs::write(&config, text).unwrap();
     let config = config.to_str().expect("a temporary folder has a plain name").to_owned();
     (config, ports)
+}
+
+/// As `paxos sim .. | head -0`.
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let replay = ["sim", "--core", "--seed", "1"];
+    assert_ends_quietly_unread(Command::new(PROGRAM).args(replay));
+    // Where somebody reads, the same command has something to say.
+    assert!(text(&paxos(&replay)).lines().count() > 2);
+}
+
+#[test]
+fn a_time_that_is_none_is_refused_in_words() {
+    let output = Command::new(PROGRAM).args(["demo", "--seconds=-1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("--seconds: "), "{said}");
+}
+
+#[test]
+fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
+    let help = text(&paxos(&["--help"]));
+    for word in ["--seconds", "--clients", "--keep", "demo", "torture"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    // They are those of the command, and belong to no other.
+    assert_eq!(paxos(&["--seconds", "1", "sim"]).status.code(), Some(2));
+    assert_eq!(paxos(&["--clients", "0"]).status.code(), Some(2));
 }
 
 #[test]

@@ -11,11 +11,20 @@ use pbft::settings::Auth;
 
 /// A replicated key-value store by PBFT.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Without one: `demo`.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    command: Option<Command>,
+    /// Options of `demo`, for who names no command.
+    #[command(flatten)]
+    demo: DemoArgs,
+}
+
+impl Args {
+    /// The command that is meant: without one it is `demo`.
+    pub(crate) fn command(self) -> Command {
+        self.command.unwrap_or(Command::Demo(self.demo))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -193,7 +202,7 @@ pub(crate) enum Way {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// Clients.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) clients: u64,
     /// Seconds of load before and after each event.
     #[arg(long, default_value_t = 2.0)]
@@ -207,13 +216,6 @@ pub(crate) struct DemoArgs {
     /// Keeps the folder with the ledgers and logs of the nodes, and prints where it is.
     #[arg(long)]
     pub(crate) keep: bool,
-}
-
-impl Default for DemoArgs {
-    fn default() -> Self {
-        let auth = Protection::Signed;
-        Self { clients: 8, seconds: 2.0, timeout: 1_000, auth, keep: false }
-    }
 }
 
 #[derive(Debug, ClapArgs)]

@@ -16,23 +16,24 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use console::say;
 use pbft::key_file::SecretKey;
 use pbft::settings::Settings;
 
-use crate::args::{Args, Command, DemoArgs};
+use crate::args::Command;
 
 /// Cluster files of this program.
 pub(crate) type Cluster = node_kit::cluster::Cluster<Settings>;
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    match args.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Sim(args) => sim::run(&args),
         Command::Keygen { file } => keygen(&file),
         Command::CheckConfig { config, id } => {
-            print!("{}", node_kit::cluster::check::<Settings>(&config.config, id)?);
+            say(node_kit::cluster::check::<Settings>(&config.config, id)?.trim_end())?;
             if let Some(id) = id {
                 node::signer(&read(&config.config)?, id)?;
-                println!("the secret key of node {id} is that of the file");
+                say(format_args!("the secret key of node {id} is that of the file"))?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -60,7 +61,7 @@ async fn within(command: Command) -> Result<ExitCode> {
 fn keygen(file: &Path) -> Result<ExitCode> {
     let key = SecretKey::generate()?;
     key.write(file)?;
-    println!("{}", key.public());
+    say(key.public())?;
     Ok(ExitCode::SUCCESS)
 }
 

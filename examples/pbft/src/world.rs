@@ -421,7 +421,8 @@ impl World {
         let trace = digest(self.report.trace, &now.to_le_bytes());
         self.report.trace = digest(digest(trace, &kind.to_le_bytes()), &about);
         if self.is_traced {
-            println!("{:?} {event:?}", self.schedule.now());
+            // Who reads may have seen enough.
+            let _ = console::say(format_args!("{:?} {event:?}", self.schedule.now()));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `storage demo` with its real processes: what it plays comes out as the paper draws it.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use console::assert_ends_quietly_unread;
 
 /// The scenes, each as its lines.
 fn scenes() -> Vec<Vec<String>> {
@@ -76,13 +78,7 @@ fn check_stopped(scenes: &[Vec<String>]) {
 /// As `storage | head -0`.
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
-    command.arg("demo").stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
+    assert_ends_quietly_unread(Command::new(env!("CARGO_BIN_EXE_storage")).arg("demo"));
 }
 
 #[test]

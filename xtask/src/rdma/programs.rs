@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use serde_json::Value;
+use cargo_metadata::{Message, Metadata};
 
 use super::plan::{Kind, Program};
 use crate::step::Step;
@@ -50,9 +50,7 @@ struct Artifact {
 }
 
 fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifact>> {
-    let metadata =
-        workspace.output_of("cargo", &["metadata", "--format-version", "1", "--no-deps"])?;
-    let targets = targets(&metadata)?;
+    let targets = targets(&workspace.metadata()?)?;
     let chosen = targets.iter().filter(|target| kinds.contains(&target.kind));
     // Optimised, as emulation is slow enough: the ordinary tests run with the compiler's checks.
     let step = Step::cargo(["test", "--release", "--no-run", "-p", PACKAGE, "--all-features"])
@@ -60,22 +58,20 @@ fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifa
         .args(["--message-format", "json-render-diagnostics"]);
     println!("$ {step}");
     let messages = step.output(workspace.root())?;
-    Ok(messages.lines().filter_map(artifact).collect())
+    let messages = Message::parse_stream(messages.as_bytes());
+    Ok(messages.filter_map(|message| artifact(message.ok()?)).collect())
 }
 
 impl Target {
     /// Reads it from the words of cargo, if it is one that uses verbs.
-    fn read(target: &Value) -> Option<Self> {
-        let is = |list: &Value, word: &str| {
-            list.as_array().is_some_and(|words| words.iter().any(|one| one == word))
-        };
-        let name = target["name"].as_str()?;
+    fn read(target: &cargo_metadata::Target) -> Option<Self> {
+        let name = target.name.as_str();
         let kind = match name {
-            _ if is(&target["kind"], "lib") => Kind::Unit,
-            _ if !is(&target["required-features"], FEATURE) => return None,
-            _ if is(&target["kind"], "bench") => Kind::Bench,
+            _ if target.is_lib() => Kind::Unit,
+            _ if !target.required_features.iter().any(|one| one == FEATURE) => return None,
+            _ if target.is_bench() => Kind::Bench,
             _ if name.starts_with("fault") => Kind::Fault,
-            _ if is(&target["kind"], "test") => Kind::Conformance,
+            _ if target.is_test() => Kind::Conformance,
             _ => return None,
         };
         let name = if kind == Kind::Unit { "lib" } else { name };
@@ -94,19 +90,16 @@ impl Target {
 }
 
 /// The programs of the package that use verbs.
-fn targets(metadata: &[u8]) -> anyhow::Result<Vec<Target>> {
-    let metadata: Value = serde_json::from_slice(metadata).context("reading cargo metadata")?;
-    let mut packages = metadata["packages"].as_array().into_iter().flatten();
-    let package = packages.find(|package| package["name"] == PACKAGE);
+fn targets(metadata: &Metadata) -> anyhow::Result<Vec<Target>> {
+    let package = metadata.packages.iter().find(|package| package.name == PACKAGE);
     let package = package.with_context(|| format!("there is no package {PACKAGE}"))?;
-    Ok(package["targets"].as_array().into_iter().flatten().filter_map(Target::read).collect())
+    Ok(package.targets.iter().filter_map(Target::read).collect())
 }
 
 /// The program that a message of cargo speaks of, if it is one that uses verbs.
-fn artifact(message: &str) -> Option<Artifact> {
-    let message: Value = serde_json::from_str(message).ok()?;
-    let path = PathBuf::from(message["executable"].as_str()?);
-    Some(Artifact { target: Target::read(&message["target"])?, path })
+fn artifact(message: Message) -> Option<Artifact> {
+    let Message::CompilerArtifact(built) = message else { return None };
+    Some(Artifact { target: Target::read(&built.target)?, path: built.executable?.into() })
 }
 
 /// Programs are mostly what debuggers want to know; a machine would have it all in memory.
@@ -135,14 +128,26 @@ fn cases_of(kind: Kind, list: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::workspace::package_saying;
+
+    fn target(kind: &str, name: &str, needs: &[&str]) -> Value {
+        json!({"kind": [kind], "name": name, "src_path": "/x.rs", "required-features": needs})
+    }
 
     fn kind_of(kind: &str, name: &str, needs: &str) -> Option<(Kind, String)> {
-        let message = format!(
-            "{{\"executable\": \"/x\", \"target\": {{\"kind\": [\"{kind}\"], \"name\": \"{name}\", \
-             \"required-features\": [\"{needs}\"]}}}}"
-        );
-        artifact(&message).map(|Artifact { target, .. }| (target.kind, target.name))
+        let profile = json!({
+            "opt_level": "3", "debug_assertions": false, "overflow_checks": false, "test": true
+        });
+        let message = json!({
+            "reason": "compiler-artifact", "package_id": "x", "profile": profile, "features": [],
+            "filenames": [], "executable": "/x", "fresh": false,
+            "target": target(kind, name, &[needs])
+        });
+        let message = serde_json::from_value(message).expect("a message of cargo");
+        artifact(message).map(|Artifact { target, .. }| (target.kind, target.name))
     }
 
     #[test]
@@ -158,19 +163,23 @@ mod tests {
     fn programs_without_verbs_and_other_messages_are_left_out() {
         assert_eq!(kind_of("test", "conformance", "sim"), None);
         assert_eq!(kind_of("bench", "credits", ""), None);
-        assert_eq!(artifact("{\"reason\": \"build-finished\", \"success\": true}"), None);
-        assert_eq!(artifact("warning: something"), None);
+        assert_eq!(artifact(Message::TextLine("warning: something".to_owned())), None);
     }
 
     #[test]
     fn what_uses_verbs_is_chosen_by_name() {
-        let metadata = br#"{"packages": [{"name": "convoke-transport-rdma", "targets": [
-            {"kind": ["lib"], "name": "convoke_transport_rdma"},
-            {"kind": ["test"], "name": "simulated"},
-            {"kind": ["test"], "name": "fault", "required-features": ["verbs"]},
-            {"kind": ["bench"], "name": "rdma", "required-features": ["mutants", "verbs"]}
-        ]}]}"#;
-        let targets = targets(metadata).expect("well-formed");
+        let package = package_saying(&json!({"name": PACKAGE, "targets": [
+            target("lib", "convoke_transport_rdma", &[]),
+            target("test", "simulated", &[]),
+            target("test", "fault", &[FEATURE]),
+            target("bench", "rdma", &["mutants", FEATURE]),
+        ]}));
+        let metadata = json!({
+            "packages": [package], "workspace_members": [], "workspace_root": "/",
+            "target_directory": "/target", "version": 1
+        });
+        let targets = targets(&serde_json::from_value(metadata).expect("metadata"));
+        let targets = targets.expect("the package is there");
         let selection: Vec<_> = targets.iter().flat_map(Target::selection).collect();
         assert_eq!(selection, ["--lib", "--test", "fault", "--bench", "rdma"]);
     }

@@ -587,6 +587,9 @@ async fn an_edge_that_cannot_start_says_why() {
     let builder = || GrpcEdge::builder(&stage.near);
     let error = builder().start(&taken).await.unwrap_err();
     assert!(matches!(error, EdgeError::Bind { .. }), "{error}");
+    assert!(error.to_string().contains("another socket has this port"), "{error}");
+    let error = builder().start(&format!("http://{taken}")).await.unwrap_err();
+    assert!(error.to_string().contains("leave out `http://`"), "{error}");
     let error = builder().descriptor_set(&b"\xff\xff"[..]).start("127.0.0.1:0").await.unwrap_err();
     assert!(matches!(error, EdgeError::DescriptorSet { .. }), "{error}");
     let error = builder().streams_max(0).start("127.0.0.1:0").await.unwrap_err();

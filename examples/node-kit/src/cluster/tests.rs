@@ -240,6 +240,9 @@ fn a_file_is_named_where_it_is_wrong_and_its_paths_begin_at_it() {
     let path = folder.path().join("cluster.toml");
     let missing = Cluster::<Voting>::read(&path).unwrap_err().to_string();
     assert!(missing.contains("cluster.toml"), "{missing}");
+    let near = Cluster::<Voting>::read("no-such.toml").unwrap_err().to_string();
+    let here = std::env::current_dir().unwrap();
+    assert!(near.ends_with(&format!("; looked for from {}", here.display())), "{near}");
     fs::write(&path, TEXT).unwrap();
     let cluster = Cluster::<Voting>::read(&path).unwrap();
     assert_eq!(cluster.node(1).unwrap().folder, folder.path().join("node-1"));

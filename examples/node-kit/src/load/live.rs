@@ -1,8 +1,9 @@
 //! A line about a run while it lasts.
 
 use std::fmt;
-use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::Duration;
+
+use console::Progress;
 
 use super::Latencies;
 use super::tally::Tally;
@@ -40,22 +41,10 @@ impl fmt::Display for Moment {
     }
 }
 
-/// Prints a run on the standard error: on a terminal each second in place of the one before,
-/// elsewhere every sixtieth.
+/// Shows a run by a [`Progress`]: a line that changes on a terminal, elsewhere a line a minute.
 pub fn live() -> impl FnMut(&Moment) {
-    let is_terminal = stderr().is_terminal();
-    move |moment| {
-        // Nobody may be there to read it, which is no reason to end a run.
-        let _ = match (is_terminal, is_whole_minute(moment)) {
-            (true, _) => write!(stderr(), "\r\x1b[2K{moment}"),
-            (false, true) => writeln!(stderr(), "{moment}"),
-            (false, false) => Ok(()),
-        };
-    }
-}
-
-fn is_whole_minute(moment: &Moment) -> bool {
-    moment.elapsed.as_secs().is_multiple_of(60)
+    let mut progress = Progress::new();
+    move |moment| progress.tell(moment)
 }
 
 #[cfg(test)]
@@ -67,7 +56,6 @@ mod tests {
         let mut tally = Tally { completed: 2, unknown: 1, ..Tally::default() };
         tally.latencies.record(1_500_000).unwrap();
         let moment = Moment::new(Duration::from_secs(60), &tally);
-        assert!(is_whole_minute(&moment));
         let line = moment.to_string();
         assert!(line.starts_with("  60 s         2/s  µs p50   1500"), "{line}");
         assert!(line.ends_with("failed 1"), "{line}");

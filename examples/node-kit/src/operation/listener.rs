@@ -54,13 +54,25 @@ pub enum ListenError {
     #[error("there is no address for a page: give the node an `operation` in the cluster file")]
     NowhereForPage,
     /// The system does not let it listen there.
-    #[error("cannot listen at {address} for metrics and health")]
+    #[error("cannot listen at {address} for metrics and health{}", remedy(source))]
     Listen {
         /// The address.
         address: SocketAddr,
         /// The system's reason.
         source: io::Error,
     },
+}
+
+/// Advice against this error, where there is some.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            ": another socket has this port, so end its program, or give the node another \
+             `operation` in the cluster file"
+        }
+        io::ErrorKind::PermissionDenied => ": take a port from 1024 on",
+        _ => "",
+    }
 }
 
 /// Sets up a [`Listener`]; made by [`Listener::builder`].

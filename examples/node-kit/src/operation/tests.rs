@@ -113,6 +113,7 @@ async fn it_listens_on_the_loopback_alone_and_says_what_is_taken() {
     assert!(matches!(open, ListenError::NotLoopback(_)), "{open}");
     let taken = start(listener.address()).await.to_string();
     assert!(taken.contains(&listener.address().to_string()), "{taken}");
+    assert!(taken.contains("another `operation` in the cluster file"), "{taken}");
 }
 
 #[tokio::test]

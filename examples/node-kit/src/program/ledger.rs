@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
+use console::say;
 use convoke::disk::HostDisk;
 
 use crate::cluster::{Cluster, LedgerForm, Protocol};
@@ -62,7 +63,7 @@ pub async fn dump(folder: &Path, record: impl Fn(Bytes) -> String) -> Result<boo
             Content::Tail { bytes } => format!("{bytes} bytes that were never durable"),
             Content::Wrong(error) => format!("WRONG: {error}"),
         };
-        writeln!(std::io::stdout(), "{file} {offset:>8}  {text}")?;
+        say(format_args!("{file} {offset:>8}  {text}"))?;
     }
     Ok(is_whole)
 }

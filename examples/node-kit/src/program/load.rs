@@ -4,12 +4,13 @@
 mod caller;
 mod verdict;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use console::{Progress, say};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -23,10 +24,15 @@ pub use self::verdict::Verdict;
 /// Time in which writes have to go on, on a machine with much else to do.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(60);
 
+/// Time between two looks at how it goes.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Clients at work. Dropping it ends them.
 #[derive(Debug)]
 pub struct Load {
     clients: JoinSet<Vec<(String, String)>>,
+    /// Who says how it goes.
+    watching: JoinSet<()>,
     shared: Arc<Shared>,
 }
 
@@ -34,31 +40,40 @@ pub struct Load {
 struct Shared {
     recorder: Recorder,
     is_over: AtomicBool,
-    progress: Mutex<Progress>,
+    pace: Mutex<Pace>,
 }
 
+/// Answers so far, and pauses between them.
 #[derive(Debug)]
-struct Progress {
+struct Pace {
     begun: Instant,
     acknowledged: u64,
     last: Instant,
     longest: Duration,
 }
 
-impl Default for Progress {
+impl Default for Pace {
     fn default() -> Self {
         let now = Instant::now();
         Self { begun: now, acknowledged: 0, last: now, longest: Duration::ZERO }
     }
 }
 
+impl Pace {
+    /// The time so far, and what came of it.
+    fn words(&self) -> String {
+        let (seconds, count) = (self.begun.elapsed().as_secs_f64(), self.acknowledged);
+        format!("{seconds:6.1} s  {count:>8} writes acknowledged")
+    }
+}
+
 impl Shared {
     /// Takes note that a request has an answer.
     fn progressed(&self) {
-        let mut progress = self.progress.lock();
+        let mut pace = self.pace.lock();
         let now = Instant::now();
-        progress.longest = progress.longest.max(now - progress.last);
-        (progress.last, progress.acknowledged) = (now, progress.acknowledged + 1);
+        pace.longest = pace.longest.max(now - pace.last);
+        (pace.last, pace.acknowledged) = (now, pace.acknowledged + 1);
     }
 }
 
@@ -80,39 +95,39 @@ impl Loaded {
 }
 
 impl Load {
-    /// Lets these go to work. On a terminal a line says how it goes.
+    /// Lets these go to work, and says how it goes by a [`Progress`].
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(clients: impl IntoIterator<Item = impl Store>) -> Self {
         let shared = Arc::new(Shared::default());
-        let mut load = Self { clients: JoinSet::new(), shared: Arc::clone(&shared) };
+        let (mut at_work, mut watching) = (JoinSet::new(), JoinSet::new());
         for (id, client) in (1..).zip(clients) {
-            load.clients.spawn(Caller::new(client, Arc::clone(&shared), id).run());
+            at_work.spawn(Caller::new(client, Arc::clone(&shared), id).run());
         }
-        if std::io::stdout().is_terminal() {
-            tokio::spawn(live(shared));
-        }
-        load
+        watching.spawn(watch(Arc::clone(&shared)));
+        Self { clients: at_work, watching, shared }
     }
 
     /// Prints what happens, with the time.
-    pub fn tell(&self, what: &str) {
-        let progress = self.shared.progress.lock();
-        let (seconds, count) = (progress.begun.elapsed().as_secs_f64(), progress.acknowledged);
-        println!("\r{seconds:6.1} s  {count:>8} writes acknowledged  {what}");
+    ///
+    /// # Errors
+    /// Those of [`say`].
+    pub fn tell(&self, what: impl Display) -> Result<()> {
+        let words = self.shared.pace.lock().words();
+        say(format_args!("{words}  {what}"))
     }
 
     /// Measures pauses from now on.
     pub fn begin_gap(&self) {
-        let mut progress = self.shared.progress.lock();
-        (progress.last, progress.longest) = (Instant::now(), Duration::ZERO);
+        let mut pace = self.shared.pace.lock();
+        (pace.last, pace.longest) = (Instant::now(), Duration::ZERO);
     }
 
     /// The longest time without an acknowledged write since then.
     pub fn end_gap(&self) -> Duration {
-        let progress = self.shared.progress.lock();
-        progress.longest.max(progress.last.elapsed())
+        let pace = self.shared.pace.lock();
+        pace.longest.max(pace.last.elapsed())
     }
 
     /// Waits until another write is acknowledged.
@@ -120,7 +135,7 @@ impl Load {
     /// # Errors
     /// When none is for a minute.
     pub async fn progress(&self) -> Result<()> {
-        let count = || self.shared.progress.lock().acknowledged;
+        let count = || self.shared.pace.lock().acknowledged;
         let (before, end) = (count(), Instant::now() + PROGRESS_WITHIN);
         while count() == before {
             if Instant::now() > end {
@@ -137,6 +152,7 @@ impl Load {
     /// When one has panicked.
     pub async fn end(mut self) -> Result<Loaded> {
         self.shared.is_over.store(true, Ordering::Relaxed);
+        self.watching.shutdown().await;
         let mut acknowledged = Vec::new();
         while let Some(ended) = self.clients.join_next().await {
             acknowledged.extend(ended?);
@@ -145,18 +161,15 @@ impl Load {
     }
 }
 
-/// A line that changes.
-async fn live(shared: Arc<Shared>) {
-    while !shared.is_over.load(Ordering::Relaxed) {
-        {
-            let progress = shared.progress.lock();
-            let (seconds, count) = (progress.begun.elapsed().as_secs_f64(), progress.acknowledged);
-            let pause = progress.last.elapsed().as_millis();
-            print!(
-                "\r{seconds:6.1} s  {count:>8} writes acknowledged, the last {pause:>5} ms ago "
-            );
-        }
-        let _ = std::io::stdout().flush(); // a terminal that is gone
-        sleep(Duration::from_millis(100)).await;
+/// Says how it goes, until it is ended.
+async fn watch(shared: Arc<Shared>) {
+    let mut line = Progress::new();
+    loop {
+        let words = {
+            let pace = shared.pace.lock();
+            format!("{}, the last {:>5} ms ago", pace.words(), pace.last.elapsed().as_millis())
+        };
+        line.tell(words);
+        sleep(LOOK_EVERY).await;
     }
 }

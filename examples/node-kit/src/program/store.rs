@@ -3,11 +3,11 @@
 mod recorded;
 
 use std::future::Future;
-use std::io::Write as _;
 
 use anyhow::Result;
 use bytes::Bytes;
 use clap::Subcommand;
+use console::say;
 
 pub use self::recorded::Recorded;
 pub(super) use self::recorded::text;
@@ -108,13 +108,13 @@ impl Action {
                 client.put(key.into(), value.into()).await?;
                 true
             }
-            Self::Get { key } => print(client.get(key.into()).await?),
-            Self::Delete { key } => print(client.delete(key.into()).await?),
+            Self::Get { key } => print(client.get(key.into()).await?)?,
+            Self::Delete { key } => print(client.delete(key.into()).await?)?,
             Self::Cas { key, value, expected } => {
                 match client.cas(key.into(), expected.map(Bytes::from), value.into()).await? {
                     Ok(()) => true,
                     Err(found) => {
-                        print(found);
+                        print(found)?;
                         false
                     }
                 }
@@ -127,12 +127,12 @@ impl Action {
     }
 }
 
-fn print(value: Option<Bytes>) -> bool {
+fn print(value: Option<Bytes>) -> Result<bool> {
     match &value {
-        Some(value) => println!("{}", String::from_utf8_lossy(value)),
+        Some(value) => say(String::from_utf8_lossy(value))?,
         None => eprintln!("there is nothing"),
     }
-    value.is_some()
+    Ok(value.is_some())
 }
 
 async fn scan(client: &mut impl Store, prefix: Bytes, mut limit: u32) -> Result<()> {
@@ -141,7 +141,7 @@ async fn scan(client: &mut impl Store, prefix: Bytes, mut limit: u32) -> Result<
         let (pairs, next) = client.scan(from, prefix.clone(), limit).await?;
         for (key, value) in &pairs {
             let text = String::from_utf8_lossy;
-            writeln!(std::io::stdout(), "{}\t{}", text(key), text(value))?;
+            say(format_args!("{}\t{}", text(key), text(value)))?;
         }
         limit -= u32::try_from(pairs.len()).unwrap_or(limit).min(limit);
         let Some(next) = next.filter(|_| limit > 0) else { return Ok(()) };

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::{about, say};
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
@@ -32,7 +33,7 @@ pub struct Course {
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
     /// Clients.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub clients: u64,
     /// Draws what goes wrong, and when. Default: another each time.
     #[arg(long)]
@@ -50,7 +51,7 @@ pub async fn in_folder(
     let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
     let played = play(folder.path()).await;
     if !matches!(played, Ok(ExitCode::SUCCESS)) {
-        println!("ledgers, logs and history are in {}", folder.keep().display());
+        say(format_args!("ledgers, logs and history are in {}", folder.keep().display()))?;
     }
     played
 }
@@ -81,15 +82,18 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
         reader: impl AsyncFnOnce(&Local<P>) -> Result<C>,
     ) -> Result<ExitCode> {
         let seed = course.seed.unwrap_or_else(|| RandomState::new().hash_one("torture") >> 32);
-        let nodes = *self.local.ids().end();
-        println!("seed {seed}: {nodes} processes, {} clients", clients.len());
+        let (nodes, time) = (*self.local.ids().end(), Duration::from_secs(course.seconds));
+        say(format_args!(
+            "seed {seed}: {nodes} processes, {} clients, {} of faults",
+            clients.len(),
+            about(time)
+        ))?;
         let load = Load::start(clients);
         load.progress().await.context("at the start")?;
         load.begin_gap();
-        let time = Duration::from_secs(course.seconds);
         let script = Script::draw(seed, (nodes, hurt_max), time);
         self.play(&script, &load).await?;
-        load.tell("all faults have ended");
+        load.tell("all faults have ended")?;
         load.progress().await.context("all faults have ended")?;
         let gap = load.end_gap();
         let loaded = load.end().await?;
@@ -99,12 +103,15 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
         self.local.check()?;
         self.local.stop().await?;
         if !verdict.is_good() {
-            println!("{verdict}");
+            say(verdict)?;
             return Ok(ExitCode::FAILURE);
         }
         let unknown = loaded.unknown();
-        println!("{script}; {unknown} outcomes unknown; longest gap {} ms", gap.as_millis());
-        println!("{verdict}");
+        say(format_args!(
+            "{script}; {unknown} outcomes unknown; longest gap {} ms",
+            gap.as_millis()
+        ))?;
+        say(verdict)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -114,7 +121,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
         for (time, act) in script.acts() {
             sleep_until(begun + *time).await;
             self.local.check()?;
-            load.tell(&act.to_string());
+            load.tell(act)?;
             match act {
                 Act::Begin(fault) => self.begin(*fault).await?,
                 Act::End(fault) => self.end(*fault).await?,

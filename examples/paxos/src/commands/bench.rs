@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use console::say;
 use node_kit::cluster::LedgerForm;
 use node_kit::load::{Pace, Plan, Report, live};
 use node_kit::program::ledger;
@@ -79,7 +80,7 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
         for shape in &args.shape {
             for clients in clients {
                 let row = measure_anew(args, *transport, *shape, *clients).await?;
-                print(&row);
+                print(&row)?;
                 rows.push(row);
             }
         }
@@ -274,8 +275,8 @@ impl Used {
     }
 }
 
-fn print(row: &Row) {
-    println!(
+fn print(row: &Row) -> Result<()> {
+    say(format_args!(
         "{}, {}, {} nodes, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
         row.transport,
         row.shape,
@@ -286,19 +287,19 @@ fn print(row: &Row) {
         row.reads_percent,
         row.pipeline,
         row.batch_max
-    );
-    println!("{}", row.load);
-    println!(
+    ))?;
+    say(&row.load)?;
+    say(format_args!(
         "processor time per operation: nodes {:.1} us, clients {:.1} us",
         row.server_cpu_us_per_operation, row.client_cpu_us_per_operation
-    );
-    println!(
+    ))?;
+    say(format_args!(
         "{:.1} requests a batch, {:.0} % for votes to answer; a sync takes {:.0} us (raw, 512 B: {} us)",
         row.requests_per_batch, row.by_votes_percent, row.sync_us, row.raw_sync_us
-    );
-    println!(
+    ))?;
+    say(format_args!(
         "{} keys; {} snapshots, for which a node did nothing else for {} us at most",
         row.keys, row.snapshots, row.frozen_us_max
-    );
-    row.restarts.iter().for_each(|restart| println!("{restart}"));
+    ))?;
+    row.restarts.iter().try_for_each(say)
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use console::{about, say};
 use node_kit::program::load::Load;
 use node_kit::program::local::Form;
 use paxos::settings::{Role, Settings};
@@ -19,6 +20,9 @@ use crate::args::DemoArgs;
 /// Nodes of the demonstration.
 const NODES: u64 = 3;
 
+/// Time until the nodes have a leader, and until all has been read back.
+const AROUND: Duration = Duration::from_secs(4);
+
 /// Time for a request, after which its outcome may be unknown.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 
@@ -28,18 +32,26 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
         return play(args, folder.path()).await;
     }
     let folder = folder.keep();
-    println!("ledgers and logs are in {}", folder.display());
+    say(format_args!("ledgers and logs are in {}", folder.display()))?;
     play(args, &folder).await
 }
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
-    let pause = Duration::from_secs_f64(args.seconds);
+    let pause = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
+    let (course, pauses) = match args.members {
+        true => ("two more join, and two leave, the leader first", 5),
+        false => ("the leader is killed and starts again, then all are and do", 4),
+    };
+    say(format_args!(
+        "{NODES} nodes under load: {course}. Then all is read back. It takes {}.",
+        about(pause.saturating_mul(pauses).saturating_add(AROUND))
+    ))?;
     let mut local = Local::new(folder, form(args)).await?;
     for id in 1..=NODES {
         local.start(id).await?;
     }
     let leader = leader(&local).await?;
-    println!("{NODES} processes, {} clients; node {leader} leads", args.clients);
+    say(format_args!("{NODES} processes, {} clients; node {leader} leads", args.clients))?;
     let load =
         Load::start(several(local.cluster(), args.shape, args.clients, REQUEST_WITHIN).await?);
     sleep(pause).await;
@@ -52,10 +64,11 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let verdict = loaded.judge(&mut reader).await?;
     local.stop().await?;
     if !verdict.is_good() {
-        println!("{verdict}");
+        say(verdict)?;
         return Ok(ExitCode::FAILURE);
     }
-    println!("{verdict}, gap {} ms", gap.as_millis());
+    let ms = gap.as_millis();
+    say(format_args!("{verdict}; the longest time without an answer was {ms} ms"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,13 +93,13 @@ async fn change_members(
     for id in [NODES + 1, NODES + 2] {
         local.start(id).await?;
         let members = operator.join(id, &[], false).await?;
-        load.tell(&format!("node {id} has joined: {} vote", members.voters().count()));
+        load.tell(format_args!("node {id} has joined: {} vote", members.voters().count()))?;
         sleep(pause).await;
     }
     let other = 1 + leader % NODES;
     for id in [leader, other] {
         let members = operator.leave(id).await?;
-        load.tell(&format!("node {id} has left: {} vote", members.voters().count()));
+        load.tell(format_args!("node {id} has left: {} vote", members.voters().count()))?;
         local.kill(id).await?;
         load.progress().await?;
         sleep(pause).await;
@@ -96,20 +109,20 @@ async fn change_members(
 
 /// The leader is killed, and then all are. The longest pause is that without the leader.
 async fn kill(local: &mut Local, load: &Load, leader: u64, pause: Duration) -> Result<Duration> {
-    load.tell("kill -9 of the leader");
+    load.tell("kill -9 of the leader")?;
     load.begin_gap();
     local.kill(leader).await?;
     load.progress().await?;
     sleep(pause).await;
-    load.tell("it starts again");
+    load.tell("it starts again")?;
     local.start(leader).await?;
     sleep(pause).await;
     let gap = load.end_gap();
 
-    load.tell("kill -9 of all");
+    load.tell("kill -9 of all")?;
     local.kill_all().await?;
     local.start_all().await?;
-    load.tell("all have started again");
+    load.tell("all have started again")?;
     load.progress().await?;
     sleep(pause).await;
     Ok(gap)

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use node_kit::program::ledger;
 use node_kit::program::local::Form;
 use paxos::client::Shape;
@@ -50,9 +51,9 @@ pub(crate) async fn run(args: &FiguresArgs) -> Result<ExitCode> {
     let figures = plan::figures(&args.only)?;
     let mut rows = Vec::new();
     for (kind, cases) in plan::by_kind(&figures, &scale) {
-        println!("{kind}: {} points, {} rounds", cases.len(), args.rounds);
+        say(format_args!("{kind}: {} points, {} rounds", cases.len(), args.rounds))?;
         let measured = measure(args, kind, &cases).await.with_context(|| kind.to_string())?;
-        measured.iter().for_each(print);
+        measured.iter().try_for_each(print)?;
         rows.extend(measured);
     }
     if let Some(path) = &args.json {
@@ -159,11 +160,11 @@ fn form(kind: Kind, ledger: Ledger) -> Form<Settings> {
     Form { scheme, links, ..Form::plain(kind.nodes, settings) }
 }
 
-fn print(row: &Row) {
+fn print(row: &Row) -> Result<()> {
     let Row { case, proposer, times, round_p50_us, failed, raw_sync_us, .. } = row;
-    println!(
+    say(format_args!(
         "{case}, proposer {proposer}: {} chosen, {failed} failed, µs p50 {} p90 {}, medians of \
          the rounds {round_p50_us:?}; a raw write and sync {raw_sync_us}",
         times.count, times.p50_us, times.p90_us
-    );
+    ))
 }

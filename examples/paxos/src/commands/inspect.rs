@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use console::say;
 use paxos::proto::{Inspection, member};
 
 use super::client::{Proof, connect};
@@ -14,7 +15,7 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let proof = Proof::of(&args.keys)?;
     let client = connect(&cluster, proof.as_ref(), Duration::from_secs(2)).await?;
-    println!("node  part       standing    leader  promised     applied    keys  waiting  sync us");
+    say("node  part       standing    leader  promised     applied    keys  waiting  sync us")?;
     let mut all_answer = true;
     for node in cluster.nodes() {
         let id = node.id.get();
@@ -24,14 +25,14 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
                 let promised = format!("{}.{}", promised.round, promised.node);
                 let sync_us = state.sync_us / state.syncs.max(1);
                 let part = part(&state);
-                println!(
+                say(format_args!(
                     "{id:>4}  {part:<9}  {:<10}  {:>6}  {promised:>8}  {:>10}  {:>6}  {:>7}  {sync_us:>7}",
                     state.standing, state.leader, state.applied, state.keys, state.waiting
-                );
+                ))?;
             }
             Err(error) => {
                 all_answer = false;
-                println!("{id:>4}  {error}");
+                say(format_args!("{id:>4}  {error}"))?;
             }
         }
     }

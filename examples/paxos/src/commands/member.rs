@@ -1,11 +1,11 @@
 //! `paxos member`: nodes join and leave while the cluster works.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use console::say;
 use convoke::transport::DialError;
 use convoke::{ConnectError, Endpoint, NodeId};
 use paxos::client::Client;
@@ -27,15 +27,15 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
         MemberAction::Remove { id } => operator.leave(*id).await?,
         MemberAction::List => operator.settled(|_| true).await?,
     };
-    let mut out = std::io::stdout();
-    writeln!(out, "epoch {}", members.epoch)?;
+    say(format_args!("epoch {}", members.epoch))?;
     for (node, member) in &members.nodes {
         let part = match member.part {
             Part::Voter(_) => "votes",
             Part::Joining => "is to vote",
             Part::Learner => "learns",
         };
-        writeln!(out, "{:>4}  {part:<10}  {}", node.get(), member.addresses.join(" "))?;
+        let addresses = member.addresses.join(" ");
+        say(format_args!("{:>4}  {part:<10}  {addresses}", node.get()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
+use console::say;
 use convoke::NodeId;
 use paxos::client::{Client, Options, Shape};
 use paxos::settings;
@@ -214,7 +215,7 @@ pub(super) async fn lost(
         let number = key.rsplit('/').next().and_then(|number| number.parse().ok());
         let wanted = number.map(|number| value(number, payload));
         if client.get(key.clone()).await? != wanted {
-            println!("LOST: {key}");
+            say(format_args!("LOST: {key}"))?;
             lost += 1;
         }
     }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use paxos::{simulation, world};
 
 use crate::args::SimArgs;
@@ -13,13 +14,13 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     match (args.core, args.seed) {
         (true, Some(seed)) => {
             let menu = world::Menu::draw(seed);
-            println!("{menu:?}");
-            println!("{:?}", world::run_menu(seed, menu, true)?);
+            say(format_args!("{menu:?}"))?;
+            say(format_args!("{:?}", world::run_menu(seed, menu, true)?))?;
         }
         (false, Some(seed)) => {
             let plan = plan(args, seed);
-            println!("{plan:?}");
-            println!("{:?}", simulation::run_plan(seed, &plan, true)?);
+            say(format_args!("{plan:?}"))?;
+            say(format_args!("{:?}", simulation::run_plan(seed, &plan, true)?))?;
         }
         (true, None) => many(args, |seed| Ok(world::run(seed)?.acknowledged))?,
         (false, None) => many(args, |seed| {
@@ -46,6 +47,6 @@ fn many(args: &SimArgs, run: impl Fn(u64) -> Result<u64>) -> Result<()> {
         let replay = || format!("seed {seed}; replay: paxos sim{flag} --seed {seed}");
         answered += run(seed).with_context(replay)?;
     }
-    println!("{seeds} seeds without a violation, {answered} calls answered");
+    say(format_args!("{seeds} seeds without a violation, {answered} calls answered"))?;
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use console::say;
 use convoke::NodeId;
 use node_kit::program::local::Form;
 use node_kit::program::torture::{Course, REQUEST_WITHIN, Torture, in_folder};
@@ -46,10 +47,10 @@ pub(crate) async fn run(args: &TortureArgs) -> Result<ExitCode> {
         };
         let reader = async |local: &Local| {
             if let Some(changing) = changing {
-                println!("{}", changing.end().await?);
+                say(changing.end().await?)?;
             }
             let reader = connect(local.cluster(), None, READ_WITHIN).await?;
-            println!("{}", level(local, &reader).await?);
+            say(level(local, &reader).await?)?;
             Ok(reader)
         };
         let minority = (*local.ids().end()).saturating_sub(1) / 2;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use console::{about, say};
 use convoke::NodeId;
 use node_kit::program::load::Load;
 use node_kit::program::local::Form;
@@ -29,6 +30,9 @@ const CHECKPOINT_EVERY: u64 = 16;
 /// Pause between two looks at all.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Time until the replicas run, and until they are alike and all has been read back.
+const AROUND: Duration = Duration::from_secs(8);
+
 /// Time for a look at one replica, which may be silent.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
@@ -41,12 +45,20 @@ pub(crate) async fn run(args: &DemoArgs) -> Result<ExitCode> {
         return play(args, folder.path()).await;
     }
     let folder = folder.keep();
-    println!("ledgers and logs are in {}", folder.display());
+    say(format_args!("ledgers and logs are in {}", folder.display()))?;
     play(args, &folder).await
 }
 
 async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
-    let pause = Duration::from_secs_f64(args.seconds);
+    let pause = Duration::try_from_secs_f64(args.seconds).context("--seconds")?;
+    // A primary is missed twice.
+    let missed = Duration::from_millis(args.timeout).saturating_mul(2);
+    let time = pause.saturating_mul(4).saturating_add(missed).saturating_add(AROUND);
+    say(format_args!(
+        "{REPLICAS} replicas under load: one is killed and starts again, the primary falls silent, \
+         all are killed and one comes back as a liar. Then all is read back. It takes {}.",
+        about(time)
+    ))?;
     let (auth, scheme) = args.auth.setting();
     let settings = Settings {
         timeout_ms: args.timeout,
@@ -57,7 +69,7 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     let form = Form { scheme, ..Form::plain(REPLICAS, settings) };
     let mut local = Local::new(folder, args.clients + 1, form).await?;
     local.processes.start_all().await?;
-    println!("{REPLICAS} processes over {scheme}, {} clients", args.clients);
+    say(format_args!("{REPLICAS} processes over {scheme}, {} clients", args.clients))?;
     let options = Options { deadline: Duration::from_secs(60), ..Options::default() };
     let mut clients = local.clients(&options)?;
     let mut reader = clients.pop().context("there is one client more")?;
@@ -65,52 +77,52 @@ async fn play(args: &DemoArgs, folder: &Path) -> Result<ExitCode> {
     load.progress().await?;
     sleep(pause).await;
 
-    load.tell("kill -9 of replica 2");
+    load.tell("kill -9 of replica 2")?;
     local.processes.kill(2).await?;
     load.progress().await?;
     sleep(pause).await;
-    load.tell("it starts again");
+    load.tell("it starts again")?;
     local.processes.start(2).await?;
     caught_up(&local).await?;
-    load.tell("it has caught up");
+    load.tell("it has caught up")?;
 
     let primary = primary(&local).await?;
-    load.tell(&format!("replica {primary}, the primary, falls silent (SIGSTOP)"));
+    load.tell(format_args!("replica {primary}, the primary, falls silent (SIGSTOP)"))?;
     local.processes.pause(primary)?;
     load.progress().await?;
     replaced(&local, primary).await?;
-    load.tell("another is the primary; the old one goes on");
+    load.tell("another is the primary; the old one goes on")?;
     local.processes.resume(primary)?;
     sleep(pause).await;
     caught_up(&local).await?;
 
     let liar = self::primary(&local).await?;
-    load.tell(&format!("kill -9 of all; replica {liar}, the primary, comes back as a liar"));
+    load.tell(format_args!("kill -9 of all; replica {liar}, the primary, comes back as a liar"))?;
     local.processes.kill_all().await?;
     for id in ids() {
         let lie: &[&str] = if id == liar { &["--lie", "equivocate"] } else { &[] };
         local.processes.start_with(id, lie).await?;
     }
-    load.tell("all have started again; the liar proposes something else to each");
+    load.tell("all have started again; the liar proposes something else to each")?;
     replaced(&local, liar).await?;
     load.progress().await?;
-    load.tell("the liar is the primary no more");
+    load.tell("the liar is the primary no more")?;
     sleep(pause).await;
     let loaded = load.end().await?;
     let verdict = loaded.judge(&mut reader).await?;
     if !verdict.is_good() {
-        println!("{verdict}");
+        say(verdict)?;
         return Ok(ExitCode::FAILURE);
     }
     let last = alike(&local, liar, &mut reader).await?;
-    println!(
-        "verified: {} requests executed alike at {} correct replicas, {} acknowledged present, \
-         views {}",
+    say(format_args!(
+        "verified: {} requests executed alike at {} correct replicas, {} acknowledged writes \
+         present, views {}",
         last.operations,
         REPLICAS - 1,
         loaded.acknowledged.len(),
         last.view
-    );
+    ))?;
     local.stop().await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use console::say;
 use convoke::CallError;
 use pbft::proto::{InspectRequest, Inspection, PbftClient};
 
@@ -27,15 +28,15 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let endpoint = super::client::endpoint(&cluster, &args.identity).await?;
     let client = PbftClient::new(&endpoint);
-    println!("node  epoch  view           executed    stable    keys  waiting  sync us  refused");
+    say("node  epoch  view           executed    stable    keys  waiting  sync us  refused")?;
     let mut all_answer = true;
     for node in cluster.nodes() {
         let id = node.id.get();
         match inspect(&client, node.id, false, WITHIN).await {
-            Ok(state) => println!("{id:>4}  {}", line(&state)),
+            Ok(state) => say(format_args!("{id:>4}  {}", line(&state)))?,
             Err(error) => {
                 all_answer = false;
-                println!("{id:>4}  {error}");
+                say(format_args!("{id:>4}  {error}"))?;
             }
         }
     }

@@ -1,10 +1,10 @@
 //! `pbft member`: replicas join and leave while the others go on.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use console::say;
 use convoke::NodeId;
 use convoke::transport::Address;
 use pbft::client::{Client, Options};
@@ -90,14 +90,14 @@ async fn order(client: &mut Client, change: &Change, end: Instant) -> Result<()>
 }
 
 fn print(members: &Members) -> Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "epoch {}", members.epoch)?;
+    say(format_args!("epoch {}", members.epoch))?;
     for (node, member) in &members.nodes {
         let key = match &member.key {
             Checker::Ed25519(key) => key.iter().map(|byte| format!("{byte:02x}")).collect(),
             _ => "unsigned".to_owned(),
         };
-        writeln!(out, "{:>4}  {key}  {}", node.get(), member.addresses.join(" "))?;
+        let addresses = member.addresses.join(" ");
+        say(format_args!("{:>4}  {key}  {addresses}", node.get()))?;
     }
     Ok(())
 }

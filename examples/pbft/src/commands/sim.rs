@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use pbft::simulation::{self, Plan};
 use pbft::world::{self, Menu};
 
@@ -33,8 +34,8 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 fn replay(part: Part, seed: u64) -> Result<()> {
     if part == Part::Nodes {
         let plan = Plan::draw(seed);
-        println!("{plan:?}");
-        println!("{:?}", simulation::run_plan(seed, &plan, true)?);
+        say(format_args!("{plan:?}"))?;
+        say(format_args!("{:?}", simulation::run_plan(seed, &plan, true)?))?;
         return Ok(());
     }
     let menu = match part {
@@ -42,8 +43,8 @@ fn replay(part: Part, seed: u64) -> Result<()> {
         Part::Members => Menu::draw_members(seed),
         Part::World | Part::Nodes => Menu::draw(seed),
     };
-    println!("{menu:?}");
-    println!("{:?}", world::run_menu(seed, menu, true)?);
+    say(format_args!("{menu:?}"))?;
+    say(format_args!("{:?}", world::run_menu(seed, menu, true)?))?;
     Ok(())
 }
 
@@ -67,10 +68,10 @@ fn many(part: Part, start: u64, count: u64) -> Result<()> {
         sum.lies += one.lies;
     }
     let Sum { answered, views, crashes, lies } = sum;
-    println!(
+    say(format_args!(
         "{part}: {count} seeds without a violation: {answered} requests answered, {views} views, \
          {crashes} crashes, {lies} contradictions seen"
-    );
+    ))?;
     Ok(())
 }
 
@@ -101,15 +102,15 @@ fn outages(start: u64, count: u64) -> Result<()> {
         rates.push(without as f64 / all.max(1) as f64);
     }
     let within = times.iter().filter(|time| **time <= 3.0).count();
-    println!(
+    say(format_args!(
         "outages: a silent primary is replaced within 3 timeouts in {within} of {count} seeds \
          ({}), and all of {executed} requests are executed",
         quantiles(&mut times)
-    );
-    println!(
+    ))?;
+    say(format_args!(
         "outages: the rate without a backup, as a part of that with all: {}",
         quantiles(&mut rates)
-    );
+    ))?;
     Ok(())
 }
 

@@ -62,7 +62,8 @@ impl World {
             return Ok(());
         }
         if self.is_traced {
-            println!("{now:?} {node} begins {handover:?}");
+            // Who reads may have seen enough.
+            let _ = console::say(format_args!("{now:?} {node} begins {handover:?}"));
         }
         if handover.epoch() > self.keys.scope().epoch {
             self.keys = keys;

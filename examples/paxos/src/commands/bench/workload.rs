@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use console::say;
 use node_kit::cluster::LedgerForm;
 use paxos::client::Shape;
 use serde::Serialize;
@@ -63,7 +64,7 @@ pub(super) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     for transport in &args.transport {
         for shape in &args.shape {
             let row = measure(args, *transport, *shape).await?;
-            print(&row);
+            print(&row)?;
             rows.push(row);
         }
     }
@@ -143,8 +144,8 @@ impl Told {
     }
 }
 
-fn print(row: &Row) {
-    println!(
+fn print(row: &Row) -> Result<()> {
+    say(format_args!(
         "workload {:?}, {:?}, {}, {} nodes, {} ms apart, ledger {:?}, {} B, every {} ms",
         row.workload,
         row.transport,
@@ -154,23 +155,24 @@ fn print(row: &Row) {
         row.ledger,
         row.payload_bytes,
         row.every_ms
-    );
+    ))?;
     for Told { node, times, failed, complaint } in &row.proposers {
         let Times { count, min_us, p50_us, p90_us, max_us } = times;
-        print!("node {node}: {count} chosen, µs min {min_us} p50 {p50_us} p90 {p90_us}");
-        print!(" max {max_us}");
-        match complaint {
-            Some(complaint) => println!(", {failed} failed (the first: {complaint})"),
-            None => println!(),
-        }
+        let complaint = complaint.as_ref().map_or_else(String::new, |complaint| {
+            format!(", {failed} failed (the first: {complaint})")
+        });
+        say(format_args!(
+            "node {node}: {count} chosen, µs min {min_us} p50 {p50_us} p90 {p90_us} max {max_us}\
+             {complaint}"
+        ))?;
     }
     if let Some(gap) = row.went_on_after_ms {
-        println!("after the end of the first machine the next was chosen in {gap} ms");
+        say(format_args!("after the end of the first machine the next was chosen in {gap} ms"))?;
     } else if !row.has_gone_on() {
-        println!("FAILED: nobody went on after the first machine had died");
+        say("FAILED: nobody went on after the first machine had died")?;
     }
-    println!(
+    say(format_args!(
         "{} present, {} lost; raw sync of 512 B: {} us",
         row.present, row.lost, row.raw_sync_us
-    );
+    ))
 }
