@@ -19,6 +19,7 @@ mod modules;
 mod packages;
 mod plan;
 mod programs;
+mod replicated;
 mod results;
 mod run;
 
@@ -50,6 +51,9 @@ pub(crate) struct Options {
     /// Run as `cargo xtask test` does: one machine, shorter programs, each bench once.
     #[arg(long)]
     quick: bool,
+    /// Make ten times as many requests in the replicated benchmark: 10^5 at each window.
+    #[arg(long, conflicts_with = "quick")]
+    long: bool,
     /// Use the RDMA device of this host instead of a virtual machine.
     #[arg(long, conflicts_with_all = ["mode", "kvm"])]
     host: bool,
@@ -72,7 +76,7 @@ pub(crate) struct Options {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench];
+        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench, Kind::Replicated];
         if self.only.is_empty() { all.to_vec() } else { self.only.clone() }
     }
 
@@ -170,6 +174,9 @@ fn conclude(run: &Run<'_>, results: &[Results], options: &Options) -> anyhow::Re
         }
         failures.extend(figures::complaints(&rows, options.choice().bench_rounds));
     }
+    for (name, text) in results.iter().flat_map(Results::files) {
+        replicated::write(run.folder(), name, text)?;
+    }
     println!();
     results.iter().for_each(|results| println!("{}", results.summary()));
     println!("logs and figures are in {}", run.folder().display());
@@ -197,7 +204,7 @@ mod tests {
     fn by_default_all_runs_in_every_mode_and_benches_repeat() {
         let options = options(&[]);
         assert_eq!(options.modes(), [Mode::Det, Mode::Smp, Mode::Pair]);
-        assert_eq!((options.kinds().len(), options.choice().bench_rounds), (4, 3));
+        assert_eq!((options.kinds().len(), options.choice().bench_rounds), (5, 3));
     }
 
     #[test]

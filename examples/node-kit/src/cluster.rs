@@ -54,6 +54,7 @@ mod authority;
 mod contradictions;
 mod error;
 mod keys;
+mod rdma;
 mod rows;
 mod secret;
 #[cfg(test)]
@@ -63,6 +64,7 @@ mod text;
 pub use self::authority::{Authority, IssueError};
 pub use self::error::{ClusterError, Contradiction};
 pub use self::keys::{Keys, KeysError};
+pub use self::rdma::{Credits, Rdma};
 pub use self::secret::{read_secret, write_secret};
 
 /// Largest cluster file, in bytes.
@@ -159,6 +161,7 @@ pub struct Cluster<P: Protocol> {
     name: String,
     nodes: Vec<Node<P::Role>>,
     protocol: P,
+    rdma: Rdma,
 }
 
 impl<P: Protocol> Cluster<P> {
@@ -172,7 +175,7 @@ impl<P: Protocol> Cluster<P> {
         nodes: Vec<Node<P::Role>>,
         protocol: P,
     ) -> Result<Self, ClusterError> {
-        let cluster = Self { id, name: name.into(), nodes, protocol };
+        let cluster = Self { id, name: name.into(), nodes, protocol, rdma: Rdma::default() };
         cluster.checked(None, &[])
     }
 
@@ -215,7 +218,8 @@ impl<P: Protocol> Cluster<P> {
             text::read(text).map_err(|defect| ClusterError::malformed(file, text, &defect))?;
         let nodes = rows.nodes.into_iter().map(|row| row.into_node(folder)).collect();
         let Head { id, name } = rows.cluster;
-        let cluster = Self { id, name, nodes, protocol: rows.protocol };
+        let rdma = Rdma::default();
+        let cluster = Self { id, name, nodes, protocol: rows.protocol, rdma };
         cluster.checked(file, &text::lines_of(text, "node"))
     }
 
@@ -225,6 +229,12 @@ impl<P: Protocol> Cluster<P> {
             return Ok(self);
         }
         Err(ClusterError::Contradictory { file: file.map(Path::to_owned), found })
+    }
+
+    /// The same, with other settings of what its endpoints have over `rdma://`.
+    #[must_use]
+    pub fn over_rdma(self, rdma: Rdma) -> Self {
+        Self { rdma, ..self }
     }
 
     /// Number of the cluster, by which it is told from every other.
@@ -281,14 +291,17 @@ impl<P: Protocol> Cluster<P> {
 
     /// An endpoint for a node: named, listening, with its certificate, and told of the others.
     ///
-    /// It speaks `tcp`, `unix`, `tls`, `quic`, `grpc` and `grpcs`, as far as the addresses need
-    /// them; the program gives it other transports, and serves.
+    /// It speaks `tcp`, `unix`, `tls`, `quic`, `grpc`, `grpcs` and, with the feature of that name,
+    /// `rdma`, as far as the addresses need them; the program gives it other transports, and
+    /// serves.
     ///
     /// # Errors
-    /// [`ClusterError::NoNode`], and [`ClusterError::Keys`] where its keys cannot be used.
+    /// [`ClusterError::NoNode`], [`ClusterError::Keys`] where its keys cannot be used, and
+    /// [`ClusterError::Rdma`] where its device cannot.
     pub fn endpoint(&self, id: u64) -> Result<EndpointBuilder, ClusterError> {
         let node = self.node(id)?;
-        let builder = self.speaking(node.identity()?.as_ref()).node(node.id).listen(&node.listen);
+        let builder = self.speaking(node.identity()?.as_ref(), &node.listen)?;
+        let builder = builder.node(node.id).listen(&node.listen);
         let builder = if node.listen == node.addresses {
             builder
         } else {
@@ -301,17 +314,22 @@ impl<P: Protocol> Cluster<P> {
     /// are, so must the client: its keys name a node that is none of the cluster.
     ///
     /// # Errors
-    /// [`ClusterError::Keys`] where keys are missing or cannot be used.
+    /// [`ClusterError::Keys`] where keys are missing or cannot be used, [`ClusterError::Rdma`]
+    /// where there is no device.
     pub fn client(&self, keys: Option<(NodeId, &Keys)>) -> Result<EndpointBuilder, ClusterError> {
         let identity = match keys {
             Some((id, keys)) => Some(keys.identity(id)?),
             None if self.is_secure() => return Err(KeysError::Needed.into()),
             None => None,
         };
-        Ok(self.speaking(identity.as_ref()).peers(self.peers()))
+        Ok(self.speaking(identity.as_ref(), &[])?.peers(self.peers()))
     }
 
-    fn speaking(&self, identity: Option<&Identity>) -> EndpointBuilder {
+    fn speaking(
+        &self,
+        identity: Option<&Identity>,
+        listen: &[Address],
+    ) -> Result<EndpointBuilder, ClusterError> {
         let schemes = self.schemes();
         let is_used = |scheme: &str| schemes.contains(scheme);
         let mut builder = Endpoint::builder();
@@ -321,7 +339,10 @@ impl<P: Protocol> Cluster<P> {
         if is_used("grpc") {
             builder = builder.transport(GrpcTransport::new());
         }
-        let Some(identity) = identity else { return builder };
+        if is_used(rdma::SCHEME) {
+            builder = rdma::speaking(builder, self.rdma, listen)?;
+        }
+        let Some(identity) = identity else { return Ok(builder) };
         if is_used("tls") {
             builder = builder.transport(TcpTransport::tls(identity.clone()));
         }
@@ -331,7 +352,7 @@ impl<P: Protocol> Cluster<P> {
         if is_used("grpcs") {
             builder = builder.transport(GrpcTransport::tls(identity.clone()));
         }
-        builder
+        Ok(builder)
     }
 
     fn schemes(&self) -> BTreeSet<&str> {
@@ -358,8 +379,8 @@ where
     }
 }
 
-/// The command `check-config`: reads a cluster file and, for the node of this host, its keys. Says
-/// what it found, a line a node.
+/// The command `check-config`: reads a cluster file and, for the node of this host, its keys, and
+/// looks for its device where it has addresses of `rdma://`. Says what it found, a line a node.
 ///
 /// # Errors
 /// [`ClusterError`].
@@ -371,6 +392,7 @@ pub fn check<P: Protocol>(path: &Path, id: Option<u64>) -> Result<String, Cluste
     }
     if let Some(id) = id {
         let node = cluster.node(id)?;
+        drop(cluster.endpoint(id)?);
         match node.identity()? {
             Some(_) => words += &format!("the keys of node {id} prove it\n"),
             None => words += &format!("node {id} needs no keys\n"),

@@ -34,6 +34,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -91,12 +92,14 @@ pub struct Plan {
     pace: Pace,
     warm_up: Duration,
     time: Duration,
+    requests: Option<u64>,
 }
 
 impl Plan {
     /// Ten seconds, after a warm-up of one.
     pub fn new(pace: Pace) -> Self {
-        Self { pace, warm_up: Duration::from_secs(1), time: Duration::from_secs(10) }
+        let (warm_up, time) = (Duration::from_secs(1), Duration::from_secs(10));
+        Self { pace, warm_up, time, requests: None }
     }
 
     /// Time before anything is counted. Default 1 s.
@@ -110,7 +113,17 @@ impl Plan {
     pub fn time(self, time: Duration) -> Self {
         Self { time, ..self }
     }
+
+    /// A closed loop that ends with the last of so many requests, however long they take. What is
+    /// told as the time of the run is that until then.
+    #[must_use]
+    pub fn requests(count: u64) -> Self {
+        Self { requests: Some(count), ..Self::new(Pace::Closed) }.time(COUNTED_WITHIN)
+    }
 }
+
+/// Time beyond which no run of so many requests goes on.
+const COUNTED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Runs a plan with these clients, and tells how it goes once a second of what is counted.
 ///
@@ -124,7 +137,9 @@ pub async fn run<C: Client>(
     let begin = Instant::now() + plan.warm_up;
     let run = Arc::new(Run {
         pace: plan.pace,
+        begin,
         end: begin + plan.time,
+        left: plan.requests.map(AtomicU64::new),
         tallies: Tallies::new(begin, plan.time),
         due: Mutex::default(),
         waiting: Semaphore::new(0),
@@ -134,11 +149,22 @@ pub async fn run<C: Client>(
         running.spawn(drive(run.clone(), index, client));
     });
     let count = count.count();
-    tokio::join!(pace(&run, plan.warm_up), watch(&run.tallies, begin, plan.time, &mut tell));
-    while let Some(ended) = running.join_next().await {
-        if let Err(error) = ended {
-            run.tallies.panicked(&error.to_string());
+    let all_end = async {
+        while let Some(ended) = running.join_next().await {
+            if let Err(error) = ended {
+                run.tallies.panicked(&error.to_string());
+            }
         }
+    };
+    let watching = watch(&run.tallies, begin, plan.time, &mut tell);
+    if plan.requests.is_some() {
+        tokio::select! {
+            () = all_end => {}
+            () = watching => {}
+        }
+    } else {
+        tokio::join!(pace(&run, plan.warm_up), watching);
+        all_end.await;
     }
     Report::new(plan, count, &run.tallies)
 }
@@ -152,7 +178,10 @@ const TICK: Duration = Duration::from_millis(1);
 
 struct Run {
     pace: Pace,
+    begin: Instant,
     end: Instant,
+    /// Requests that are still to be made once counting has begun, where they have a number.
+    left: Option<AtomicU64>,
     tallies: Tallies,
     /// Requests of an open loop that should have begun, by when.
     due: Mutex<VecDeque<Instant>>,
@@ -164,13 +193,25 @@ impl Run {
     /// The time at which the next request of a client should begin. `None` when there is no more.
     async fn next(&self) -> Option<Instant> {
         match self.pace {
-            Pace::Closed => Some(Instant::now()).filter(|now| *now < self.end),
+            Pace::Closed => {
+                let now = Instant::now();
+                (now < self.end && (now < self.begin || self.takes_one())).then_some(now)
+            }
             Pace::Open { .. } => {
                 let permit = self.waiting.acquire().await.ok()?;
                 permit.forget();
                 self.due.lock().pop_front()
             }
         }
+    }
+
+    /// Takes one of the requests that are left; true where they have no number.
+    fn takes_one(&self) -> bool {
+        let one_less = |left: u64| left.checked_sub(1);
+        let taken = |left: &AtomicU64| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+        };
+        self.left.as_ref().is_none_or(taken)
     }
 }
 

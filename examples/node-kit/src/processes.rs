@@ -19,7 +19,7 @@
 //! while it has not been waited for, so that its number cannot be another process's by then.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -296,13 +296,14 @@ impl Group {
     }
 }
 
-/// Ports of the loopback for a cluster file, which has to name them before a node starts; each is
+/// Ports of this machine for a cluster file, which has to name them before a node starts; each is
 /// another.
 ///
 /// On Linux nobody else is given them while this lives, and nodes can listen there, again and
 /// again: a socket that is bound with `SO_REUSEADDR`, and does not listen, keeps a port from those
 /// that the system chooses, and lets another bind it that asks for it by number and is as kind.
-/// Elsewhere they were free when they were asked for. Ports of UDP, for `quic://`, are not kept.
+/// Elsewhere they were free when they were asked for. Ports of UDP and of RDMA, for
+/// `quic://` and `rdma://`, are not kept.
 #[derive(Debug)]
 pub struct Ports {
     ports: Vec<u16>,
@@ -315,10 +316,18 @@ impl Ports {
     /// # Errors
     /// The system's, when it has no more.
     pub fn reserve(count: usize) -> io::Result<Self> {
+        Self::reserve_at(Ipv4Addr::LOCALHOST.into(), count)
+    }
+
+    /// So many ports of another address of this machine.
+    ///
+    /// # Errors
+    /// The system's, when it has no more, or does not have the address.
+    pub fn reserve_at(host: IpAddr, count: usize) -> io::Result<Self> {
         let socket = || {
-            let socket = TcpSocket::new_v4()?;
+            let socket = if host.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_reuseaddr(cfg!(target_os = "linux"))?;
-            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            socket.bind((host, 0).into())?;
             Ok(socket)
         };
         // All are kept until the last is known, so that they differ.

@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use node_kit::cluster::Credits;
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
 use pbft::key_file::PublicKey;
@@ -89,6 +91,12 @@ pub(crate) struct NodeArgs {
     /// Lies to the others, for demonstrations.
     #[arg(long, hide = true, value_enum)]
     pub(crate) lie: Option<LieName>,
+    /// Messages of a peer that may be under way over rdma://. Default: 32.
+    #[arg(long)]
+    pub(crate) window: Option<u16>,
+    /// Flow control over rdma://, for measurements: whoever is at the other end needs the same.
+    #[arg(long, hide = true, value_enum)]
+    pub(crate) credits: Option<CreditsName>,
 }
 
 /// A lie.
@@ -102,6 +110,25 @@ impl From<LieName> for Lie {
     fn from(name: LieName) -> Self {
         match name {
             LieName::Equivocate => Self::Equivocate,
+        }
+    }
+}
+
+/// Flow control over `rdma://`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CreditsName {
+    /// A message waits until the other end has a receive for it.
+    #[default]
+    Counted,
+    /// No message waits; one that finds no receive ends the connection.
+    Unlimited,
+}
+
+impl From<CreditsName> for Credits {
+    fn from(name: CreditsName) -> Self {
+        match name {
+            CreditsName::Counted => Self::Counted,
+            CreditsName::Unlimited => Self::Unlimited,
         }
     }
 }
@@ -288,6 +315,8 @@ pub(crate) enum Transport {
     Tls,
     /// QUIC.
     Quic,
+    /// RDMA verbs.
+    Rdma,
 }
 
 impl Transport {
@@ -296,7 +325,13 @@ impl Transport {
             Self::Tcp => "tcp",
             Self::Tls => "tls",
             Self::Quic => "quic",
+            Self::Rdma => "rdma",
         }
+    }
+
+    /// True where a connection proves who is at its other end.
+    pub(crate) fn proves_names(self) -> bool {
+        matches!(self, Self::Tls | Self::Quic)
     }
 }
 
@@ -309,7 +344,7 @@ pub(crate) struct BenchArgs {
     /// one after the other.
     #[arg(long, value_delimiter = ',', default_value = "64")]
     pub(crate) clients: Vec<u64>,
-    /// Bytes of a value.
+    /// Bytes of a value. With 0 requests are empty, and have no key either.
     #[arg(long, default_value_t = 100)]
     pub(crate) payload: usize,
     /// Transport between all, or several.
@@ -334,10 +369,26 @@ pub(crate) struct BenchArgs {
     /// Seconds that are measured, after one that is not.
     #[arg(long, default_value_t = 5)]
     pub(crate) seconds: u64,
+    /// Requests that are measured in place of seconds, however long they take.
+    #[arg(long, conflicts_with = "seconds")]
+    pub(crate) requests: Option<u64>,
+    /// Rounds, in each of which all is measured once: what disturbs the machine disturbs all alike.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) rounds: u64,
+    /// Host of all addresses: over rdma:// that of the device.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Messages of a peer that may be under way over rdma://, or several counts. Default: 32.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) window: Vec<u16>,
+    /// Flow control over rdma://, or both. Default: credits are counted.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) credits: Vec<CreditsName>,
     /// The results as JSON, into this file.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// Charts of throughput, latency and processor time, into this folder.
+    /// Charts of throughput, latency and processor time, into this folder. Of several rounds they
+    /// have the middle one.
     #[arg(long)]
     pub(crate) svg: Option<PathBuf>,
     /// Folder in which the ledgers are put. Default: that for temporary files.

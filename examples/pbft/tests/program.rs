@@ -292,6 +292,66 @@ fn a_measurement_counts_what_is_done() {
         let chart = std::fs::read_to_string(path(folder.path(), &format!("charts/{chart}.svg")));
         assert!(chart.unwrap().contains("quic, channel"));
     }
-    let refused = pbft(&["bench", "--auth", "channel"]);
-    assert!(!refused.status.success(), "tcp proves nobody");
+}
+
+#[test]
+fn so_many_empty_requests_are_measured_in_each_round_and_no_frame_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = path(folder.path(), "rows.json");
+    let flags = ["bench", "--clients", "1", "--payload", "0", "--requests", "50", "--rounds", "2"];
+    let output = pbft(&[&flags, &["--ledger", "ram", "--json", &json][..]].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let rows: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    for (index, round) in [1, 2].into_iter().enumerate() {
+        let row = &rows[index];
+        assert!(row["round"] == round && row["payload_bytes"] == 0, "{row}");
+        // One more was under way as counting began.
+        assert!((50..=51).contains(&row["completed"].as_u64().unwrap()), "{row}");
+        // A request, its branches, three kinds of words, and the answers.
+        assert!(row["frames_sent"].as_u64().unwrap() > 50 * 20, "{row}");
+        assert_eq!(row["frames_lost"], 0, "{row}");
+    }
+}
+
+#[test]
+fn a_measurement_that_cannot_be_is_refused_with_the_remedy() {
+    let unbuilt = if cfg!(feature = "rdma") {
+        "--host takes the address of a device"
+    } else {
+        "build it with `--features rdma`"
+    };
+    let channel = ["--auth", "channel", "--transport"];
+    for (arguments, remedy) in [
+        (&[channel[0], channel[1]][..], "tcp proves nobody: take --transport tls or quic"),
+        (&[&channel[..], &["rdma"]].concat(), "rdma proves nobody: take --transport tls or quic"),
+        (&["--transport", "rdma"], unbuilt),
+        (&["--window", "8"], "settings of --transport rdma"),
+        (&["--credits", "unlimited"], "settings of --transport rdma"),
+        (&["--host", "192.0.2.1"], "ports of 192.0.2.1"),
+    ] {
+        let output = Command::new(PROGRAM).arg("bench").args(arguments).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && words.contains(remedy), "{arguments:?}: {words}");
+    }
+}
+
+#[test]
+fn a_file_with_addresses_of_rdma_is_refused_with_the_remedy_where_there_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let file = std::fs::read_to_string(&config).unwrap();
+    // The address is of nobody: it is for documentation.
+    std::fs::write(&config, file.replace("tcp://127.0.0.1", "rdma://192.0.2.1")).unwrap();
+    let key = path(folder.path(), "client.key");
+    let node = ["--config", &config, "--id", "1"];
+    let client = ["--config", &config, "--id", "1001", "--key", &key, "get", "k"];
+    for (command, arguments) in [("check-config", &node[..]), ("node", &node), ("client", &client)]
+    {
+        let output = Command::new(PROGRAM).arg(command).args(arguments).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_told = words.contains("use tcp:// addresses")
+            || cfg!(feature = "rdma") && words.contains("and tcp:// takes none");
+        assert!(!output.status.success() && is_told, "{command}: {words}");
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Fault,
     /// Measurements with limits.
     Bench,
+    /// The replicated benchmark: PBFT over the device and over TCP.
+    Replicated,
 }
 
 /// Manner in which a machine runs.
@@ -34,7 +36,7 @@ pub(crate) struct Program {
     pub(crate) kind: Kind,
     /// As its source file is called.
     pub(crate) name: String,
-    /// Its tests; none of a bench.
+    /// Its tests, or runs with their arguments; none of a bench.
     pub(crate) cases: Vec<String>,
 }
 
@@ -63,7 +65,7 @@ impl Choice {
     pub(crate) fn tests(&self, mode: Mode, programs: &[Program]) -> Vec<Job> {
         let fits = |job: &Job| job.needs_pair() == (mode == Mode::Pair);
         let mut jobs: Vec<Job> = self.jobs(programs).filter(fits).collect();
-        jobs.retain(|job| job.kind != Kind::Bench);
+        jobs.retain(|job| !matches!(job.kind, Kind::Bench | Kind::Replicated));
         jobs.sort_by_key(|job| job.kind);
         jobs
     }
@@ -71,6 +73,18 @@ impl Choice {
     /// The benches, once.
     pub(crate) fn benches(&self, programs: &[Program]) -> Vec<Job> {
         self.jobs(programs).filter(|job| job.kind == Kind::Bench).collect()
+    }
+
+    /// Runs of the replicated benchmark in a machine of this mode: those that compare where times
+    /// repeat, and the long one where races are real and the clock is not slowed down by counting.
+    pub(crate) fn replicated(&self, mode: Mode, programs: &[Program]) -> Vec<Job> {
+        let is_long = |job: &Job| job.is_named("stability");
+        let fits = |job: &Job| match mode {
+            Mode::Det => !is_long(job),
+            Mode::Smp => is_long(job),
+            Mode::Pair => false,
+        };
+        self.jobs(programs).filter(|job| job.kind == Kind::Replicated && fits(job)).collect()
     }
 
     fn jobs(&self, programs: &[Program]) -> impl Iterator<Item = Job> {
@@ -83,6 +97,9 @@ impl Program {
     fn jobs(&self) -> Vec<Job> {
         match self.kind {
             Kind::Bench => vec![Job::bench(&self.name)],
+            Kind::Replicated => {
+                self.cases.iter().map(|case| Job::replicated(&self.name, case)).collect()
+            }
             kind => self.cases.iter().map(|case| Job::test(kind, &self.name, case)).collect(),
         }
     }
@@ -101,6 +118,16 @@ impl Job {
         Self { kind: Kind::Bench, program, case: None, limit_s: BENCH_LIMIT_S }
     }
 
+    /// A run of the replicated benchmark: its name and its arguments.
+    pub(crate) fn replicated(program: &str, case: &str) -> Self {
+        let test = Self::test(Kind::Replicated, program, case);
+        Self { limit_s: REPLICATED_LIMIT_S, ..test }
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        self.case.as_deref().and_then(|case| case.split(' ').next()) == Some(name)
+    }
+
     fn needs_pair(&self) -> bool {
         self.is_in("pair::")
     }
@@ -114,14 +141,20 @@ impl Job {
         self.kind == Kind::Fault && self.case.as_ref().is_some_and(|case| case.starts_with(module))
     }
 
-    /// True when its name says that it breaks the rule that receivers are ready.
+    /// True when its name says that it breaks the rule that receivers are ready, or when it judges
+    /// that itself: without credits the rule does not hold.
     pub(crate) fn expects_not_ready(&self) -> bool {
-        self.case.as_deref().unwrap_or(&self.program).contains("not_ready")
+        self.kind == Kind::Replicated
+            || self.case.as_deref().unwrap_or(&self.program).contains("not_ready")
     }
 
     /// As the suite reads it.
     pub(crate) fn line(&self) -> String {
-        let kind = if self.kind == Kind::Bench { "bench" } else { "test" };
+        let kind = match self.kind {
+            Kind::Bench => "bench",
+            Kind::Replicated => "run",
+            _ => "test",
+        };
         let case = self.case.as_deref().unwrap_or_default();
         format!("{kind} {} {} {case}\n", self.program, self.limit_s)
     }
@@ -131,6 +164,10 @@ impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.to_possible_value().expect("every kind has a name");
         write!(f, "{} {}", kind.get_name(), self.program)?;
+        if self.kind == Kind::Replicated {
+            let name = self.case.as_deref().and_then(|case| case.split(' ').next());
+            return write!(f, " {}", name.unwrap_or_default());
+        }
         self.case.iter().try_for_each(|case| write!(f, " {case}"))
     }
 }
@@ -139,6 +176,8 @@ impl fmt::Display for Job {
 const TEST_LIMIT_S: u32 = 120;
 /// In time of the machine, which on an idle host runs at a third of ours.
 const BENCH_LIMIT_S: u32 = 120;
+/// In time of the machine: ten times what 10^5 requests at three windows take.
+const REPLICATED_LIMIT_S: u32 = 36_000;
 
 #[cfg(test)]
 mod tests {
@@ -159,24 +198,35 @@ mod tests {
             program(Kind::Bench, "stream", &[]),
             program(Kind::Fault, "fault", &["peer::dies", "pair::heals", "device::is_down"]),
             program(Kind::Unit, "lib", &["ffi::layout"]),
+            program(Kind::Replicated, "pbft", &["stability bench", "credits bench"]),
         ];
         let choice = Choice { kinds: kinds.to_vec(), name: name.to_owned(), bench_rounds: 2 };
-        let jobs = [choice.tests(mode, &programs), choice.benches(&programs)].concat();
+        let replicated = choice.replicated(mode, &programs);
+        let benches = choice.benches(&programs);
+        let jobs = [choice.tests(mode, &programs), benches, replicated].concat();
         jobs.iter().map(Job::to_string).collect()
     }
 
     #[test]
     fn tests_run_in_the_order_of_their_kinds_and_benches_for_themselves() {
-        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench];
+        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench, Kind::Replicated];
         let expected = [
             "unit lib ffi::layout",
             "fault fault peer::dies",
             "fault fault device::is_down",
             "bench ping_pong",
             "bench stream",
+            "replicated pbft credits",
         ];
         assert_eq!(lines(Mode::Det, &all), expected);
         assert_eq!(lines(Mode::Smp, &all[..3]), expected[..3]);
+    }
+
+    #[test]
+    fn the_long_run_is_where_races_are_real() {
+        assert_eq!(lines(Mode::Det, &[Kind::Replicated]), ["replicated pbft credits"]);
+        assert_eq!(lines(Mode::Smp, &[Kind::Replicated]), ["replicated pbft stability"]);
+        assert_eq!(lines(Mode::Pair, &[Kind::Replicated]), [""; 0]);
     }
 
     #[test]
@@ -206,5 +256,8 @@ mod tests {
         let test = Job::test(Kind::Unit, "lib", "ffi::layout");
         assert_eq!(test.line(), "test lib 120 ffi::layout\n");
         assert_eq!(Job::bench("stream").line(), "bench stream 120 \n");
+        let run = Job::replicated("pbft", "stability bench --clients 1");
+        assert_eq!(run.line(), "run pbft 36000 stability bench --clients 1\n");
+        assert_eq!(run.to_string(), "replicated pbft stability");
     }
 }

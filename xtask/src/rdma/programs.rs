@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use cargo_metadata::{Message, Metadata};
 
 use super::plan::{Kind, Program};
+use super::replicated;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -15,13 +16,15 @@ use crate::workspace::Workspace;
 const PACKAGE: &str = "convoke-transport-rdma";
 const FEATURE: &str = "verbs";
 
-/// Builds the programs of these kinds and leaves them in `folder` under the names of the plan.
+/// Builds the programs of these kinds and leaves them in `folder` under the names of the plan; the
+/// replicated benchmark with these runs.
 ///
 /// # Errors
 /// Something does not compile, or a program does not say which tests it has.
 pub(crate) fn build(
     workspace: &Workspace,
     kinds: &[Kind],
+    runs: Vec<String>,
     folder: &Path,
 ) -> anyhow::Result<Vec<Program>> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -31,6 +34,11 @@ pub(crate) fn build(
         without_debug_information(&path, &folder.join(&name))?;
         let cases = if kind == Kind::Bench { Vec::new() } else { cases(kind, &path)? };
         programs.push(Program { kind, name, cases });
+    }
+    if kinds.contains(&Kind::Replicated) {
+        let (kind, name) = (Kind::Replicated, replicated::PROGRAM.to_owned());
+        without_debug_information(&replicated::build(workspace)?, &folder.join(&name))?;
+        programs.push(Program { kind, name, cases: runs });
     }
     Ok(programs)
 }
@@ -51,10 +59,14 @@ struct Artifact {
 
 fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifact>> {
     let targets = targets(&workspace.metadata()?)?;
-    let chosen = targets.iter().filter(|target| kinds.contains(&target.kind));
+    let chosen: Vec<&Target> =
+        targets.iter().filter(|target| kinds.contains(&target.kind)).collect();
+    if chosen.is_empty() {
+        return Ok(Vec::new()); // without a selection cargo would build them all
+    }
     // Optimised, as emulation is slow enough: the ordinary tests run with the compiler's checks.
     let step = Step::cargo(["test", "--release", "--no-run", "-p", PACKAGE, "--all-features"])
-        .args(chosen.flat_map(Target::selection))
+        .args(chosen.into_iter().flat_map(Target::selection))
         .args(["--message-format", "json-render-diagnostics"]);
     println!("$ {step}");
     let messages = step.output(workspace.root())?;
@@ -85,6 +97,7 @@ impl Target {
             Kind::Unit => vec!["--lib".to_owned()],
             Kind::Conformance | Kind::Fault => vec!["--test".to_owned(), name()],
             Kind::Bench => vec!["--bench".to_owned(), name()],
+            Kind::Replicated => Vec::new(), // of another package
         }
     }
 }

@@ -13,6 +13,8 @@ enum Line<'a> {
     Figure(&'a str),
     /// Another line of what runs.
     Output(&'a str),
+    /// A line of a file of results, by the name of that.
+    File(&'a str, &'a str),
     /// This job is over.
     Done { job: usize, code: i32, at: f64, not_ready: u64 },
     /// The kernel complains.
@@ -40,6 +42,10 @@ impl<'a> Line<'a> {
             ("counter", [name, value]) => Self::Counter(name, value.parse().ok()?),
             ("figure", _) => Self::Figure(text),
             ("output", _) => Self::Output(text),
+            ("file", [name, ..]) => {
+                let line = text.split_once(' ').map_or("", |(_, line)| line);
+                Self::File(name, line)
+            }
             ("kernel", _) => Self::Kernel(text),
             ("end", _) => Self::End(text),
             _ => return None,
@@ -61,6 +67,8 @@ pub(crate) struct Results {
     /// Of each bench in each round: its lines.
     figures: Vec<Figures>,
     counters: BTreeMap<String, u64>,
+    /// Files of results, by name.
+    files: BTreeMap<String, String>,
 }
 
 /// Figures that one run of a bench printed.
@@ -89,6 +97,7 @@ impl Results {
             failures: Vec::new(),
             figures: Vec::new(),
             counters: BTreeMap::new(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -103,6 +112,10 @@ impl Results {
             }
             Some(Line::Output(text)) => {
                 self.current.iter_mut().for_each(|current| current.output.push(text.to_owned()))
+            }
+            Some(Line::File(name, text)) => {
+                let file = self.files.entry(name.to_owned()).or_default();
+                *file = std::mem::take(file) + text + "\n";
             }
             Some(Line::Done { job, code, at, not_ready }) => {
                 return self.on_done(job, code, at, not_ready);
@@ -141,6 +154,11 @@ impl Results {
         &self.figures
     }
 
+    /// Files of results, by name.
+    pub(crate) fn files(&self) -> &BTreeMap<String, String> {
+        &self.files
+    }
+
     /// Number of jobs that are done, and what the device counted about receivers that were not
     /// ready.
     pub(crate) fn summary(&self) -> String {
@@ -166,7 +184,7 @@ impl Results {
         let seconds = at - current.began;
         let mut said = vec![format!("{:6} {word} {seconds:>7.2} s  {job}", self.machine)];
         let is_bench = job.kind == Kind::Bench;
-        if is_bench || failure.is_some() {
+        if is_bench || job.kind == Kind::Replicated || failure.is_some() {
             said.extend(current.output.into_iter().map(|line| format!("       | {line}")));
         }
         if let Some(failure) = failure {
@@ -235,6 +253,18 @@ mod tests {
         assert!(said[0].contains("passed    0.15 s"), "{said:?}");
         let lines = vec!["{\"bench\": \"x\"}".to_owned()];
         assert_eq!(results.figures(), [Figures { program: "ping_pong".to_owned(), lines }]);
+    }
+
+    #[test]
+    fn files_of_results_are_put_together() {
+        let (results, _) =
+            results(&["file a/b.svg <svg>", "file c {", "file a/b.svg ", "file c  }"]);
+        let files: Vec<_> = results.files().iter().collect();
+        let expected = [("a/b.svg", "<svg>\n\n"), ("c", "{\n }\n")];
+        assert_eq!(files.len(), 2);
+        for ((name, text), expected) in files.into_iter().zip(expected) {
+            assert_eq!((name.as_str(), text.as_str()), expected);
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::machine::{Cable, Machine, listen};
 use super::packages::Apt;
 use super::plan::{Job, Mode, Program};
 use super::programs::build;
+use super::replicated;
 use super::results::Results;
 use crate::workspace::Workspace;
 
@@ -48,7 +49,8 @@ impl<'a> Run<'a> {
             fs::remove_dir_all(&folder)
                 .with_context(|| format!("emptying {}", folder.display()))?;
         }
-        let programs = build(workspace, &options.kinds(), &folder.join("programs"))?;
+        let runs = replicated::cases(options.long, options.quick);
+        let programs = build(workspace, &options.kinds(), runs, &folder.join("programs"))?;
         Ok(Self { options, deadline, folder, programs, terminal: Mutex::new(()) })
     }
 
@@ -81,6 +83,12 @@ impl<'a> Run<'a> {
                 Mode::Smp => results.push(self.boot("smp", mode, None, &kernel, &tests)?),
             }
         }
+        // The lane, too, has this one, which leaves nothing to others.
+        let stable = self.options.choice().replicated(Mode::Smp, &self.programs);
+        let is_chosen = self.options.mode.is_empty() || self.options.mode.contains(&Mode::Smp);
+        if is_chosen && !stable.is_empty() {
+            results.push(self.boot("stability", Mode::Smp, None, &kernel, &stable)?);
+        }
         self.ensure_some(&results)?;
         if !self.options.keep {
             fs::remove_dir_all(self.folder.join("programs")).context("removing the programs")?;
@@ -95,7 +103,9 @@ impl<'a> Run<'a> {
     fn counted(&self, kernel: &Kernel, tests: &[Job]) -> anyhow::Result<Vec<Results>> {
         let choice = self.options.choice();
         let benches = choice.benches(&self.programs);
-        let mut machines = vec![("det".to_owned(), tests)];
+        let replicated = choice.replicated(Mode::Det, &self.programs);
+        let mut machines = vec![("replicated".to_owned(), &replicated[..])];
+        machines.push(("det".to_owned(), tests));
         let round = |number| (format!("bench {number}"), &benches[..]);
         machines.extend((1..=choice.bench_rounds).map(round));
         machines.retain(|(_, jobs)| !jobs.is_empty());
@@ -135,6 +145,9 @@ impl<'a> Run<'a> {
         let mut jobs = choice.tests(Mode::Det, &self.programs);
         jobs.retain(|job| !job.needs_machine());
         jobs.extend(choice.benches(&self.programs));
+        for mode in [Mode::Det, Mode::Smp] {
+            jobs.extend(choice.replicated(mode, &self.programs));
+        }
         self.write("suite.sh", SUITE)?;
         self.write("plan", &plan(&jobs))?;
         let mut shell = Command::new("sh");

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use convoke::transport::Address;
 
 use super::text::unknown;
-use super::{Cluster, Contradiction, Node, Protocol, is_secure};
+use super::{Cluster, Contradiction, Node, Protocol, is_secure, rdma};
 
 /// Schemes that the endpoint of a node speaks.
-const SCHEMES: [&str; 6] = ["tcp", "unix", "tls", "quic", "grpc", "grpcs"];
+const SCHEMES: [&str; 7] = ["tcp", "unix", "tls", "quic", "grpc", "grpcs", rdma::SCHEME];
 
 /// Largest number that TOML has.
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
@@ -70,6 +70,9 @@ fn alone<P: Protocol>(node: &Node<P::Role>) -> Vec<String> {
         found.push("listens nowhere: give `listen` an address, or leave it out".to_owned());
     }
     for address in node.addresses.iter().chain(&node.listen) {
+        if let Some(unbuilt) = rdma::unbuilt().filter(|_| address.scheme() == rdma::SCHEME) {
+            found.push(format!("has {address}: {unbuilt}"));
+        }
         if !SCHEMES.contains(&address.scheme()) && !P::SCHEMES.contains(&address.scheme()) {
             let known = [&SCHEMES[..], P::SCHEMES].concat();
             found.push(format!("has {address}: {}", unknown("scheme", address.scheme(), &known)));

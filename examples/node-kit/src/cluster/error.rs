@@ -47,6 +47,12 @@ pub enum ClusterError {
     /// Certificate or key of a node cannot be used.
     #[error(transparent)]
     Keys(#[from] KeysError),
+    /// The addresses are of `rdma://`, and this program or this machine has no RDMA.
+    #[error("cannot use rdma:// addresses: {what}")]
+    Rdma {
+        /// The reason, and the remedy.
+        what: String,
+    },
 }
 
 impl ClusterError {

@@ -85,17 +85,19 @@ fn micros(time: Duration) -> u64 {
 impl Report {
     pub(super) fn new(plan: &Plan, clients: usize, tallies: &Tallies) -> Self {
         let total = tallies.total();
+        let time = if plan.requests.is_some() { tallies.completed_at() } else { plan.time };
+        let per_second = total.completed as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE);
         Self {
             pace: plan.pace,
             clients,
             warm_up_seconds: plan.warm_up.as_secs_f64(),
-            seconds: plan.time.as_secs_f64(),
+            seconds: time.as_secs_f64(),
             completed: total.completed,
-            per_second: total.completed as f64 / plan.time.as_secs_f64(),
+            per_second,
             failed: total.failed,
             unknown: total.unknown,
             not_begun: tallies.not_begun_count(),
-            gap_ms_max: tallies.gap_max().as_secs_f64() * 1e3,
+            gap_ms_max: tallies.gap_max(time).as_secs_f64() * 1e3,
             latency_us: Latencies::of(&total.latencies),
             complaint: total.complaint,
         }

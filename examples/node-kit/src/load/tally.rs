@@ -147,9 +147,14 @@ impl Tallies {
         self.not_begun.load(Ordering::Relaxed)
     }
 
-    /// The longest time within the run in which nothing was completed.
-    pub(super) fn gap_max(&self) -> Duration {
-        let last = nanos(self.end - self.begin) - self.completed_at.load(Ordering::Relaxed);
+    /// The time after the beginning at which something was completed last.
+    pub(super) fn completed_at(&self) -> Duration {
+        Duration::from_nanos(self.completed_at.load(Ordering::Relaxed))
+    }
+
+    /// The longest time within a run of this time in which nothing was completed.
+    pub(super) fn gap_max(&self, time: Duration) -> Duration {
+        let last = nanos(time) - self.completed_at.load(Ordering::Relaxed);
         Duration::from_nanos(self.gap_max.load(Ordering::Relaxed).max(last))
     }
 

@@ -45,6 +45,18 @@ async fn a_closed_loop_asks_as_often_as_it_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_loop_of_so_many_requests_ends_with_the_last_of_them() {
+    let report = run(&Plan::requests(1_000), (0..4).map(|_| Slow::new(10)), |_| ()).await;
+    // One of each client was under way as counting began.
+    assert!((1_000..=1_004).contains(&report.completed), "{report:?}");
+    assert!((2.49..2.53).contains(&report.seconds), "{report:?}");
+    assert!((390.0..410.0).contains(&report.per_second), "{report:?}");
+    assert!(report.gap_ms_max <= 11.0, "{report:?}");
+    let none = run(&Plan::requests(0), [Slow::new(10)], |_| ()).await;
+    assert!(none.completed <= 1, "{none:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_open_loop_keeps_its_rate() {
     for (per_second, expected) in [(0.5, 5), (40.0, 400), (2500.0, 25_000)] {
         let clients = (0..64).map(|_| Slow::new(5));

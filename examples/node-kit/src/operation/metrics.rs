@@ -1,5 +1,8 @@
 //! Metrics as Prometheus reads them.
 
+use std::sync::{Arc, OnceLock};
+
+use convoke::Endpoint;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -19,7 +22,10 @@ const COUNTS: [f64; 14] = [
 
 /// Metrics of this process: whatever is counted through the crate `metrics`.
 #[derive(Clone)]
-pub struct Metrics(PrometheusHandle);
+pub struct Metrics {
+    handle: PrometheusHandle,
+    sampled: Arc<OnceLock<Endpoint>>,
+}
 
 /// Reason why there are no metrics.
 #[derive(Debug, Error)]
@@ -53,19 +59,26 @@ impl Metrics {
         let seconds = Matcher::Suffix("_seconds".to_owned());
         let builder = PrometheusBuilder::new().set_buckets(&COUNTS)?;
         let recorder = builder.set_buckets_for_metric(seconds, &SECONDS)?.build_recorder();
-        let metrics = Self(recorder.handle());
+        let metrics = Self { handle: recorder.handle(), sampled: Arc::default() };
         Ok((recorder, metrics))
+    }
+
+    /// Has an endpoint sampled before each reading: what is open, and what its connections carried,
+    /// is then as of now and not of the last second. The first endpoint stays.
+    pub fn sample(&self, endpoint: &Endpoint) {
+        self.sampled.get_or_init(|| endpoint.clone());
     }
 
     /// All of them, as Prometheus reads them.
     pub fn text(&self) -> String {
-        self.0.render()
+        self.sampled.get().iter().for_each(|endpoint| endpoint.sample_metrics());
+        self.handle.render()
     }
 
     /// Puts samples into their buckets, so that those that nobody reads take no memory. A
     /// [`Listener`](super::Listener) does it every few seconds.
     pub fn settle(&self) {
-        self.0.run_upkeep();
+        self.handle.run_upkeep();
     }
 }
 

@@ -3,6 +3,7 @@
 mod links;
 
 use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use tokio::process::Command;
 
 use self::links::Links;
-use crate::cluster::{Authority, Cluster, Keys, Node, Protocol};
+use crate::cluster::{Authority, Cluster, Keys, Node, Protocol, Rdma};
 use crate::processes::{Member, Passage, Ports};
 
 /// Form of a cluster on this machine.
@@ -28,14 +29,32 @@ pub struct Form<P: Protocol> {
     pub settings: P,
     /// Scheme of all addresses.
     pub scheme: &'static str,
+    /// Host of all addresses, of this machine.
+    pub host: IpAddr,
+    /// Settings of the clients' connections, where the scheme is `rdma`.
+    pub rdma: Rdma,
+    /// Each node serves its metrics.
+    pub has_metrics: bool,
+    /// Arguments of the command `node`, beside those that all programs have.
+    pub arguments: Vec<String>,
     /// Nodes reach each other by links over TCP that can be cut, and take so long. Clients do not.
     pub links: Option<Duration>,
 }
 
 impl<P: Protocol> Form<P> {
-    /// Over TCP, without links, each in the role of a node that the file gives none.
+    /// Over TCP on the loopback, without links, each in the role of a node that the file gives none.
     pub fn plain(nodes: usize, settings: P) -> Self {
-        Self { nodes, role: |_| P::Role::default(), settings, scheme: "tcp", links: None }
+        Self {
+            nodes,
+            role: |_| P::Role::default(),
+            settings,
+            scheme: "tcp",
+            host: Ipv4Addr::LOCALHOST.into(),
+            rdma: Rdma::default(),
+            has_metrics: false,
+            arguments: Vec::new(),
+            links: None,
+        }
     }
 }
 
@@ -51,7 +70,8 @@ pub struct Local<P: Protocol> {
     client: Option<(NodeId, Keys)>,
     members: Vec<Option<Member>>,
     links: Option<Links>,
-    _ports: Ports,
+    arguments: Vec<String>,
+    _ports: [Ports; 2],
 }
 
 impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
@@ -61,7 +81,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
     /// # Errors
     /// When files cannot be written, or the settings contradict themselves.
     pub async fn new(folder: &Path, form: Form<P>) -> Result<Self> {
-        let Form { nodes, role, settings, scheme, links } = form;
+        let Form { nodes, role, settings, scheme, host, .. } = form;
         let is_secure = matches!(scheme, "tls" | "quic");
         let authority = is_secure.then(|| Authority::new("local.example")).transpose()?;
         let issue = |id, place: &str| {
@@ -70,25 +90,40 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
         };
         let node = |(number, port): (u64, u16)| -> Result<Node<_>> {
             let (id, place) = (NodeId::new(number), format!("node-{number}"));
-            let address = format!("{scheme}://127.0.0.1:{port}").parse()?;
+            let address = format!("{scheme}://{}", SocketAddr::new(host, port)).parse()?;
             let mut node = Node::new(id, address, &place);
             node.role = role(number);
             let keys = format!("{place}/keys");
             node.keys = issue(id, &keys)?.map(|_| keys.into());
             Ok(node)
         };
-        let ports = Ports::reserve(nodes)?;
-        let of_file = (1..).zip(ports.iter().copied()).map(node).collect::<Result<Vec<_>>>()?;
+        let ports = Ports::reserve_at(host, nodes);
+        let ports = ports.with_context(|| format!("ports of {host} for the nodes"))?;
+        let metrics = Ports::reserve(if form.has_metrics { nodes } else { 0 })?;
+        let of_file = (1..).zip(ports.iter().copied()).map(node);
+        let mut of_file = of_file.collect::<Result<Vec<_>>>()?;
+        for (node, port) in of_file.iter_mut().zip(metrics.iter()) {
+            node.operation = Some((Ipv4Addr::LOCALHOST, *port).into());
+        }
         let client = NodeId::new(nodes as u64 + 1);
         let client = issue(client, "client")?.map(|keys| (client, keys));
         let text = Cluster::new(rand_id(), "local", of_file, settings)?.to_text();
         let config = folder.join(CONFIG);
         std::fs::write(&config, text).with_context(|| format!("{}", config.display()))?;
-        let cluster = Cluster::read(&config)?;
+        let cluster = Cluster::read(&config)?.over_rdma(form.rdma);
         let members = (0..nodes).map(|_| None).collect();
         let folder = folder.to_owned();
-        let mut local = Self { folder, cluster, client, members, links: None, _ports: ports };
-        if let Some(delay) = links {
+        let arguments = form.arguments;
+        let mut local = Self {
+            folder,
+            cluster,
+            client,
+            members,
+            links: None,
+            arguments,
+            _ports: [ports, metrics],
+        };
+        if let Some(delay) = form.links {
             local.link(delay).await?;
         }
         Ok(local)
@@ -138,7 +173,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
             None => self.folder.join(CONFIG),
         };
         command.arg("node").arg("--config").arg(config).args(["--child", "--id"]);
-        command.arg(id.to_string()).args(arguments).stderr(log);
+        command.arg(id.to_string()).args(&self.arguments).args(arguments).stderr(log);
         if std::env::var_os(WORKERS).is_none() {
             command.env(WORKERS, self.workers().to_string());
         }

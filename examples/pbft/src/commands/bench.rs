@@ -1,15 +1,18 @@
 //! `pbft bench`: processes of this machine under load.
 
+mod cases;
 mod chart;
+mod rounds;
+mod traffic;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use convoke_sim::random::Random;
-use node_kit::cluster::LedgerForm;
+use node_kit::cluster::{Credits, LedgerForm, Rdma};
 use node_kit::load::{self, Outcome, Pace, Plan, Report, live};
 use node_kit::program::ledger;
 use node_kit::program::local::Form;
@@ -17,19 +20,28 @@ use pbft::client::{Client, ClientError, Options};
 use pbft::proto::{Inspection, PbftClient};
 use pbft::settings::{Auth, Proposals, Settings};
 use serde::Serialize;
+use tempfile::TempDir;
 
+use self::cases::{Case, cases};
+use self::traffic::{Traffic, receivers_not_ready};
 use super::client::is_to_all;
 use super::floor::Signatures;
 use super::inspect::inspect;
 use super::local::Local;
-use crate::args::{AuthName, BenchArgs, Ledger, Transport, Way};
+use crate::args::{BenchArgs, Ledger, Way};
 
 /// The result of a run.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Row {
+    round: u64,
     replicas: usize,
     transport: &'static str,
     auth: Auth,
+    /// Over RDMA: messages of a peer that may be under way, and `counted` or `unlimited`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<&'static str>,
     path: &'static str,
     ledger: LedgerForm,
     payload_bytes: usize,
@@ -51,6 +63,22 @@ struct Row {
     signature_floor_us_per_operation: Option<f64>,
     /// The last view: more than 0 where one has failed.
     views: u64,
+    /// Frames of all connections while requests were made, and those of them that have not come.
+    frames_sent: u64,
+    frames_lost: u64,
+    /// Over RDMA: times that a device counted a receiver that was not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receivers_not_ready: Option<u64>,
+}
+
+impl Row {
+    /// True where the other has measured the same, perhaps in another round.
+    fn is_of_case(&self, other: &Self) -> bool {
+        let of = |row: &Self| {
+            (row.transport, row.auth, row.window, row.credits, row.load.clients, row.path)
+        };
+        of(self) == of(other)
+    }
 }
 
 /// Figures of the machine, measured before the run.
@@ -59,39 +87,60 @@ struct Machine {
     signatures: Signatures,
 }
 
-/// Measures each transport and protection with each count of clients, on a cluster of its own.
-pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
-    for (transport, auth) in pairs(args) {
-        if (transport, auth) == (Transport::Tcp, AuthName::Channel) {
-            bail!(
-                "with --auth channel a connection has to prove who is at its other end, and tcp \
-                 proves nobody: take --transport tls or quic"
-            );
-        }
-        is_to_all(args.path, &Settings { auth: auth.into(), ..Settings::default() })?;
+impl Machine {
+    fn measure(args: &BenchArgs) -> Result<Self> {
+        let sync = ledger::raw_sync(folder(args)?.path())?;
+        let signatures = Signatures::measure()?;
+        Ok(Self { raw_sync_us: u64::try_from(sync.as_micros())?, signatures })
     }
+}
+
+/// Measures each case on a cluster of its own, in each round. Code 1 when a request has no result,
+/// a frame was lost or a receiver was not ready, although messages wait for credit.
+pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
+    let cases = cases(args)?;
+    let machine = Machine::measure(args)?;
     let mut rows = Vec::new();
-    for (transport, auth) in pairs(args) {
-        for clients in &args.clients {
-            let row = measure_anew(args, (transport, auth), *clients).await?;
+    for round in 1..=args.rounds {
+        for case in &cases {
+            let row = Row { round, ..measure_anew(args, case, &machine).await? };
             print(&row);
             rows.push(row);
         }
+    }
+    for (row, ratios) in rounds::of_credits(&rows) {
+        let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.3}")).collect();
+        println!(
+            "{}, window {}: credits leave {:.3} of the rate without, of rounds {}",
+            rounds::name(&row),
+            row.window.unwrap_or_default(),
+            ratios[ratios.len() / 2],
+            each.join(" ")
+        );
     }
     if let Some(path) = &args.json {
         write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
     }
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-        write(&folder.join("throughput.svg"), chart::throughput(&rows))?;
-        write(&folder.join("latency.svg"), chart::latency(&rows))?;
-        write(&folder.join("processor.svg"), chart::processor(&rows))?;
+        for (name, chart) in chart::charts(&rows) {
+            write(&folder.join(name), chart)?;
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    let failures = rounds::failures(&rows);
+    failures.iter().for_each(|failure| eprintln!("FAILED  {failure}"));
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn pairs(args: &BenchArgs) -> impl Iterator<Item = (Transport, AuthName)> + '_ {
-    args.transport.iter().flat_map(|transport| args.auth.iter().map(|auth| (*transport, *auth)))
+/// A folder for ledgers, which goes when it is dropped.
+fn folder(args: &BenchArgs) -> Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix("pbft-bench-");
+    let folder = match &args.folder {
+        Some(place) => folder.tempdir_in(place),
+        None => folder.tempdir(),
+    };
+    folder.context("the folder of the ledgers")
 }
 
 fn write(path: &Path, text: String) -> Result<()> {
@@ -99,29 +148,15 @@ fn write(path: &Path, text: String) -> Result<()> {
 }
 
 /// Measures a cluster that is started for it, in a folder of its own.
-async fn measure_anew(
-    args: &BenchArgs,
-    (transport, auth): (Transport, AuthName),
-    clients: u64,
-) -> Result<Row> {
-    let mut folder = tempfile::Builder::new();
-    folder.prefix("pbft-bench-");
-    let folder = match &args.folder {
-        Some(place) => folder.tempdir_in(place),
-        None => folder.tempdir(),
-    };
-    let folder = folder.context("the folder of the ledgers")?;
-    let machine = Machine {
-        raw_sync_us: u64::try_from(ledger::raw_sync(folder.path())?.as_micros())?,
-        signatures: Signatures::measure()?,
-    };
+async fn measure_anew(args: &BenchArgs, case: &Case, machine: &Machine) -> Result<Row> {
+    let folder = folder(args)?;
     let form = match args.ledger {
         Ledger::Disk => LedgerForm::Disk,
         Ledger::Ram => LedgerForm::Ram,
     };
     let settings = Settings {
         ledger: form,
-        auth: auth.into(),
+        auth: case.auth.into(),
         proposals: match args.path {
             Some(Way::All) => Proposals::Digests,
             Some(Way::Primary) | None => Proposals::Whole,
@@ -130,21 +165,31 @@ async fn measure_anew(
         in_flight: args.in_flight,
         ..Settings::default()
     };
-    let scheme = transport.scheme();
-    let form = Form { scheme, ..Form::plain(args.replicas, settings) };
-    let mut local = Local::new(folder.path(), clients, form).await?;
+    let (scheme, rdma) = (case.transport.scheme(), case.rdma.unwrap_or_default());
+    let arguments = case.rdma.map(arguments).unwrap_or_default();
+    let form = Form::plain(args.replicas, settings);
+    let form = Form { scheme, host: args.host, rdma, has_metrics: true, arguments, ..form };
+    let mut local = Local::new(folder.path(), case.clients, form).await?;
     local.processes.start_all().await?;
-    let row = measure(args, scheme, &local, &machine).await?;
+    let row = measure(args, case, &local, machine).await?;
     local.stop().await?;
     Ok(row)
 }
 
-async fn measure(
-    args: &BenchArgs,
-    transport: &'static str,
-    local: &Local,
-    machine: &Machine,
-) -> Result<Row> {
+/// Arguments of a node that has these settings.
+fn arguments(rdma: Rdma) -> Vec<String> {
+    let (window, credits) = (rdma.window.to_string(), name_of(rdma.credits));
+    ["--window", &window, "--credits", credits].map(str::to_owned).into()
+}
+
+fn name_of(credits: Credits) -> &'static str {
+    match credits {
+        Credits::Counted => "counted",
+        Credits::Unlimited => "unlimited",
+    }
+}
+
+async fn measure(args: &BenchArgs, case: &Case, local: &Local, machine: &Machine) -> Result<Row> {
     let options = Options {
         attempt: Duration::from_secs(5),
         deadline: Duration::from_secs(30),
@@ -153,29 +198,35 @@ async fn measure(
     let mut clients = local.clients(&options)?;
     let first = clients.first_mut().context("there has to be a client")?;
     first.put("begun", "yes").await.context("the replicas do not answer")?;
-    let time = Duration::from_secs(args.seconds);
-    let plan = Plan::new(Pace::Closed).warm_up(WARM_UP).time(time);
+    let plan = match args.requests {
+        Some(count) => Plan::requests(count),
+        None => Plan::new(Pace::Closed).time(Duration::from_secs(args.seconds)),
+    };
     let payload = Bytes::from(vec![b'v'; args.payload]);
     let caller =
         |(seed, client)| Caller { client, random: Random::new(seed), payload: payload.clone() };
     let callers: Vec<_> = (1..).zip(clients).map(caller).collect();
-    let used = async {
+    let (traffic, not_ready) = (Traffic::settled(local).await?, receivers_not_ready());
+    let before = async {
         tokio::time::sleep(WARM_UP).await;
-        let before = Used::now(local).await?;
-        tokio::time::sleep(time).await;
-        anyhow::Ok(Used::now(local).await?.since(&before))
+        Used::now(local).await
     };
-    let (load, used) = tokio::join!(load::run(&plan, callers, live()), used);
-    let used = used?;
+    let plan = plan.warm_up(WARM_UP);
+    let (load, before) = tokio::join!(load::run(&plan, callers, live()), before);
+    let used = Used::now(local).await?.since(&before?);
+    let carried = Traffic::settled(local).await?;
     let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
     let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
     let settings = local.processes.cluster().protocol();
     let requests_per_batch = ratio(used.nodes.batched, used.nodes.batches);
     let floor = machine.signatures.floor_us(args.replicas, requests_per_batch);
     Ok(Row {
+        round: 1,
         replicas: args.replicas,
-        transport,
+        transport: case.transport.scheme(),
         auth: settings.auth,
+        window: case.rdma.map(|rdma| rdma.window),
+        credits: case.rdma.map(|rdma| name_of(rdma.credits)),
         path: if options.is_to_all { "all" } else { "primary" },
         ledger: settings.ledger,
         payload_bytes: args.payload,
@@ -189,6 +240,9 @@ async fn measure(
         signatures: machine.signatures,
         signature_floor_us_per_operation: (settings.auth == Auth::Signed).then_some(floor),
         views: used.nodes.view,
+        frames_sent: carried.sent.saturating_sub(traffic.sent),
+        frames_lost: carried.lost_since(traffic),
+        receivers_not_ready: case.rdma.map(|_| receivers_not_ready() - not_ready),
         load,
     })
 }
@@ -211,7 +265,10 @@ struct Caller {
 
 impl load::Client for Caller {
     async fn operate(&mut self) -> Outcome {
-        let key = format!("key {:05}", self.random.within(0..KEYS));
+        let key = match self.payload.is_empty() {
+            true => String::new(),
+            false => format!("key {:05}", self.random.within(0..KEYS)),
+        };
         match self.client.put(key, self.payload.clone()).await {
             Ok(()) => Outcome::Done,
             Err(ClientError::OutcomeUnknown(why)) => Outcome::Unknown(why),
@@ -259,8 +316,13 @@ impl Used {
 
 fn print(row: &Row) {
     println!(
-        "{} replicas, {}, {:?}, by {}, ledger {:?}, {} B",
-        row.replicas, row.transport, row.auth, row.path, row.ledger, row.payload_bytes
+        "{} replicas, {}, by {}, ledger {:?}, {} B{}",
+        row.replicas,
+        rounds::name(row),
+        row.path,
+        row.ledger,
+        row.payload_bytes,
+        row.window.map(|window| format!(", window {window}")).unwrap_or_default()
     );
     println!("{}", row.load);
     println!(
@@ -271,6 +333,11 @@ fn print(row: &Row) {
         "{:.1} requests a batch; a sync takes {:.0} us (raw, 512 B: {} us); views {}",
         row.requests_per_batch, row.sync_us, row.raw_sync_us, row.views
     );
+    print!("{} frames, {} lost", row.frames_sent, row.frames_lost);
+    match row.receivers_not_ready {
+        Some(count) => println!("; a receiver was not ready {count} times"),
+        None => println!(),
+    }
     let Signatures { sign_us, check_us, check_of_64_us } = row.signatures;
     print!(
         "a signature takes {sign_us:.0} us, its check {check_us:.0} us, among 64 \

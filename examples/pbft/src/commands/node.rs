@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use node_kit::cluster::{Credits, Rdma};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger};
 use pbft::core::Signer;
@@ -23,12 +24,13 @@ pub(super) const KEY_FILE: &str = "sign.key";
 
 pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let page = operation::logs_and_page("info", args.page)?;
-    let cluster = super::read(&args.config.config)?;
+    let cluster = super::read(&args.config.config)?.over_rdma(rdma(args));
     let mut stop = StopSignal::listen()?;
     let (metrics, health) = (Metrics::install()?, NodeHealth::new("reading the ledger"));
     let at = cluster.node(args.id)?.operation;
-    let _listener = Listener::of_node(at, metrics, &health, page.as_ref()).await?;
+    let _listener = Listener::of_node(at, metrics.clone(), &health, page.as_ref()).await?;
     let mut node = start(&cluster, args, &health).await?;
+    metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
     println!("node {} of cluster {} listens at {address}", args.id, cluster.name());
@@ -56,6 +58,14 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
         signal = stop.received() => tracing::warn!("{signal} again: what is not done is left out"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn rdma(args: &NodeArgs) -> Rdma {
+    let default = Rdma::default();
+    Rdma {
+        window: args.window.unwrap_or(default.window),
+        credits: args.credits.map_or(default.credits, Credits::from),
+    }
 }
 
 async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Result<Node> {

@@ -1,5 +1,6 @@
 # Runs each line of the plan in a process of its own: what it is, its program, its limit in seconds
-# and the case of a test. File 3 leads to the host, a word and its text a line (results.rs).
+# and the case of a test, or the name and the arguments of a run. File 3 leads to the host, a word
+# and its text a line (results.rs).
 # Where PROGRAMS, PLAN and SCRATCH are not set, this is a machine, and what harms it is put right.
 
 programs=${PROGRAMS:-/programs} plan=${PLAN:-/plan} scratch=${SCRATCH:-/tmp}
@@ -36,20 +37,40 @@ mend() {
         rdma link add "$RDMA_VM_DEV" type rxe netdev "$RDMA_VM_NETDEV"
 }
 
+# Hands the files of results to the host, line by line.
+hand_out() {
+    for file in "$results"/*.json "$results"/*/*.svg; do
+        [ -e "$file" ] && sed "s|^|file ${file#"$results"/} |" "$file" >&3
+    done
+    rm -r "$results"
+}
+
 number=0
 while read -r kind program limit case; do
     meet
     before=$(not_ready)
     echo "start $number $(clock)" >&3
     : >"$scratch/figures"
-    if [ "$kind" = bench ]; then
-        timeout -s KILL "$limit" "$programs/$program" \
-            >"$scratch/figures" 2>"$scratch/output" </dev/null
-    else
-        timeout -s KILL "$limit" "$programs/$program" --exact "$case" --include-ignored \
-            --nocapture --test-threads 1 >"$scratch/output" 2>&1 </dev/null
-    fi
+    case $kind in
+        bench)
+            timeout -s KILL "$limit" "$programs/$program" \
+                >"$scratch/figures" 2>"$scratch/output" </dev/null
+            ;;
+        run)
+            results=$scratch/results name=${case%% *}
+            mkdir -p "$results"
+            # shellcheck disable=SC2086 # the rest of the case is a list of arguments
+            timeout -s KILL "$limit" "$programs/$program" ${case#* } --host "$RDMA_VM_ADDR" \
+                --json "$results/$name.json" --svg "$results/$name" \
+                >"$scratch/output" 2>&1 </dev/null
+            ;;
+        *)
+            timeout -s KILL "$limit" "$programs/$program" --exact "$case" --include-ignored \
+                --nocapture --test-threads 1 >"$scratch/output" 2>&1 </dev/null
+            ;;
+    esac
     code=$?
+    [ "$kind" = run ] && hand_out
     sed 's/^/figure /' "$scratch/figures" >&3
     tail -n 200 "$scratch/output" | sed 's/^/output /' >&3
     mend
