@@ -136,6 +136,7 @@
 //! whose; `tls`. Certificates, and whom they prove, are in `convoke_transport::identity`.
 //!
 //! [`Fault`]: convoke_transport::CloseReason::Fault
+//! [`Transport`]: convoke_transport::Transport
 //! [`Remote::Process`]: convoke_transport::Remote::Process
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

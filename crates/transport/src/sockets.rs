@@ -18,8 +18,9 @@ pub use lingering::linger;
 /// or a name.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when it begins with a scheme or does not end in a port, the system's error for a name
-/// that it cannot resolve, or [`io::ErrorKind::NotFound`] when the name has no address.
+/// [`io::ErrorKind::InvalidInput`] when it begins with a scheme or does not end in a port, the
+/// system's error for a name that it cannot resolve, or [`io::ErrorKind::NotFound`] when the name
+/// has no address.
 pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(socket) = host_and_port.parse() {
         return Ok(vec![socket]);
