@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long)]
     keep: bool,
     /// All must be over in this time.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 60)]
     minutes: u64,
 }
 

@@ -40,7 +40,8 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 /// what credits cost, and what the transport and signatures make of it.
 pub(crate) fn cases(is_long: bool, is_quick: bool) -> Vec<String> {
     let requests = if is_long { 100_000 } else { 10_000 };
-    let rounds = if is_quick { 3 } else { 5 };
+    let (rounds, windows) = if is_quick { (1_u32, "32") } else { (5, "2,8,32") };
+    let credit_rounds = rounds.max(3);
     let common = "--clients 1 --payload 0 --ledger ram";
     vec![
         format!(
@@ -49,18 +50,19 @@ pub(crate) fn cases(is_long: bool, is_quick: bool) -> Vec<String> {
         ),
         format!(
             "credits bench {common} --transport rdma --auth none --window 32 --credits \
-             counted,unlimited --requests {CREDITS_REQUESTS} --rounds {rounds}"
+             counted,unlimited --requests {CREDITS_REQUESTS} --rounds {credit_rounds}"
         ),
         format!(
-            "transports bench {common} --transport rdma,tcp --auth none,signed --window 2,8,32 \
+            "transports bench {common} --transport rdma,tcp --auth none,signed --window {windows} \
              --requests {TRANSPORTS_REQUESTS} --rounds {rounds}"
         ),
     ]
 }
 
-/// Requests of a round that compares credits, and of one that compares transports.
+/// Requests of a round that compares credits, and of one that compares transports: where
+/// instructions are counted times repeat, and a cluster takes as long to start as some hundreds.
 const CREDITS_REQUESTS: u32 = 200;
-const TRANSPORTS_REQUESTS: u32 = 50;
+const TRANSPORTS_REQUESTS: u32 = 100;
 
 /// Writes a file of results that a machine has handed out, below a folder.
 ///
