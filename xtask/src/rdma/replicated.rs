@@ -39,7 +39,11 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 /// The first is for stability: so many requests at each window. The others compare, in rounds:
 /// what credits cost, and what the transport and signatures make of it.
 pub(crate) fn cases(is_long: bool, is_quick: bool) -> Vec<String> {
-    let requests = if is_long { 100_000 } else { 10_000 };
+    let requests = match (is_long, is_quick) {
+        (true, _) => 100_000,
+        (false, false) => 10_000,
+        (false, true) => 1_000,
+    };
     let (rounds, windows) = if is_quick { (1_u32, "32") } else { (5, "2,8,32") };
     let credit_rounds = rounds.max(3);
     let common = "--clients 1 --payload 0 --ledger ram";
@@ -83,8 +87,13 @@ mod tests {
 
     #[test]
     fn stability_is_of_as_many_requests_at_each_window_as_was_asked_for() {
-        for (is_long, requests) in [(false, "--requests 10000"), (true, "--requests 100000")] {
-            let cases = cases(is_long, true);
+        let expected = [
+            (false, false, "--requests 10000"),
+            (true, false, "--requests 100000"),
+            (false, true, "--requests 1000"),
+        ];
+        for (is_long, is_quick, requests) in expected {
+            let cases = cases(is_long, is_quick);
             let stability = cases.iter().find(|case| case.starts_with("stability "));
             let stability = stability.expect("it is there");
             assert!(stability.ends_with(requests), "{stability}");
