@@ -70,9 +70,15 @@ impl Drop for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
 
+    /// The terminal, which all threads share, and tests do not.
+    static TERMINAL: Mutex<()> = Mutex::new(());
+
     fn told(is_terminal: bool, seconds: &[u64]) -> String {
+        let _alone = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
         let (told, mut out) = (Instant::now(), Vec::new());
         let mut progress = Progress { is_terminal, told };
         for second in seconds {
