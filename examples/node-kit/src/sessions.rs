@@ -171,21 +171,48 @@ pub enum Refused {
 }
 
 /// Sessions of all clients, a part of replicated state. See the [module](self).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Sessions {
     limits: Limits,
     sessions: BTreeMap<SessionId, Session>,
-    /// All of them by their last use, so that the front is who goes next.
+    /// All of them by a use that was noted, the last one or one before: a use is not noted until
+    /// its session has come to the front, so that uses cost nothing here.
     by_use: BTreeSet<(u64, SessionId)>,
     /// The highest position heard of.
     position: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Session {
     used_at: u64,
+    /// The use that is noted.
+    noted_at: u64,
     replies: Replies,
 }
+
+impl Session {
+    fn new(used_at: u64, replies: Replies) -> Self {
+        Self { used_at, noted_at: used_at, replies }
+    }
+}
+
+/// Tables are equal that answer alike for ever.
+impl PartialEq for Sessions {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.limits, &self.sessions, self.position)
+            == (&other.limits, &other.sessions, other.position)
+    }
+}
+
+impl Eq for Sessions {}
+
+impl PartialEq for Session {
+    fn eq(&self, other: &Self) -> bool {
+        (self.used_at, &self.replies) == (other.used_at, &other.replies)
+    }
+}
+
+impl Eq for Session {}
 
 impl Sessions {
     /// No sessions yet.
@@ -202,8 +229,7 @@ impl Sessions {
         let id = SessionId { opened_at: self.position, nonce };
         if !self.sessions.contains_key(&id) {
             self.make_room();
-            let session = Session { used_at: self.position, replies: Replies::default() };
-            self.sessions.insert(id, session);
+            self.sessions.insert(id, Session::new(self.position, Replies::default()));
             self.by_use.insert((self.position, id));
         }
         id
@@ -211,10 +237,7 @@ impl Sessions {
 
     /// Judges a request of the record at this log position, which is a use of its session.
     pub fn begin(&mut self, session: SessionId, number: u64, position: u64) -> Begin {
-        if !self.keep_alive(session, position) {
-            return Begin::Expired;
-        }
-        self.known(session, number)
+        self.touch(session, position).map_or(Begin::Expired, |known| known.replies.judge(number))
     }
 
     /// The answer that [`begin`](Self::begin) would give at the last position heard of. It is no use
@@ -254,14 +277,14 @@ impl Sessions {
 
     /// Uses a session without a request. `false` if it is unknown.
     pub fn keep_alive(&mut self, session: SessionId, position: u64) -> bool {
+        self.touch(session, position).is_some()
+    }
+
+    fn touch(&mut self, session: SessionId, position: u64) -> Option<&Session> {
         self.advance(position);
-        let Some(known) = self.sessions.get_mut(&session) else { return false };
-        if known.used_at != self.position {
-            self.by_use.remove(&(known.used_at, session));
-            known.used_at = self.position;
-            self.by_use.insert((known.used_at, session));
-        }
-        true
+        let known = self.sessions.get_mut(&session)?;
+        known.used_at = self.position;
+        Some(known)
     }
 
     /// Ends a session. `false` if it is unknown.
@@ -274,11 +297,28 @@ impl Sessions {
     /// asked next comes to the same. It lets go of memory sooner.
     pub fn advance(&mut self, position: u64) {
         self.position = self.position.max(position);
-        while let Some(&(used_at, session)) = self.by_use.first() {
-            if self.position - used_at <= self.limits.idle {
-                break;
-            }
+        let is_idle = |noted_at: u64| self.position - noted_at > self.limits.idle;
+        if !self.by_use.first().is_some_and(|(noted_at, _)| is_idle(*noted_at)) {
+            return;
+        }
+        while let Some((used_at, session)) = self.oldest()
+            && self.position - used_at > self.limits.idle
+        {
             self.remove(session);
+        }
+    }
+
+    /// The session that was used longest ago, and when.
+    fn oldest(&mut self) -> Option<(u64, SessionId)> {
+        loop {
+            let &(noted_at, id) = self.by_use.first()?;
+            let session = self.sessions.get_mut(&id)?;
+            if session.used_at == noted_at {
+                return Some((noted_at, id));
+            }
+            session.noted_at = session.used_at;
+            self.by_use.pop_first();
+            self.by_use.insert((session.noted_at, id));
         }
     }
 
@@ -316,7 +356,7 @@ impl Sessions {
 
     fn make_room(&mut self) {
         if self.sessions.len() >= self.limits.sessions.get()
-            && let Some(&(_, oldest)) = self.by_use.first()
+            && let Some((_, oldest)) = self.oldest()
         {
             self.remove(oldest);
         }
@@ -324,6 +364,6 @@ impl Sessions {
 
     fn remove(&mut self, session: SessionId) -> bool {
         let Some(known) = self.sessions.remove(&session) else { return false };
-        self.by_use.remove(&(known.used_at, session))
+        self.by_use.remove(&(known.noted_at, session))
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Input<'a> {
         let places = (0..count).map(|_| self.place()).collect::<Result<VecDeque<_>, _>>()?;
         let replies = Replies::restore(base, places, limits)
             .ok_or(Malformed::Damaged("the replies of a session break its limits"))?;
-        Ok(Session { used_at, replies })
+        Ok(Session::new(used_at, replies))
     }
 
     fn place(&mut self) -> Result<Place, Malformed> {

@@ -1,5 +1,7 @@
 //! The machine: what the values of the log do.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use node_kit::pages::{Pages, Range};
 use node_kit::sessions::{Begin, Limits, SessionId, Sessions};
@@ -91,7 +93,7 @@ impl Machine {
             Begin::Repeat(_) if mutant::is(Mutant::RunsAgain) => self.run(action),
             Begin::Run => {
                 let reply = self.run(action);
-                self.sessions.finish(session, command.number, reply.encode_to_vec().into());
+                self.sessions.finish(session, command.number, kept(&reply));
                 reply
             }
             Begin::Repeat(known) => Reply::decode(known).unwrap_or_default(),
@@ -173,6 +175,15 @@ impl Machine {
 
 fn done() -> Reply {
     reply::Result::Done(Done {}).into()
+}
+
+/// A reply as its session keeps it: the one that most writes have is made once.
+fn kept(reply: &Reply) -> Bytes {
+    static DONE: LazyLock<Bytes> = LazyLock::new(|| done().encode_to_vec().into());
+    match reply {
+        Reply { result: Some(reply::Result::Done(_)), leader: 0 } => DONE.clone(),
+        _ => reply.encode_to_vec().into(),
+    }
 }
 
 fn found(value: Option<Bytes>) -> Reply {
