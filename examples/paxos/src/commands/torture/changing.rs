@@ -87,7 +87,7 @@ impl Operator {
             };
             changes.count(&changed);
             let told = changed.err().map_or("taken".to_owned(), |error| error.to_string());
-            let words = format_args!("          node {} {what}: {told}", node.get());
+            let words = format!("          node {} {what}: {told}", node.get());
             let _ = console::say(words); // the end of the run will say that nobody reads
         }
         changes.epoch = self.epoch().await;
