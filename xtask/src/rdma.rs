@@ -76,8 +76,13 @@ pub(crate) struct Options {
 
 impl Options {
     fn kinds(&self) -> Vec<Kind> {
-        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench, Kind::Replicated];
-        if self.only.is_empty() { all.to_vec() } else { self.only.clone() }
+        if !self.only.is_empty() {
+            return self.only.clone();
+        }
+        let mut all = vec![Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench];
+        // It takes longer than all others, and the lane has an hour with all other lanes.
+        all.extend((!self.quick).then_some(Kind::Replicated));
+        all
     }
 
     fn modes(&self) -> Vec<Mode> {
@@ -213,6 +218,7 @@ mod tests {
         assert_eq!(options.modes(), [Mode::Det]);
         assert_eq!(options.kinds(), [Kind::Unit, Kind::Bench]);
         assert_eq!(options.choice().bench_rounds, 1);
+        assert!(!self::options(&["--quick"]).kinds().contains(&Kind::Replicated));
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
                 Mode::Smp => results.push(self.boot("smp", mode, None, &kernel, &tests)?),
             }
         }
-        // The lane, too, has this one, which leaves nothing to others.
+        // A machine of its own, in which nothing else takes time.
         let stable = self.options.choice().replicated(Mode::Smp, &self.programs);
         let is_chosen = self.options.mode.is_empty() || self.options.mode.contains(&Mode::Smp);
         if is_chosen && !stable.is_empty() {
