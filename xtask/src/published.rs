@@ -125,7 +125,7 @@ impl Published {
         Self::saying(&Self::example_manifest(name))
     }
 
-    /// What cargo says of such a crate.
+    /// The words of cargo about such a crate.
     pub(crate) fn example_manifest(name: &str) -> Value {
         let settings = serde_json::json!({
             "all-features": true, "rustdoc-args": ["--cfg", "docsrs"]

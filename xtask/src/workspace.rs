@@ -126,7 +126,7 @@ impl Workspace {
     }
 }
 
-/// What the lanes need to know of these, sorted by name.
+/// Facts about these that the lanes need, sorted by name.
 pub(crate) fn packages(all: &[cargo_metadata::Package]) -> Vec<Package> {
     let needing = needing_system(all);
     let mut packages: Vec<_> = all.iter().map(|package| package_of(package, &needing)).collect();

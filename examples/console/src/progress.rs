@@ -11,7 +11,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// True while a line of progress stands on the terminal, which all threads share.
 static STANDS: AtomicBool = AtomicBool::new(false);
 
-/// What takes a line from a terminal.
+/// The characters that take a line from a terminal.
 const ERASE: &str = "\r\x1b[2K";
 
 /// Takes the line of progress away, if there is one.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// programs.
 ///
 /// # Panics
-/// Where it fails, or complains of that.
+/// If the program fails, or complains of that.
 pub fn assert_ends_quietly_unread(command: &mut Command) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     drop(child.stdout.take());

@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Load {
     clients: JoinSet<Vec<(String, String)>>,
-    /// Who says how it goes.
+    /// The task that says how it goes.
     watching: JoinSet<()>,
     shared: Arc<Shared>,
 }

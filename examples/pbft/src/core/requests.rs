@@ -246,7 +246,9 @@ mod tests {
     proptest! {
         /// The count of those proposed is theirs whatever comes and goes.
         #[test]
-        fn those_proposed_are_counted(steps in prop::collection::vec((0..6, 0..4_u64, 0..4_u64), 0..99)) {
+        fn those_proposed_are_counted(
+            steps in prop::collection::vec((0..6, 0..4_u64, 0..4_u64), 0..99)
+        ) {
             let mut requests = Requests::new(3);
             for (step, client, number) in steps {
                 match step {
@@ -258,7 +260,8 @@ mod tests {
                 }
                 let proposed = requests.by_arrival.values().filter(|waiting| waiting.is_proposed);
                 prop_assert_eq!(requests.proposed(), proposed.count());
-                prop_assert_eq!(requests.len(), requests.proposed() + requests.unproposed().count());
+                let unproposed = requests.unproposed().count();
+                prop_assert_eq!(requests.len(), requests.proposed() + unproposed);
             }
         }
     }

@@ -15,14 +15,14 @@ pub(super) struct Case {
     pub(super) transport: Transport,
     pub(super) auth: AuthName,
     pub(super) clients: u64,
-    /// Where that is the transport.
+    /// Settings of that transport; `None` for the others.
     pub(super) rdma: Option<Rdma>,
 }
 
 /// All cases, in the order in which they are measured: those that are compared follow each other.
 ///
 /// # Errors
-/// What cannot be measured, with the remedy.
+/// A combination that cannot be measured, with the remedy.
 pub(super) fn cases(args: &BenchArgs) -> Result<Vec<Case>> {
     let is_set = !args.window.is_empty() || !args.credits.is_empty();
     if is_set && !args.transport.contains(&Transport::Rdma) {
