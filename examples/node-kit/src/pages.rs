@@ -18,18 +18,23 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 /// Keys of a page, at most. To write to a page that is frozen copies it: some ten microseconds.
 const PAGE_KEYS_MAX: usize = 512;
 
-type Page = BTreeMap<Bytes, Bytes>;
+/// A key. Short ones lie in the nodes of their tree: a search that followed a pointer for each key
+/// that it passes would wait for memory as often.
+type Key = SmallVec<[u8; 24]>;
+
+type Page = BTreeMap<Key, Bytes>;
 
 /// Pairs in pages. A clone has them as they are now, and costs the same for any number of them:
 /// what is written afterwards goes into copies of the pages that it concerns.
 #[derive(Clone, Debug)]
 pub struct Pages {
     /// Pages by the first key that may be in them. There is always one for the empty key.
-    pages: Arc<BTreeMap<Bytes, Arc<Page>>>,
+    pages: Arc<BTreeMap<Key, Arc<Page>>>,
     keys: u64,
     bytes: u64,
 }
@@ -49,7 +54,7 @@ pub struct Range<'a> {
 
 impl Default for Pages {
     fn default() -> Self {
-        let first = (Bytes::new(), Arc::default());
+        let first = (Key::new(), Arc::default());
         Self { pages: Arc::new([first].into()), keys: 0, bytes: 0 }
     }
 }
@@ -76,32 +81,27 @@ impl Pages {
         page.get(key)
     }
 
-    /// Writes a value, and gives the one before. Both are copied: what they were cut from may be
-    /// much larger.
-    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Option<Bytes> {
+    /// Writes a value. It is copied, and so is a new key: what they were cut from may be much larger.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) {
         let pages = Arc::make_mut(&mut self.pages);
-        let (_, page) = pages.range_mut::<[u8], _>(up_to(key)).next_back()?;
+        let Some((_, page)) = pages.range_mut::<[u8], _>(up_to(key)).next_back() else { return };
         let page = Arc::make_mut(page);
         let value = Bytes::copy_from_slice(value);
         self.bytes += value.len() as u64;
-        let before = match page.get_mut(key) {
-            Some(known) => Some(std::mem::replace(known, value)),
-            None => page.insert(Bytes::copy_from_slice(key), value),
-        };
-        match &before {
-            Some(before) => self.bytes -= before.len() as u64,
-            None => {
-                self.keys += 1;
-                self.bytes += key.len() as u64;
-            }
+        if let Some(known) = page.get_mut(key) {
+            self.bytes -= known.len() as u64;
+            *known = value;
+            return;
         }
+        page.insert(Key::from_slice(key), value);
+        self.keys += 1;
+        self.bytes += key.len() as u64;
         if page.len() > PAGE_KEYS_MAX
             && let Some(middle) = page.keys().nth(PAGE_KEYS_MAX / 2).cloned()
         {
             let later = page.split_off(&middle);
             pages.insert(middle, Arc::new(later));
         }
-        before
     }
 
     /// Removes a key, and gives its value.
@@ -121,15 +121,13 @@ impl Pages {
     }
 
     /// Pairs from a key on.
-    pub fn range<'a>(
-        &'a self,
-        from: &'a [u8],
-    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> + 'a {
+    pub fn range<'a>(&'a self, from: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Bytes)> + 'a {
         let before = self.pages.range::<[u8], _>(up_to(from)).next_back();
         let first = before.map_or(&[][..], |(first, _)| first);
         let pages = self.pages.range::<[u8], _>((Bound::Included(first), Bound::Unbounded));
         pages.flat_map(move |(_, page)| {
-            page.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
+            let pairs = page.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+            pairs.map(|(key, value)| (key.as_slice(), value))
         })
     }
 }
@@ -139,8 +137,10 @@ type Pair = (Bytes, Bytes);
 impl Pages {
     /// All pairs in the order of their keys. Each page is let go of with its last pair: to let go
     /// of a million keys at once takes as long as many requests.
-    pub fn into_pairs(self) -> impl Iterator<Item = (Bytes, Bytes)> {
-        Arc::unwrap_or_clone(self.pages).into_values().flat_map(Arc::unwrap_or_clone)
+    pub fn into_pairs(self) -> impl Iterator<Item = Pair> {
+        let pages = Arc::unwrap_or_clone(self.pages).into_values();
+        let pairs = pages.flat_map(Arc::unwrap_or_clone);
+        pairs.map(|(key, value)| (Bytes::copy_from_slice(&key), value))
     }
 }
 
@@ -156,9 +156,9 @@ impl Pages {
             bytes += key.len() + value.len();
             let is_over = bytes > range.bytes_max && !pairs.is_empty();
             if pairs.len() == range.pairs_max || is_over {
-                return (pairs, Some(key.clone()));
+                return (pairs, Some(Bytes::copy_from_slice(key)));
             }
-            pairs.push((key.clone(), value.clone()));
+            pairs.push((Bytes::copy_from_slice(key), value.clone()));
         }
         (pairs, None)
     }
@@ -192,8 +192,8 @@ mod tests {
                 if is_removed {
                     prop_assert_eq!(pages.remove(&key).map(Vec::from), model.remove(&key));
                 } else {
-                    let before = pages.insert(&key, &value).map(Vec::from);
-                    prop_assert_eq!(before, model.insert(key, value));
+                    pages.insert(&key, &value);
+                    model.insert(key, value);
                 }
                 if index == middle {
                     frozen = Some((pages.clone(), model.clone()));

@@ -302,6 +302,9 @@ pub(crate) struct BenchArgs {
     /// Mebibytes of the log between two snapshots.
     #[arg(long, default_value_t = 64)]
     pub(crate) snapshot_mib: u64,
+    /// Followers that are killed before anything is measured, and stay away.
+    #[arg(long, default_value_t = 0, conflicts_with = "restarts")]
+    pub(crate) lost: usize,
     /// Times that a follower is killed and started again afterwards, with load in between.
     #[arg(long, default_value_t = 0)]
     pub(crate) restarts: usize,

@@ -337,6 +337,18 @@ fn figures_have_all_their_points() {
 }
 
 #[test]
+fn puts_are_measured_without_a_follower() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["bench", "--keys", "300", "--clients", "4", "--seconds", "1", "--lost", "1"];
+    for row in measured(folder.path(), &flags) {
+        assert!(row["lost"] == 1 && row["failed"] == 0, "{row}");
+        assert!(row["completed"].as_u64() > Some(0), "{row}");
+    }
+    let refused = paxos(&["bench", "--lost", "2"]);
+    assert!(!refused.status.success());
+}
+
+#[test]
 fn a_follower_that_starts_again_has_read_its_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["bench", "--keys", "300", "--fill", "--clients", "4", "--seconds", "1"];

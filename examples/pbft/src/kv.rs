@@ -8,7 +8,7 @@ use bytes::Bytes;
 use node_kit::pages::{Pages, Range};
 
 use crate::core;
-use crate::wire::{self, Malformed, Reader, Wire, kinds, put_kind};
+use crate::wire::{self, Malformed, Reader, Wire, kinds, put_bytes, put_kind};
 
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1 << 10;
@@ -166,7 +166,7 @@ impl core::Machine for Machine {
         self.executed.put(&mut bytes);
         self.pages.len().put(&mut bytes);
         for (key, value) in self.pages.range(&[]) {
-            key.put(&mut bytes);
+            put_bytes(key, &mut bytes);
             value.put(&mut bytes);
         }
         bytes

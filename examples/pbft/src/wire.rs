@@ -26,8 +26,8 @@ mod tests;
 use bytes::Bytes;
 
 pub(crate) use self::message::kinds;
-pub(crate) use self::reader::put_kind;
 pub use self::reader::{Malformed, Reader};
+pub(crate) use self::reader::{put_bytes, put_kind};
 
 /// The format of all that is encoded here. Another is refused by its number.
 const FORMAT: u8 = 3;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use console::say;
+use convoke::NodeId;
 use node_kit::cluster::LedgerForm;
 use node_kit::load::{Pace, Plan, Report, live};
 use node_kit::program::ledger;
@@ -22,7 +23,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use self::restart::Restart;
-use super::client::{endpoint_for, of_endpoint};
+use super::client::{endpoint_for, leader, of_endpoint};
 use super::{Cluster, Local};
 use crate::args::{BenchArgs, Ledger, Transport, Workload};
 
@@ -32,6 +33,8 @@ struct Row {
     transport: String,
     shape: Shape,
     nodes: usize,
+    /// Followers that were killed before.
+    lost: usize,
     ledger: LedgerForm,
     payload_bytes: usize,
     reads_percent: u64,
@@ -67,6 +70,9 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     if args.restarts > 0 && args.ledger == Ledger::Ram {
         bail!("--restarts are of nodes that read their ledger, which one in memory has lost");
+    }
+    if args.lost > args.nodes.saturating_sub(1) / 2 {
+        bail!("--lost {} leaves no majority of {} nodes", args.lost, args.nodes);
     }
     if args.workload != Workload::Kv {
         return workload::run(args).await;
@@ -116,7 +122,7 @@ async fn measure_anew(
     let place = Place::new(args)?;
     let mut local = Local::new(place.folder(), form(args, transport)).await?;
     local.start_all().await?;
-    let mut row = measure(args, (shape, clients), &local, place.raw_sync_us).await?;
+    let mut row = measure(args, (shape, clients), &mut local, place.raw_sync_us).await?;
     row.restarts = restart::several(args, (shape, clients), &mut local).await?;
     local.stop().await?;
     Ok(row)
@@ -172,13 +178,14 @@ pub(super) fn timeout_ms(delay_ms: u64) -> u64 {
 async fn measure(
     args: &BenchArgs,
     (shape, clients): (Shape, u64),
-    local: &Local,
+    local: &mut Local,
     raw_sync_us: u64,
 ) -> Result<Row> {
     let within = Duration::from_secs(30);
     let endpoint = endpoint_for(shape, local.client()?, local.cluster()).await?;
     let mut client = of_endpoint(&endpoint, local.cluster(), within)?;
     client.put("begun", "yes").await.context("no node leads")?;
+    let left = lose(args.lost, local).await?;
     let pace = args.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second });
     let time = Duration::from_secs(args.seconds);
     let plan = Plan::new(pace).warm_up(WARM_UP).time(time);
@@ -189,12 +196,25 @@ async fn measure(
     let callers = callers()?;
     let used = async {
         tokio::time::sleep(WARM_UP).await;
-        let before = Used::now(&client, local).await?;
+        let before = Used::now(&client, &left).await?;
         tokio::time::sleep(time).await;
-        anyhow::Ok(Used::now(&client, local).await?.since(&before))
+        anyhow::Ok(Used::now(&client, &left).await?.since(&before))
     };
     let (load, used) = tokio::join!(node_kit::load::run(&plan, callers, live()), used);
     Ok(Row::of((args, shape), local.cluster(), raw_sync_us, load, &used?))
+}
+
+/// Kills so many followers. The nodes that are left.
+async fn lose(count: usize, local: &mut Local) -> Result<Vec<NodeId>> {
+    let mut nodes: Vec<u64> = local.ids().collect();
+    if count > 0 {
+        let leader = leader(local).await?;
+        nodes.sort_by_key(|node| *node == leader); // it comes last
+        for lost in nodes.drain(..count) {
+            local.kill(lost).await?;
+        }
+    }
+    nodes.into_iter().map(|node| Ok(NodeId::try_from(node)?)).collect()
 }
 
 impl Row {
@@ -211,6 +231,7 @@ impl Row {
             transport: cluster.nodes()[0].listen[0].scheme().to_owned(),
             shape,
             nodes: args.nodes,
+            lost: args.lost,
             ledger: cluster.protocol().ledger,
             payload_bytes: args.payload,
             reads_percent: args.reads,
@@ -242,10 +263,10 @@ struct Used {
 }
 
 impl Used {
-    async fn now(client: &Client, local: &Local) -> Result<Self> {
+    async fn now(client: &Client, running: &[NodeId]) -> Result<Self> {
         let mut nodes = Inspection::default();
-        for node in local.cluster().nodes() {
-            let state = client.inspect(node.id).await?;
+        for node in running {
+            let state = client.inspect(*node).await?;
             nodes.cpu_us += state.cpu_us;
             nodes.requests += state.requests;
             nodes.batches += state.batches;
@@ -277,10 +298,11 @@ impl Used {
 
 fn print(row: &Row) -> Result<()> {
     say(format_args!(
-        "{}, {}, {} nodes, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
+        "{}, {}, {} nodes, {} lost, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
         row.transport,
         row.shape,
         row.nodes,
+        row.lost,
         row.delay_ms,
         row.ledger,
         row.payload_bytes,

@@ -276,7 +276,7 @@ impl<T: Wire> Wire for BTreeMap<NodeId, T> {
 }
 
 /// Appends bytes with their count.
-pub(super) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put_count(bytes.len(), out);
     out.extend_from_slice(bytes);
 }
