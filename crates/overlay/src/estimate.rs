@@ -40,7 +40,8 @@ pub struct EstimatorConfig {
     pub downlink: Bounds,
     /// For how long a good rate or round trip counts. Default 20 s.
     pub window: Duration,
-    /// Over how long a rate is measured. Default 200 ms.
+    /// Over how long a rate is measured, if 512 KiB go over in it; else up to five times as long,
+    /// since what is counted are whole messages. Default 200 ms.
     pub interval: Duration,
     /// Time between two probes for more. Default one minute.
     pub probe_period: Duration,
@@ -104,10 +105,15 @@ const PACING_PERMILLE_MAX: u128 = 2_000;
 /// As good as not paced: a thousand times the plan.
 const PACING_PERMILLE_UNKNOWN: u32 = 1_000_000;
 
-/// So many samples in a row below the estimate by a fifth are what the link has fallen to: a second
-/// of them.
-const FALLEN: usize = 5;
+/// Samples in a row below the estimate by a fifth are what the link has fallen to: those of a second,
+/// as many as must agree.
+const FALLEN: Duration = Duration::from_secs(1);
 const FALLEN_PERMILLE: u64 = 800;
+
+/// A sample of fewer bytes says little, as bytes come in chunks of 64 KiB and are acknowledged
+/// several at a time: it takes in the next interval, until it has so many.
+const SAMPLE_BYTES: u64 = 512 << 10;
+const SAMPLE_INTERVALS: u32 = 5;
 
 /// Length of a probe: as many whole intervals as must agree, and what is left of the one it begins
 /// in.
@@ -138,8 +144,22 @@ pub struct Estimator {
     is_known: bool,
     /// The downlink has made something queue once.
     is_downlink_known: bool,
-    /// Samples of the uplink in a row that were far below the estimate.
-    fallen: usize,
+    /// Samples of the uplink in a row that were far below the estimate, and their time.
+    fallen: (usize, Duration),
+    sample: Sample,
+}
+
+/// One interval, or several together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    took: Duration,
+    sent: u64,
+    received: u64,
+    /// Number of its intervals, of those in which the network held the uplink back, and of those in
+    /// which the downlink made something queue.
+    intervals: u32,
+    network: u32,
+    queueing: u32,
 }
 
 /// Counts since it began.
@@ -225,7 +245,8 @@ impl Estimator {
             probes_in_row: 0,
             is_known: config.uplink.floor >= config.uplink.ceiling,
             is_downlink_known: config.downlink.floor >= config.downlink.ceiling,
-            fallen: 0,
+            fallen: (0, Duration::ZERO),
+            sample: Sample::default(),
             config,
         }
     }
@@ -345,25 +366,36 @@ impl Estimator {
     }
 
     fn take(&mut self, now: Timestamp, ended: &Interval, took: Duration) {
-        let sent = kbit_per_s(ended.sent, took);
+        self.average(ended, took);
         let was_network = ended.was_network(took);
+        let is_queueing = !was_network && self.is_downlink_queueing();
         self.is_known |= was_network;
+        self.is_downlink_known |= is_queueing;
+        self.sample.add(ended, took, (was_network, is_queueing));
+        if self.sample.is_whole() {
+            let sample = std::mem::take(&mut self.sample);
+            self.judge(now, &sample);
+        }
+    }
+
+    fn judge(&mut self, now: Timestamp, sample: &Sample) {
+        let sent = kbit_per_s(sample.sent, sample.took);
+        let was_network = sample.network == sample.intervals;
         let is_low = was_network && sent < self.uplink() / 1_000 * FALLEN_PERMILLE;
-        self.fallen = if is_low { self.fallen + 1 } else { 0 };
+        let (count, time) = self.fallen;
+        self.fallen = if is_low { (count + 1, time + sample.took) } else { Default::default() };
         if was_network || sent > self.uplink() {
             self.uplink.add(now, sent);
         }
-        if self.fallen >= FALLEN {
-            self.uplink.keep_last(FALLEN);
-            self.fallen = 0;
+        let (count, time) = self.fallen;
+        if count >= AGREEING && time >= FALLEN {
+            self.uplink.keep_last(count);
+            self.fallen = Default::default();
         }
-        let received = kbit_per_s(ended.received, took);
-        let is_queueing = !was_network && self.is_downlink_queueing();
-        self.is_downlink_known |= is_queueing;
-        if received > self.downlink() || is_queueing {
+        let received = kbit_per_s(sample.received, sample.took);
+        if received > self.downlink() || sample.queueing == sample.intervals {
             self.downlink.add(now, received);
         }
-        self.average(ended, took);
     }
 
     /// A mean that forgets. An application that is held back wants more than it can offer, and how
@@ -431,6 +463,21 @@ impl Estimator {
     fn probe_duration(&self) -> Duration {
         let longest = self.peers.iter().filter_map(|peer| peer.rtt_us.best()).max().unwrap_or(0);
         self.config.interval * PROBE_INTERVALS + Duration::from_micros(longest)
+    }
+}
+
+impl Sample {
+    fn add(&mut self, ended: &Interval, took: Duration, (was_network, is_queueing): (bool, bool)) {
+        self.took += took;
+        self.sent = self.sent.saturating_add(ended.sent);
+        self.received = self.received.saturating_add(ended.received);
+        self.intervals += 1;
+        self.network += u32::from(was_network);
+        self.queueing += u32::from(is_queueing);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.sent.max(self.received) >= SAMPLE_BYTES || self.intervals >= SAMPLE_INTERVALS
     }
 }
 

@@ -261,6 +261,7 @@ impl Sender {
         };
         chunk.direct_due = Some(now + direct_timer);
         if forward != Forward::Nobody {
+            chunk.relay_timer = relay_timer;
             chunk.relay_due = Some(now + relay_timer);
         }
         let is_repair = chunk.resent.contains(to);
@@ -312,7 +313,8 @@ impl Sender {
         progress: &mut Progress,
         events: &mut VecDeque<Event>,
     ) {
-        let patience = self.relay_patience();
+        let relay = self.chunk(seq).and_then(|chunk| chunk.route).map_or(self.me, |it| it.relay);
+        let patience = self.relay_patience(relay);
         let Some(chunk) = self.chunk_mut(seq) else { return };
         if !chunk.missing.remove(by) {
             return;
@@ -329,10 +331,12 @@ impl Sender {
             chunk.route = None;
             chunk.relay_due = None;
         }
-        let (is_done, last_left_at) = (chunk.missing.is_empty(), chunk.last_left_at);
-        self.heard[by.index()].note(now, last_left_at);
+        let (is_done, left_at) = (chunk.missing.is_empty(), chunk.left_at);
+        let via = route.filter(|it| it.forward.contains(by));
+        // Of several copies it is not known which one came, nor which way.
+        let overtakes = left_at.filter(|_| via.is_none() && !was_resent);
+        self.heard[by.index()].note(now, overtakes);
         if let Some(took) = took.filter(|_| !was_resent) {
-            let via = route.filter(|it| it.relay == by || it.forward.contains(by));
             match via {
                 Some(route) => self.relay_times[route.relay.index()].sample(took),
                 None => self.direct_times[by.index()].sample(took),
@@ -398,7 +402,16 @@ impl Sender {
 
     /// A receiver has missed what a relay was to bring it. Whether it was: then it is sent
     /// directly, and what others behind the relay acknowledge proves nothing.
-    pub(crate) fn on_missed(&mut self, seq: u64, relay: Site, by: Site) -> bool {
+    pub(crate) fn on_missed(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        (relay, by): (Site, Site),
+        is_changed: bool,
+    ) -> bool {
+        if !is_changed && self.is_in_transit(now, seq, (relay, by)) {
+            return false;
+        }
         let Some(chunk) = self.chunk_mut(seq) else { return false };
         let was_to = chunk.relay_due.is_some()
             && chunk.missing.contains(by)

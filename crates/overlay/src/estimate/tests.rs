@@ -109,6 +109,22 @@ fn a_much_lower_capacity_shows_within_a_second_and_a_little_lower_one_after_a_wi
     assert_eq!(bench.uplink(), 28_000);
 }
 
+/// Bytes come in chunks: of a slow link one to four of 64 KiB in an interval, two in the mean.
+#[test]
+fn a_slow_link_is_measured_over_longer_and_not_by_its_chunks() {
+    let mut bench = Bench::new();
+    (0..100).for_each(|_| bench.send(HeldBy::Network, 50_000));
+    let chunk = (64 << 10) * 8 / INTERVAL_MS;
+    for round in 0..200 {
+        [1, 4, 0, 2, 3, 1, 2, 3].into_iter().for_each(|count| {
+            bench.send(HeldBy::Network, count * chunk);
+        });
+        if round > 2 {
+            assert!((5_000..=7_000).contains(&bench.uplink()), "{}", bench.uplink());
+        }
+    }
+}
+
 /// Nobody has seen the network hold anything back: what was guessed is no reason to send less.
 #[test]
 fn a_guess_paces_nothing_and_is_not_below_what_others_have() {

@@ -119,7 +119,7 @@ impl OverlayNode {
         for seq in seqs {
             if flaw == Flaw::Late {
                 self.on_late(now, relay, by);
-            } else if self.sender.on_missed(seq, relay, by) {
+            } else if self.sender.on_missed(now, seq, (relay, by), is_changed) {
                 self.send_again(seq, SiteSet::EMPTY.with(by));
                 // It has said so, or it is being left, and what it still has to forward has no rate
                 // in the plan.
@@ -128,11 +128,23 @@ impl OverlayNode {
                 if has_said || (is_left && self.trust.is_trusted(relay)) {
                     continue;
                 }
-                let relays_max = self.sites.saturating_sub(2);
-                let is_new = self.trust.on_missed(now, (relay, by), seq, is_changed, relays_max);
-                self.suspect(now, relay, is_new, evidence);
+                self.blame_missed(now, seq, (relay, by), evidence);
             }
         }
+    }
+
+    /// A receiver has not got from a relay what that was to bring it.
+    pub(super) fn blame_missed(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        (relay, by): (Site, Site),
+        evidence: Evidence,
+    ) {
+        let is_changed = matches!(evidence, Evidence::Changed { .. });
+        let relays_max = self.sites.saturating_sub(2);
+        let is_new = self.trust.on_missed(now, (relay, by), seq, is_changed, relays_max);
+        self.suspect(now, relay, is_new, evidence);
     }
 
     /// Takes back the blame for a chunk that has come: its relay queues.

@@ -328,6 +328,11 @@ impl OverlayNode {
             if let Some(relay) = late.blamed {
                 self.blame(now, relay, late.seq);
             }
+            for (relay, by) in
+                late.missed.iter().flat_map(|(relay, by)| by.iter().map(|by| (*relay, by)))
+            {
+                self.blame_missed(now, late.seq, (relay, by), Evidence::Missed { by });
+            }
             self.send_again(late.seq, late.to);
         }
     }

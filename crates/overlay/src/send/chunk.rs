@@ -1,5 +1,7 @@
 //! One chunk of the own stream, and one operation, as long as someone is owed them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use convoke_core::time::Timestamp;
 
@@ -37,8 +39,12 @@ pub(super) struct Chunk {
     pub(super) last_left_at: Timestamp,
     /// When those behind the relay are late; none before it was sent there.
     pub(super) relay_due: Option<Timestamp>,
+    /// The time that the relay was given.
+    pub(super) relay_timer: Duration,
     /// Somebody behind the relay has missed it.
     pub(super) was_missed: bool,
+    /// Sites that missed it while it was on its way to the relay still.
+    pub(super) missed_by: SiteSet,
     /// When the others are.
     pub(super) direct_due: Option<Timestamp>,
     /// The earlier of both, as it stands in the list of timers.
@@ -66,7 +72,9 @@ impl Chunk {
             left_at: None,
             last_left_at: Timestamp::ZERO,
             relay_due: None,
+            relay_timer: Duration::ZERO,
             was_missed: false,
+            missed_by: SiteSet::EMPTY,
             direct_due: None,
             due: None,
             attempts: 0,

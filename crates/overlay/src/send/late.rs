@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
-use crate::ack_time::AckTime;
 use crate::site::{Site, SiteSet};
 
 use super::Sender;
+use super::chunk::Chunk;
 
 /// Time that a relay may take beyond what the direct way does.
 const RELAY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause after which who acknowledged one chunk after the other does not any more.
+const PROGRESS: Duration = Duration::from_millis(500);
 
 /// Receivers that have not acknowledged in time.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,21 +24,24 @@ pub(crate) struct Late {
     pub(crate) to: SiteSet,
     /// The relay whose doing it seems to be.
     pub(crate) blamed: Option<Site>,
+    /// The relay that should have brought it, and those that have said early that it did not.
+    pub(crate) missed: Option<(Site, SiteSet)>,
 }
 
 /// Times of the last acknowledgements of a site.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// When the latest left of what it has acknowledged.
+    /// When the latest left of what it has acknowledged, and had come to it directly: what was sent to
+    /// it directly before has come, too.
     of: Timestamp,
     /// When it acknowledged something new last.
     pub(super) at: Timestamp,
 }
 
 impl Heard {
-    pub(super) fn note(&mut self, now: Timestamp, left_at: Timestamp) {
+    pub(super) fn note(&mut self, now: Timestamp, left_at: Option<Timestamp>) {
         self.at = now;
-        self.of = self.of.max(left_at);
+        self.of = left_at.map_or(self.of, |left_at| self.of.max(left_at));
     }
 }
 
@@ -48,11 +54,16 @@ impl Sender {
         }
         let silent = self.silent(seq);
         let direct_timer = self.direct_timer(seq, self.me);
+        let waits_until =
+            self.chunk(seq).and_then(|chunk| self.in_transit_until(chunk, chunk.relay_timer));
         let heard = &self.heard;
         let index = usize::try_from(seq - self.base).expect("what is due is retained");
         let chunk = &mut self.chunks[index];
-        let (mut to, mut blamed) = (SiteSet::EMPTY, None);
-        if let Some(route) = chunk.route.filter(|_| chunk.relay_due.is_some_and(|due| due <= now)) {
+        let (mut to, mut blamed, mut missed) = (SiteSet::EMPTY, None, None);
+        let is_due = chunk.relay_due.is_some_and(|due| due <= now);
+        if let Some(until) = waits_until.filter(|until| is_due && *until > now) {
+            chunk.relay_due = Some(until);
+        } else if let Some(route) = chunk.route.filter(|_| is_due) {
             let late = chunk.missing.intersection(chunk.behind_relay());
             // Receivers say themselves what a relay does not bring. One that acknowledges what it
             // gets may be slow.
@@ -60,6 +71,8 @@ impl Sender {
             blamed = (is_mute && late.contains(route.relay)).then_some(route.relay);
             // The relay's own copy is on a link that loses nothing.
             to = late.without(route.relay);
+            let by = late.intersection(std::mem::take(&mut chunk.missed_by));
+            missed = (!by.is_empty()).then_some((route.relay, by));
             chunk.route = None;
             chunk.relay_due = None;
         }
@@ -70,7 +83,37 @@ impl Sender {
             chunk.direct_due = Some(now + direct_timer);
         }
         self.arm(seq);
-        Some(Late { seq, to, blamed })
+        Some(Late { seq, to, blamed, missed })
+    }
+
+    /// The time until which a chunk may be on its way to its relay still. Links keep their order,
+    /// so it is as long as the relay acknowledges what left before, and nothing that left later.
+    /// What those behind it miss until then is not the relay's doing, and a second copy would wait
+    /// behind the first; but there is an end to it, as with all that a relay is late with.
+    fn in_transit_until(&self, chunk: &Chunk, pause: Duration) -> Option<Timestamp> {
+        let (relay, left_at) = (chunk.route?.relay, chunk.left_at?);
+        let heard = self.heard[relay.index()];
+        let is_there = !chunk.missing.contains(relay) || heard.of > left_at;
+        let until = (heard.at + pause).min(left_at + self.relay_patience(relay));
+        (!is_there).then_some(until)
+    }
+
+    /// True when a chunk has not reached the relay that is to bring it to a site that misses it.
+    /// The site is remembered, until it is certain that the relay has it.
+    pub(super) fn is_in_transit(
+        &mut self,
+        now: Timestamp,
+        seq: u64,
+        (relay, by): (Site, Site),
+    ) -> bool {
+        let goes_by = |it: &&Chunk| it.route.is_some_and(|route| route.relay == relay);
+        let chunk = self.chunk(seq).filter(goes_by);
+        let until = chunk.and_then(|chunk| self.in_transit_until(chunk, PROGRESS));
+        let is_in_transit = until.is_some_and(|until| until > now);
+        if let Some(chunk) = self.chunk_mut(seq).filter(|_| is_in_transit) {
+            chunk.missed_by.insert(by);
+        }
+        is_in_transit
     }
 
     /// Sites that have not acknowledged anything that left after the chunk did: more would not
@@ -110,8 +153,10 @@ impl Sender {
 
     /// Time that a relay may take at most. One that brings everything, and late, nobody misses
     /// anything of. Where the direct way takes long, too, it is not the relay.
-    pub(super) fn relay_patience(&self) -> Duration {
-        let direct = self.direct_times.iter().filter_map(AckTime::p99).max();
+    pub(super) fn relay_patience(&self, relay: Site) -> Duration {
+        let times = self.direct_times.iter().enumerate();
+        let others = times.filter(|(index, _)| *index != relay.index());
+        let direct = others.filter_map(|(_, time)| time.p99()).max();
         RELAY_PATIENCE + direct.unwrap_or_default() * 2
     }
 

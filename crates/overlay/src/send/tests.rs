@@ -89,7 +89,8 @@ fn only_those_behind_the_relay_that_have_not_acknowledged_are_sent_to_again() {
     }
     assert_eq!(sender.expire(at(1_004)), None);
     let late = sender.expire(at(1_005)).expect("a second after it left");
-    assert_eq!(late, Late { seq: 0, to: SiteSet::EMPTY.with(Site(2)), blamed: None });
+    let to = SiteSet::EMPTY.with(Site(2));
+    assert_eq!(late, Late { seq: 0, to, blamed: None, missed: None });
     assert_eq!(sender.queue_again(0, late.to), late.to);
     assert_eq!(sender.queue_again(0, late.to), SiteSet::EMPTY, "it is queued");
     let again = sender.transmit(at(1_010), 0, Site(2)).expect("it is owed");
@@ -117,6 +118,60 @@ fn a_relay_is_blamed_by_its_source_if_it_says_nothing_itself() {
     assert_eq!(blamed(&[], Some(3)), Some(RELAY));
     assert_eq!(blamed(&[1], None), None, "those behind it say what they miss");
     assert_eq!(blamed(&[2, 3], Some(1)), None, "it gets other things");
+}
+
+/// The uplink is slow: the relay has acknowledged the first chunk, and the second waits on the link.
+#[test]
+fn what_is_on_its_way_to_a_relay_still_is_nobodys_fault_and_is_not_sent_again() {
+    let (mut sender, mut events) = (sender(), VecDeque::new());
+    sender.limits.relay_timer_initial = Duration::from_millis(300);
+    for seq in 0..3 {
+        push(&mut sender, 10_000);
+        relay(&mut sender, at(5 + seq), seq);
+    }
+    let mut hear = |sender: &mut Sender, now, from: u16, ack| {
+        sender.on_ack(now, Site(from), &ack, &mut events).expect("it is right");
+    };
+    hear(&mut sender, at(250), 1, ack(1, &[]));
+    assert!(!sender.on_missed(at(260), 1, (RELAY, Site(2)), false), "it cannot have it");
+    assert!(sender.on_missed(at(260), 0, (RELAY, Site(2)), false), "it has that one");
+    assert!(sender.on_missed(at(260), 1, (RELAY, Site(3)), true), "nor have changed it");
+    let overdue = |sender: &mut Sender, now| {
+        let mut all: Vec<_> = std::iter::from_fn(|| sender.expire(now)).collect();
+        all.retain(|late| !late.to.is_empty());
+        all
+    };
+    let first = overdue(&mut sender, at(310));
+    assert_eq!(first.iter().map(|late| late.seq).collect::<Vec<_>>(), [0]);
+    // It acknowledges what left later: then it has had the second for long.
+    hear(&mut sender, at(400), 1, ack(1, &[2]));
+    let then = overdue(&mut sender, at(551));
+    let second = then.iter().find(|late| late.seq == 1).expect("it is late now");
+    assert_eq!(second.missed, Some((RELAY, SiteSet::EMPTY.with(Site(2)))));
+}
+
+/// One that says nothing more is not waited for, nor one that brings a little now and then for ever.
+#[test]
+fn a_relay_that_stops_or_takes_for_ever_is_not_waited_for() {
+    for (acks_until, given_up_at) in [(900, 1_900), (60_000, 2_001 + 5)] {
+        let (mut sender, mut events) = (sender(), VecDeque::new());
+        for seq in 0..200 {
+            push(&mut sender, 1_000);
+            relay(&mut sender, at(1 + seq / 200), seq);
+        }
+        let mut acked = 0;
+        let late = (0..600).map(|step| at(step * 10)).find(|now| {
+            let millis = u64::try_from(now.since(Timestamp::ZERO).as_millis()).unwrap();
+            if millis % 100 == 0 && millis <= acks_until {
+                acked += 1;
+                sender.on_ack(*now, RELAY, &ack(acked, &[]), &mut events).expect("it is right");
+            }
+            std::iter::from_fn(|| sender.expire(*now))
+                .any(|late| late.seq == 150 && !late.to.is_empty())
+        });
+        let late = late.expect("it is given up");
+        assert!(late <= at(given_up_at) + Duration::from_millis(10), "{late:?} {acks_until}");
+    }
 }
 
 #[test]
