@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::transport::parts::Mutex;
 use convoke_core::{NodeId, Peer};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::Configuration;

@@ -26,13 +26,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
 use crate::id::NodeId;
 use crate::identity::pem::{Credentials, Source};
 use crate::identity::verifier::Current;
+use crate::parts::Mutex;
 
 pub use clients::ClientCertificates;
 pub use failure::{TlsError, rustls_error};
@@ -62,7 +62,7 @@ pub struct Identity {
 
 struct Shared {
     source: Source,
-    current: RwLock<Arc<Current>>,
+    current: Mutex<Arc<Current>>,
     provider: Arc<CryptoProvider>,
     /// Held while reloading, so that what was read first is not put in place last.
     reloading: Mutex<()>,
@@ -150,7 +150,7 @@ impl Identity {
 
     fn from_credentials(source: Source, credentials: Credentials) -> Result<Self, IdentityError> {
         let provider = Arc::new(provider());
-        let current = RwLock::new(Arc::new(Current::new(credentials, &provider)?));
+        let current = Mutex::new(Arc::new(Current::new(credentials, &provider)?));
         let (reloading, is_of_node) = Default::default();
         let shared = Shared { source, current, provider, reloading, is_of_node };
         Ok(Self { shared: Arc::new(shared) })
@@ -205,7 +205,7 @@ impl Identity {
                 found: new.naming.describe(&new.nodes),
             });
         }
-        *shared.current.write() = Arc::new(new);
+        *shared.current.lock() = Arc::new(new);
         tracing::info!(node = %self.node(), "certificates reloaded");
         Ok(())
     }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod bars;
+mod coasts;
 mod frame;
 mod lanes;
 mod layers;

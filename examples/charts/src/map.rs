@@ -4,6 +4,7 @@ use std::f64::consts::{FRAC_PI_2, TAU};
 use std::fmt::Write as _;
 
 use crate::Look;
+use crate::coasts::{Part, coasts};
 use crate::frame::{Frame, WIDTH, fill, label};
 
 /// Box of the map.
@@ -13,7 +14,13 @@ const RING: f64 = 0.38;
 /// Degrees around the outermost places, and between two lines.
 const MARGIN: f64 = 12.0;
 const LINES: f64 = 30.0;
+/// Degrees north that are shown where no place is beyond them.
+const POLES: (f64, f64) = (-58.0, 75.0);
 const DOT: f64 = 8.0;
+/// Distance of two corners of a coast, below which one of them is left out.
+const COARSE: f64 = 1.0;
+/// Grey, and so faint that every colour shows above it.
+const LAND: Look = Look { colour: 1, dashes: 0 };
 /// Width of the line of the largest rate.
 const WIDEST: f64 = 12.0;
 /// Of the bars.
@@ -61,6 +68,7 @@ pub fn map(title: &str, words: [&str; 2], places: &[Place], ways: &[Way]) -> Str
     let mut frame = Frame::page(title, height);
     frame.push(&label((16.0, 50.0), "start", 12, words[0]));
     let at: Option<Vec<(f64, f64)>> = places.iter().map(|place| place.at).collect();
+    let at = at.filter(|at| !at.is_empty());
     let (lines, at) = at.map_or_else(|| (String::new(), ring(places.len())), |at| grid(&at));
     frame.push(&lines);
     let widest = ways.iter().map(|way| way.rate).fold(f64::MIN_POSITIVE, f64::max);
@@ -111,8 +119,8 @@ fn ring(count: usize) -> Vec<(f64, f64)> {
     (0..count).map(place).collect()
 }
 
-/// Lines of longitude and latitude, and the places between them: in the middle of the map distances
-/// are the same in every direction.
+/// Coasts, lines of longitude and latitude, and the places between them: in the middle of the map
+/// distances are the same in every direction.
 fn grid(at: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
     let (left, top, right, bottom) = BOX;
     let range = |of: fn(&(f64, f64)) -> f64| {
@@ -124,12 +132,17 @@ fn grid(at: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
     // Degrees of longitude are closer together there; far north the map would be a line.
     let tall = 1.0 / f64::midpoint(south, north).to_radians().cos().clamp(0.3, 1.0);
     let scale = ((right - left) / (east - west)).min((bottom - top) / (north - south) / tall);
+    // The rest of the height shows more of the Earth, but for the poles.
+    let spare = ((bottom - top) / scale / tall - (north - south)) / 2.0;
+    let (south, north) =
+        ((south - spare).max(POLES.0).min(south), (north + spare).min(POLES.1).max(north));
     let x =
         |degrees: f64| f64::midpoint(left, right) + scale * (degrees - f64::midpoint(west, east));
     let y = |degrees: f64| {
         f64::midpoint(top, bottom) - scale * tall * (degrees - f64::midpoint(south, north))
     };
-    let mut lines = String::new();
+    let part = Part { south, north, west, east };
+    let mut lines = land(part, |(east, north)| (x(east), y(north)));
     let marks = |low: f64, high: f64| {
         let first = (low / LINES).ceil();
         (0_u32..13)
@@ -149,6 +162,27 @@ fn grid(at: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
         lines += &label((left - 6.0, y + 4.0), "end", 11, &format!("{degrees}°"));
     }
     (lines, at.iter().map(|(north, east)| (x(*east), y(*north))).collect())
+}
+
+/// The land of a part, faint, where `to_page` has it.
+fn land(part: Part, to_page: impl Fn((f64, f64)) -> (f64, f64)) -> String {
+    let mut outline = String::new();
+    for ring in coasts(part) {
+        let mut drawn: Option<(f64, f64)> = None;
+        for (x, y) in ring.into_iter().map(&to_page) {
+            let is_near = |(x0, y0): (f64, f64)| (x - x0).hypot(y - y0) < COARSE;
+            if !drawn.is_some_and(is_near) {
+                let _ = write!(outline, "{}{x:.1} {y:.1}", if drawn.is_none() { 'M' } else { 'L' });
+                drawn = Some((x, y));
+            }
+        }
+        outline.push('Z');
+    }
+    let fill = fill(LAND);
+    format!(
+        "<path class=\"land {fill}\" fill-opacity=\"0.1\" fill-rule=\"evenodd\" \
+         d=\"{outline}\"/>\n"
+    )
 }
 
 fn bars(frame: &mut Frame, places: &[Place]) {
@@ -213,6 +247,7 @@ mod tests {
             .filter_map(|after| after?.split('"').next()?.parse().ok())
             .collect();
         assert!(dots[0] < dots[2] && dots[1] > dots[3], "{dots:?}");
+        assert_eq!(svg.matches("class=\"land ").count(), 1);
         assert_eq!(svg.matches("class=\"strong line0\"").count(), 1);
         assert_eq!(svg.matches("class=\"room axis\"").count(), 2);
     }
@@ -221,7 +256,12 @@ mod tests {
     fn places_without_coordinates_are_on_a_ring() {
         let places = [place("a", Some((0.0, 0.0))), place("a name that is long", None)];
         let svg = map("title", ["ways", "bars"], &places, &[way((0, 7), true)]);
-        assert!(!svg.contains('°') && !svg.contains("NaN") && svg.contains(">a name that…</text>"));
+        assert!(
+            !svg.contains('°')
+                && !svg.contains("class=\"land ")
+                && !svg.contains("NaN")
+                && svg.contains(">a name that…</text>")
+        );
         let nothing = map("title", ["ways", "bars"], &[], &[]);
         assert!(nothing.ends_with("</svg>\n") && !nothing.contains("NaN"));
         let one = map("title", ["ways", "bars"], &[place("a", Some((10.0, 10.0)))], &[]);

@@ -64,7 +64,7 @@ const NEED_A_COMPILER: [&str; 8] =
 
 /// Crates beside ours on the system that this runs on. To be lowered whenever it can be; raising it
 /// is a decision about what everybody has to build.
-const CRATES_MAX: usize = 40;
+const CRATES_MAX: usize = 36;
 
 #[cfg(test)]
 mod tests {

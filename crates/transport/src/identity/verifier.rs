@@ -62,7 +62,7 @@ impl Current {
 
 impl Shared {
     pub(super) fn current(&self) -> Arc<Current> {
-        Arc::clone(&self.current.read())
+        Arc::clone(&self.current.lock())
     }
 
     fn verify_signature(

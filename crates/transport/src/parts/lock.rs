@@ -1,17 +1,18 @@
 //! The mutex of endpoints and transports, which tests can count.
 
-use parking_lot::MutexGuard;
+use std::sync::{MutexGuard, PoisonError};
 
-/// Mutual exclusion without poisoning, [`parking_lot::Mutex`]. With the feature `conformance` each
-/// thread counts how often it locks one, so that a test can say how many locks a call takes:
-/// `conformance::locks_taken`.
+/// Mutual exclusion without poisoning: a [`std::sync::Mutex`] that is locked whoever has panicked
+/// while it held it, since what endpoints and transports keep behind one is whole after each line.
+/// With the feature `conformance` each thread counts how often it locks one, so that a test can say
+/// how many locks a call takes: `conformance::locks_taken`.
 #[derive(Debug, Default)]
-pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     /// One that nobody holds.
     pub const fn new(value: T) -> Self {
-        Self(parking_lot::Mutex::new(value))
+        Self(std::sync::Mutex::new(value))
     }
 }
 
@@ -21,7 +22,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(feature = "conformance")]
         counted::note();
-        self.0.lock()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -43,11 +44,25 @@ pub(crate) mod counted {
     }
 }
 
-#[cfg(all(test, feature = "conformance"))]
+#[cfg(test)]
 mod tests {
+    #[cfg(feature = "conformance")]
     use super::counted::locks_taken;
     use super::*;
 
+    #[test]
+    fn a_holder_that_panics_locks_nobody_out() {
+        let mutex = Mutex::new(0);
+        let panicked = std::panic::catch_unwind(|| {
+            let mut held = mutex.lock();
+            *held = 1;
+            panic!("while it is held");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(*mutex.lock(), 1);
+    }
+
+    #[cfg(feature = "conformance")]
     #[test]
     fn each_thread_counts_the_locks_it_takes() {
         let (mutex, before) = (Mutex::new(0), locks_taken());

@@ -2,10 +2,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use super::super::{Ends, Fault, LiveCounters};
+use super::super::{Ends, Fault, LiveCounters, Mutex};
 use super::*;
 use crate::id::{Incarnation, LinkNonce, NodeId};
 use crate::{Appended, Connection, Counters, Hello, Lane, Link, NotWritable, Received, Sink};
