@@ -65,7 +65,7 @@ use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, Connection, Lane, Transport};
+use crate::transport::{Address, Connection, Counters, Lane, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
@@ -431,13 +431,15 @@ impl Driver {
     #[cfg(feature = "metrics")]
     pub(crate) fn sample_metrics(&self) {
         let Some(meters) = &self.telemetry.meters else { return };
+        let carried = self.carried();
         let state = self.state.lock();
         let seen = crate::telemetry::Seen {
             calls: state.node.initiator().open_count(),
             tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
             ignored: state.node.ignored(),
-            connections: state.connections().iter().map(|open| open.connection.clone()).collect(),
+            connections: state.connections().iter().count(),
+            carried,
         };
         drop(state);
         meters.sample(seen);
@@ -445,6 +447,21 @@ impl Driver {
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
         self.state.lock().connections().iter().map(|attached| attached.connection.clone()).collect()
+    }
+
+    /// Traffic of connections that have ended.
+    pub(crate) fn ended(&self) -> Counters {
+        self.state.lock().connections().ended()
+    }
+
+    /// Traffic of all connections, open and ended.
+    pub(crate) fn carried(&self) -> Counters {
+        let (ended, open): (_, Vec<_>) = {
+            let state = self.state.lock();
+            let open = state.connections().carriers().map(|attached| attached.connection.clone());
+            (state.connections().ended(), open.collect())
+        };
+        open.iter().map(|connection| connection.counters()).fold(ended, std::ops::Add::add)
     }
 
     /// Does what is left to be done without the lock.

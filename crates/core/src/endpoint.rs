@@ -197,11 +197,9 @@ impl Endpoint {
         result
     }
 
-    /// Traffic of all connections together.
+    /// Traffic of all connections together, open and ended: it does not fall.
     pub fn counters(&self) -> Counters {
-        let all = self.driver().connections();
-        let each = all.iter().map(|connection| connection.counters());
-        each.fold(Counters::default(), std::ops::Add::add)
+        self.driver().carried()
     }
 
     /// Samples the metrics that are not counted as they happen: what is open, what connections

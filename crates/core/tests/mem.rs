@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_core::transport::mem::MemTransport;
-use convoke_core::transport::{Address, DialError, Transport};
+use convoke_core::transport::{Address, Counters, DialError, Transport};
 use convoke_core::{Context, Endpoint, Method, Service, Status};
 use convoke_transport::conformance::{self, Recorder, Setup};
 
@@ -103,4 +103,28 @@ async fn endpoints_of_one_program_call_each_other() {
     assert_eq!(reply, "hello, Ada");
     client.shutdown(Duration::from_secs(5)).await;
     server.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn what_connections_have_carried_is_counted_when_they_have_ended() {
+    const ECHO: Method<String, String> = Method::new("mem.Mem/Echo");
+    let transport = MemTransport::new();
+    let builder = || Endpoint::builder().transport(transport.clone());
+    let echo = |text: String, _: Context| async move { Ok::<_, Status>(text) };
+    let server = builder().listen("mem://ends:0").serve(Service::new().unary(ECHO, echo));
+    let server = server.start().await.expect("the name is free");
+    let client = builder().start().await.expect("a client needs nothing");
+    let peer = client.connect(server.addresses()).await.expect("it listens");
+    client.call(ECHO, "a wren".to_owned()).to(peer).await.expect("it answers");
+    let nothing = (0, 0);
+    let frames = |of: Counters| (of.frames_sent, of.frames_received);
+    assert_eq!(frames(server.ended()), nothing);
+    client.clone().shutdown(Duration::from_secs(60)).await;
+    while !server.connections().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let (sent, received) = frames(client.counters());
+    assert_ne!((sent, received), nothing);
+    assert_eq!(frames(server.counters()), (received, sent), "each end has what the other has");
+    assert_eq!(server.counters(), server.ended());
 }

@@ -51,6 +51,7 @@ mod signals;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 pub use self::asking::{get, ready};
 pub use self::health::{NodeHealth, State};
@@ -60,6 +61,7 @@ pub use self::page::Page;
 pub use self::shutdown::{Ended, Shutdown};
 pub use self::signals::{Signal, StopSignal};
 pub use self::spans::Spans;
+pub use self::traffic::{Frames, NotTraffic, Traffic};
 
 /// Variable of the environment that says which lines the log has, such as `info,paxos=debug`.
 pub const LOG_VARIABLE: &str = "RUST_LOG";

@@ -4,6 +4,8 @@ use std::fmt;
 
 use clap::ValueEnum;
 
+use super::replicated::RACES;
+
 /// Purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Kind {
@@ -75,13 +77,13 @@ impl Choice {
         self.jobs(programs).filter(|job| job.kind == Kind::Bench).collect()
     }
 
-    /// Runs of the replicated benchmark in a machine of this mode: those that compare where times
-    /// repeat, and the long one where races are real and the clock is not slowed down by counting.
+    /// Runs of the replicated benchmark in a machine of this mode: one where races are real, and
+    /// all others where times repeat.
     pub(crate) fn replicated(&self, mode: Mode, programs: &[Program]) -> Vec<Job> {
-        let is_long = |job: &Job| job.is_named("stability");
+        let has_races = |job: &Job| job.is_named(RACES);
         let fits = |job: &Job| match mode {
-            Mode::Det => !is_long(job),
-            Mode::Smp => is_long(job),
+            Mode::Det => !has_races(job),
+            Mode::Smp => has_races(job),
             Mode::Pair => false,
         };
         self.jobs(programs).filter(|job| job.kind == Kind::Replicated && fits(job)).collect()
@@ -198,7 +200,7 @@ mod tests {
             program(Kind::Bench, "stream", &[]),
             program(Kind::Fault, "fault", &["peer::dies", "pair::heals", "device::is_down"]),
             program(Kind::Unit, "lib", &["ffi::layout"]),
-            program(Kind::Replicated, "pbft", &["stability bench", "credits bench"]),
+            program(Kind::Replicated, "pbft", &["races bench", "credits bench"]),
         ];
         let choice = Choice { kinds: kinds.to_vec(), name: name.to_owned(), bench_rounds: 2 };
         let replicated = choice.replicated(mode, &programs);
@@ -223,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn the_long_run_is_where_races_are_real() {
+    fn one_run_is_where_races_are_real() {
         assert_eq!(lines(Mode::Det, &[Kind::Replicated]), ["replicated pbft credits"]);
-        assert_eq!(lines(Mode::Smp, &[Kind::Replicated]), ["replicated pbft stability"]);
+        assert_eq!(lines(Mode::Smp, &[Kind::Replicated]), ["replicated pbft races"]);
         assert_eq!(lines(Mode::Pair, &[Kind::Replicated]), [""; 0]);
     }
 

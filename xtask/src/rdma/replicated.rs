@@ -36,37 +36,50 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 /// Runs of the program, each a name and arguments, of which the suite adds the address and places
 /// for results.
 ///
-/// The first is for stability: so many requests at each window. The others compare, in rounds:
-/// what credits cost, and what the transport and signatures make of it.
+/// Races are real in the first, which is short and all of a quick run. Then each window has so many
+/// requests for stability, and TCP has as many. The others compare, in rounds: what credits cost,
+/// and what the transport and signatures make of it.
 pub(crate) fn cases(is_long: bool, is_quick: bool) -> Vec<String> {
-    let requests = match (is_long, is_quick) {
-        (true, _) => 100_000,
-        (false, false) => 10_000,
-        (false, true) => 1_000,
+    let run = |name: &str, transport: &str, rest: &str| {
+        format!("{name} bench --clients 1 --payload 0 --ledger ram --transport {transport} {rest}")
     };
-    let (rounds, windows) = if is_quick { (1_u32, "32") } else { (5, "2,8,32") };
-    let credit_rounds = rounds.max(3);
-    let common = "--clients 1 --payload 0 --ledger ram";
-    vec![
-        format!(
-            "stability bench {common} --transport rdma --auth none --window 2,8,32 --requests \
-             {requests}"
-        ),
-        format!(
-            "credits bench {common} --transport rdma --auth none --window 32 --credits \
-             counted,unlimited --requests {CREDITS_REQUESTS} --rounds {credit_rounds}"
-        ),
-        format!(
-            "transports bench {common} --transport rdma,tcp --auth none,signed --window {windows} \
-             --requests {TRANSPORTS_REQUESTS} --rounds {rounds}"
-        ),
-    ]
+    let races = format!("--auth none --window 2,8,32 --requests {RACES_REQUESTS}");
+    let mut cases = vec![run(RACES, "rdma,tcp", &races)];
+    if is_quick {
+        return cases;
+    }
+    let requests = if is_long { 100_000 } else { 10_000 };
+    cases.extend([2, 8, 32].map(|window| {
+        let rest = format!("--auth none --window {window} --requests {requests}");
+        run(&format!("stability-{window}"), "rdma", &rest)
+    }));
+    cases.push(run("stability-tcp", "tcp", &format!("--auth none --requests {requests}")));
+    let credits = format!(
+        "--auth none --window 32 --credits counted,unlimited --requests {CREDITS_REQUESTS} \
+         --rounds {CREDITS_ROUNDS}"
+    );
+    cases.push(run("credits", "rdma", &credits));
+    let transports = format!(
+        "--auth none,signed --window 2,8,32 --requests {TRANSPORTS_REQUESTS} --rounds \
+         {TRANSPORTS_ROUNDS}"
+    );
+    cases.push(run("transports", "rdma,tcp", &transports));
+    cases
 }
+
+/// Name of the run in which races are real.
+pub(crate) const RACES: &str = "races";
+
+/// Requests at each window where races are real, which takes long: both processors are emulated,
+/// and most of what they do is to wait for each other.
+const RACES_REQUESTS: u32 = 300;
 
 /// Requests of a round that compares credits, and of one that compares transports: where
 /// instructions are counted times repeat, and a cluster takes as long to start as some hundreds.
 const CREDITS_REQUESTS: u32 = 200;
+const CREDITS_ROUNDS: u32 = 5;
 const TRANSPORTS_REQUESTS: u32 = 100;
+const TRANSPORTS_ROUNDS: u32 = 3;
 
 /// Writes a file of results that a machine has handed out, below a folder.
 ///
@@ -87,18 +100,24 @@ mod tests {
 
     #[test]
     fn stability_is_of_as_many_requests_at_each_window_as_was_asked_for() {
-        let expected = [
-            (false, false, "--requests 10000"),
-            (true, false, "--requests 100000"),
-            (false, true, "--requests 1000"),
-        ];
-        for (is_long, is_quick, requests) in expected {
-            let cases = cases(is_long, is_quick);
-            let stability = cases.iter().find(|case| case.starts_with("stability "));
-            let stability = stability.expect("it is there");
-            assert!(stability.ends_with(requests), "{stability}");
-            assert!(stability.contains("--window 2,8,32"), "{stability}");
+        for (is_long, requests) in [(false, "--requests 10000"), (true, "--requests 100000")] {
+            let cases = cases(is_long, false);
+            for window in ["2", "8", "32"] {
+                let name = format!("stability-{window} ");
+                let stability = cases.iter().find(|case| case.starts_with(&name));
+                let stability = stability.expect("it is there");
+                let expected = format!("--window {window} {requests}");
+                assert!(stability.ends_with(&expected), "{stability}");
+            }
         }
+    }
+
+    #[test]
+    fn a_quick_run_has_each_window_and_tcp_once() {
+        let cases = cases(false, true);
+        let [races] = &cases[..] else { panic!("{cases:?}") };
+        assert!(races.contains("--transport rdma,tcp"), "{races}");
+        assert!(races.ends_with("--window 2,8,32 --requests 300"), "{races}");
     }
 
     #[test]

@@ -84,10 +84,10 @@ impl<'a> Run<'a> {
             }
         }
         // A machine of its own, in which nothing else takes time.
-        let stable = self.options.choice().replicated(Mode::Smp, &self.programs);
+        let races = self.options.choice().replicated(Mode::Smp, &self.programs);
         let is_chosen = self.options.mode.is_empty() || self.options.mode.contains(&Mode::Smp);
-        if is_chosen && !stable.is_empty() {
-            results.push(self.boot("stability", Mode::Smp, None, &kernel, &stable)?);
+        if is_chosen && !races.is_empty() {
+            results.push(self.boot("races", Mode::Smp, None, &kernel, &races)?);
         }
         self.ensure_some(&results)?;
         if !self.options.keep {
@@ -104,7 +104,9 @@ impl<'a> Run<'a> {
         let choice = self.options.choice();
         let benches = choice.benches(&self.programs);
         let replicated = choice.replicated(Mode::Det, &self.programs);
-        let mut machines = vec![("replicated".to_owned(), &replicated[..])];
+        // Each by itself: they are long.
+        let of_one = |job: &[Job]| job[0].to_string();
+        let mut machines: Vec<_> = replicated.chunks(1).map(|job| (of_one(job), job)).collect();
         machines.push(("det".to_owned(), tests));
         let round = |number| (format!("bench {number}"), &benches[..]);
         machines.extend((1..=choice.bench_rounds).map(round));

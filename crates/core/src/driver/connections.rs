@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use convoke_proto::id::{LinkId, LinkNonce, NodeId};
 
 use super::Attached;
+use crate::transport::Counters;
 
 /// The table.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ pub(super) struct Connections {
     closing: BTreeMap<LinkId, Attached>,
     /// Transports know them by their peer and the name that both ends have.
     ids: BTreeMap<(NodeId, LinkNonce), LinkId>,
+    /// Traffic of those that were taken out.
+    ended: Counters,
 }
 
 impl Connections {
@@ -33,7 +36,14 @@ impl Connections {
         let id = self.ids.remove(&(node, nonce))?;
         let place = self.open.get_mut(id.index())?;
         let open = place.take_if(|(there, _)| *there == id);
-        open.or_else(|| Some((id, self.closing.remove(&id)?)))
+        let closed = open.or_else(|| Some((id, self.closing.remove(&id)?)))?;
+        self.ended = self.ended + closed.1.connection.counters();
+        Some(closed)
+    }
+
+    /// Traffic of those that were taken out.
+    pub(super) fn ended(&self) -> Counters {
+        self.ended
     }
 
     pub(super) fn id(&self, node: NodeId, nonce: LinkNonce) -> Option<LinkId> {
@@ -58,6 +68,11 @@ impl Connections {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {
         self.open.iter().flatten().map(|(_, attached)| attached)
+    }
+
+    /// All that carry or have carried something and were not taken out.
+    pub(super) fn carriers(&self) -> impl Iterator<Item = &Attached> {
+        self.iter().chain(self.closing.values())
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {

@@ -41,4 +41,10 @@ impl Endpoint {
         });
         open.collect()
     }
+
+    /// Traffic of the connections that have ended: with that of the open ones,
+    /// [`Endpoint::counters`].
+    pub fn ended(&self) -> Counters {
+        self.driver().ended()
+    }
 }

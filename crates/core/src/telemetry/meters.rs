@@ -37,8 +37,6 @@ pub(crate) struct Meters {
     /// By [`Way`].
     replies: [Counter; WAYS.len()],
     sampled: Sampled,
-    /// Traffic of connections that have ended.
-    ended: Mutex<Counters>,
 }
 
 /// Gauges, which are asked of the node rather than counted.
@@ -103,7 +101,6 @@ impl Meters {
                 ignored,
                 carried,
             },
-            ended: Mutex::default(),
             node,
         }
     }
@@ -145,8 +142,6 @@ impl Meters {
             ("reason", reason.name().to_owned()),
         ];
         metrics::counter!("convoke_connections_closed_total", &labels).increment(1);
-        let mut ended = self.ended.lock();
-        *ended = *ended + connection.counters();
     }
 
     pub(super) fn on_reply(&self, way: Way) {
@@ -176,19 +171,17 @@ impl Meters {
         }
     }
 
-    /// Takes what is sampled. Counters of connections never fall: those that ended are kept.
+    /// Takes what is sampled.
     #[expect(clippy::cast_precision_loss, reason = "counts of what is open are small")]
     pub(crate) fn sample(&self, seen: Seen) {
-        let Seen { calls, tasks, waiting, ignored, connections } = seen;
+        let Seen { calls, tasks, waiting, ignored, connections, carried } = seen;
         self.sampled.calls_open.set(calls as f64);
         self.sampled.tasks_running.set(tasks as f64);
         self.sampled.tasks_waiting.set(waiting as f64);
-        self.sampled.connections_open.set(connections.len() as f64);
+        self.sampled.connections_open.set(connections as f64);
         for ((_, read), counter) in IGNORED.iter().zip(&self.sampled.ignored) {
             counter.absolute(read(&ignored));
         }
-        let open = connections.iter().map(|connection| connection.counters());
-        let carried = open.fold(*self.ended.lock(), std::ops::Add::add);
         for ((_, _, read), counter) in CARRIED.iter().zip(&self.sampled.carried) {
             counter.absolute(read(&carried));
         }
@@ -201,7 +194,9 @@ pub(crate) struct Seen {
     pub(crate) tasks: usize,
     pub(crate) waiting: usize,
     pub(crate) ignored: IgnoredCounts,
-    pub(crate) connections: Vec<Arc<dyn Connection>>,
+    pub(crate) connections: usize,
+    /// Traffic of all connections, of those that have ended, too: it never falls.
+    pub(crate) carried: Counters,
 }
 
 /// One call, from its opening.

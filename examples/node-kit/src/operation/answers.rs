@@ -25,7 +25,7 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         let (method, path) = (request.method(), request.uri().path());
-        let is_known = matches!(path, "/metrics" | "/healthz" | "/readyz");
+        let is_known = matches!(path, "/metrics" | "/traffic" | "/healthz" | "/readyz");
         if (is_known || self.page_at(path).is_some())
             && !matches!(*method, Method::GET | Method::HEAD)
         {
@@ -33,6 +33,13 @@ impl Answers {
         }
         match (path, self.health.state()) {
             ("/metrics", _) => text(StatusCode::OK, self.metrics.text()),
+            ("/traffic", _) => match self.metrics.traffic() {
+                Some(traffic) => text(StatusCode::OK, traffic.to_string()),
+                None => {
+                    let words = "no endpoint is sampled yet\n";
+                    text(StatusCode::SERVICE_UNAVAILABLE, words.to_owned())
+                }
+            },
             ("/healthz" | "/readyz", State::Broken(why)) => {
                 text(StatusCode::SERVICE_UNAVAILABLE, format!("broken: {why}\n"))
             }
@@ -51,7 +58,7 @@ impl Answers {
                 }
                 Some(page) => html(page.html(&state)),
                 None => {
-                    let known = "here are /metrics, /healthz and /readyz\n";
+                    let known = "here are /metrics, /traffic, /healthz and /readyz\n";
                     text(StatusCode::NOT_FOUND, known.to_owned())
                 }
             },

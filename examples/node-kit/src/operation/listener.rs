@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `/` | the [`Page`] of the node, where it was given one |
 //! | `/metrics` | Prometheus text |
+//! | `/traffic` | frames by peer: [`Traffic`](super::Traffic) |
 //! | `/healthz` | 200 while the node works; 503 and a reason once it should be started again |
 //! | `/readyz` | 200 while it takes requests; 503 and a reason while it does not |
 

@@ -8,6 +8,8 @@ use metrics_exporter_prometheus::{
 };
 use thiserror::Error;
 
+use super::Traffic;
+
 /// Upper bounds of the buckets of what is counted in seconds: 50 µs to 10 s, about doubling, so
 /// that a sync of a disk, a commit and an election are all within.
 const SECONDS: [f64; 18] = [
@@ -73,6 +75,11 @@ impl Metrics {
     pub fn text(&self) -> String {
         self.sampled.get().iter().for_each(|endpoint| endpoint.sample_metrics());
         self.handle.render()
+    }
+
+    /// Frames of the endpoint that is sampled, once there is one.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.sampled.get().map(Traffic::of)
     }
 
     /// Puts samples into their buckets, so that those that nobody reads take no memory. A

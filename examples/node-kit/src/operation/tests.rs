@@ -1,8 +1,9 @@
 use std::future::{pending, ready};
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use convoke::Endpoint;
 use convoke::health::ServingState;
+use convoke::{Endpoint, Method};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -48,6 +49,39 @@ async fn metrics_are_served_as_prometheus_reads_them() {
     }
     metrics.settle();
     assert_eq!(metrics.text(), body);
+}
+
+#[tokio::test]
+async fn frames_by_peer_are_told_once_there_is_an_endpoint() {
+    const NOT_SERVED: Method<String, String> = Method::new("operation.Operation/NotServed");
+    let (listener, metrics) = listener(&NodeHealth::new("starting")).await;
+    assert_eq!(get(listener.address(), "/traffic").await.unwrap().0, 503);
+    let node = convoke::endpoint().listen("tcp://127.0.0.1:0").start().await.unwrap();
+    metrics.sample(&node);
+    let client = endpoint().await;
+    let peer = client.connect(node.addresses()).await.unwrap();
+    client.call(NOT_SERVED, String::new()).to(peer).await.unwrap_err();
+    let told = async || -> Traffic {
+        let (status, table) = get(listener.address(), "/traffic").await.unwrap();
+        assert_eq!(status, 200);
+        table.parse().unwrap()
+    };
+    // A frame may come before its sender has counted it.
+    let mirrored = |own: &Frames| Frames { sent: own.received, received: own.sent };
+    while told().await.open.get(&client.node()).map(mirrored)
+        != Traffic::of(&client).open.get(&node.node()).copied()
+    {
+        tokio::task::yield_now().await;
+    }
+    let carried = Traffic::of(&client).sum();
+    assert!(carried.sent > 0 && carried.received > 0, "{carried:?}");
+
+    client.shutdown(Duration::from_secs(60)).await;
+    while !told().await.open.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(mirrored(&told().await.ended), carried);
+    node.shutdown(Duration::from_secs(60)).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 mod cases;
 mod chart;
+mod devices;
 mod rounds;
 mod traffic;
 
@@ -23,7 +24,8 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use self::cases::{Case, cases};
-use self::traffic::{Traffic, receivers_not_ready};
+use self::devices::receivers_not_ready;
+use self::traffic::Carried;
 use super::client::is_to_all;
 use super::floor::Signatures;
 use super::inspect::inspect;
@@ -206,7 +208,7 @@ async fn measure(args: &BenchArgs, case: &Case, local: &Local, machine: &Machine
     let caller =
         |(seed, client)| Caller { client, random: Random::new(seed), payload: payload.clone() };
     let callers: Vec<_> = (1..).zip(clients).map(caller).collect();
-    let (traffic, not_ready) = (Traffic::settled(local).await?, receivers_not_ready());
+    let (traffic, not_ready) = (Carried::settled(local).await?, receivers_not_ready());
     let before = async {
         tokio::time::sleep(WARM_UP).await;
         Used::now(local).await
@@ -214,7 +216,7 @@ async fn measure(args: &BenchArgs, case: &Case, local: &Local, machine: &Machine
     let plan = plan.warm_up(WARM_UP);
     let (load, before) = tokio::join!(load::run(&plan, callers, live()), before);
     let used = Used::now(local).await?.since(&before?);
-    let carried = Traffic::settled(local).await?;
+    let carried = Carried::settled(local).await?;
     let each = |sum: u64| sum as f64 / load.completed.max(1) as f64;
     let ratio = |over: u64, under: u64| over as f64 / under.max(1) as f64;
     let settings = local.processes.cluster().protocol();
@@ -240,8 +242,8 @@ async fn measure(args: &BenchArgs, case: &Case, local: &Local, machine: &Machine
         signatures: machine.signatures,
         signature_floor_us_per_operation: (settings.auth == Auth::Signed).then_some(floor),
         views: used.nodes.view,
-        frames_sent: carried.sent.saturating_sub(traffic.sent),
-        frames_lost: carried.lost_since(traffic),
+        frames_sent: carried.sent - traffic.sent,
+        frames_lost: carried.lost_since(&traffic),
         receivers_not_ready: case.rdma.map(|_| receivers_not_ready() - not_ready),
         load,
     })

@@ -1,130 +1,146 @@
-//! Frames of a cluster and its clients: those that were sent, and those that have come; and what
-//! devices count about receivers.
+//! Frames of a cluster and its clients: those that were sent, and those that have come.
+//!
+//! Replicas speak by the clock, and the counters of several processes are not read at once. So both
+//! ends of each direction are compared by themselves, in a moment in which it stands still: its
+//! sender has sent as much after its receiver was read as before.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use node_kit::operation::get;
+use anyhow::{Context as _, Result, bail};
+use convoke::NodeId;
+use node_kit::operation::{Frames, Traffic, get};
 
 use crate::commands::local::Local;
 
 /// Frames of all connections so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
+#[derive(Clone, Debug)]
+pub(super) struct Carried {
     pub(super) sent: u64,
-    pub(super) received: u64,
+    missing: Missing,
 }
 
-impl Traffic {
-    /// Frames that have not come yet.
-    fn under_way(self) -> u64 {
-        self.sent.abs_diff(self.received)
-    }
-
-    /// Frames that were sent since then and have not come. One that both ends have counted counts
-    /// as lost, too, where one of them has forgotten a connection that ended.
-    pub(super) fn lost_since(self, before: Self) -> u64 {
-        let sent = i128::from(self.sent) - i128::from(before.sent);
-        let received = i128::from(self.received) - i128::from(before.received);
-        u64::try_from((sent - received).unsigned_abs()).unwrap_or(u64::MAX)
-    }
-
-    /// As it is once all has come that was sent. If something never comes, as it is when least is
-    /// missing.
+impl Carried {
+    /// As it is once all has come that was sent before this was called. If something never comes,
+    /// as it is when least is missing.
+    ///
+    /// # Errors
+    /// A replica does not say what it has sent and received, or two nodes never stop talking.
     pub(super) async fn settled(local: &Local) -> Result<Self> {
-        let mut before = Self::now(local).await?;
-        let mut best = before;
+        let mut missing = Missing::default();
         for _ in 0..LOOKS_MAX {
-            let now = Self::now(local).await?;
-            // Replicas are asked one after the other: only if nothing moved meanwhile does it fit.
-            if now == before {
-                if now.under_way() == 0 {
-                    return Ok(now);
-                }
-                if now.under_way() < best.under_way() {
-                    best = now;
-                }
-                tokio::time::sleep(BETWEEN_LOOKS).await;
+            let looks = [look(local).await?, look(local).await?];
+            missing.see(&looks);
+            if missing.is_nothing() {
+                break;
             }
-            before = now;
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
-        Ok(best)
+        missing.ensure_known()?;
+        let last = look(local).await?;
+        Ok(Self { sent: last.iter().map(|(_, traffic)| traffic.sum().sent).sum(), missing })
     }
 
-    /// As the replicas' metrics and the clients' endpoint have it: to ask takes no frame.
-    async fn now(local: &Local) -> Result<Self> {
-        let own = local.endpoint().counters();
-        let mut all = Self { sent: own.frames_sent, received: own.frames_received };
-        for node in local.processes.cluster().nodes() {
-            let address = node.operation.context("a replica that is measured has metrics")?;
-            let (_, metrics) = get(address, "/metrics").await?;
-            all.sent += counted(&metrics, "convoke_frames_sent_total");
-            all.received += counted(&metrics, "convoke_frames_received_total");
-        }
-        Ok(all)
+    /// Frames that were sent since then and have not come. Where frames were missing then, those
+    /// that came later count, too.
+    pub(super) fn lost_since(&self, before: &Self) -> u64 {
+        let now = &self.missing.0;
+        let lost = |(way, missing): (&Way, &Option<i128>)| {
+            let before = before.missing.0.get(way).copied().flatten().unwrap_or_default();
+            (missing.unwrap_or_default() - before).unsigned_abs()
+        };
+        u64::try_from(now.iter().map(lost).sum::<u128>()).unwrap_or(u64::MAX)
     }
 }
 
-/// Looks at replicas whose frames do not add up.
-const LOOKS_MAX: usize = 200;
+/// All ends, in the order in which they were read.
+type Look = Vec<(NodeId, Traffic)>;
+
+/// Looks at the clients' endpoint and at each replica, by its operation: to ask takes no frame.
+async fn look(local: &Local) -> Result<Look> {
+    let own = local.endpoint();
+    let mut look = vec![(own.node(), Traffic::of(own))];
+    for node in local.processes.cluster().nodes() {
+        let address = node.operation.context("a replica that is measured has metrics")?;
+        let (_, traffic) = get(address, "/traffic").await?;
+        look.push((node.id, traffic.parse().with_context(|| format!("from node {}", node.id))?));
+    }
+    Ok(look)
+}
+
+/// Frames whose ends are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// From one node to another, over connections that are open.
+    Open(NodeId, NodeId),
+    /// Over all connections that have ended.
+    Ended,
+}
+
+/// What was sent less what has come, in the moment in which that was least; `None` where no moment
+/// was seen in which nothing was sent.
+///
+/// Ways carry frames in order and lose none later, so one that was even once had lost nothing.
+#[derive(Clone, Debug, Default)]
+struct Missing(BTreeMap<Way, Option<i128>>);
+
+impl Missing {
+    /// Takes two looks, one right after the other.
+    fn see(&mut self, looks: &[Look; 2]) {
+        let [first, second] = looks;
+        for (from, (sender, sent)) in first.iter().enumerate() {
+            for (to, (receiver, _)) in first.iter().enumerate().filter(|(to, _)| *to != from) {
+                // The receiver was read between both readings of the sender.
+                let between = if from < to { &first[to].1 } else { &second[to].1 };
+                let sent = frames(sent, *receiver).sent;
+                let is_still = sent == frames(&second[from].1, *receiver).sent;
+                let received = frames(between, *sender).received;
+                let seen = is_still.then(|| i128::from(sent) - i128::from(received));
+                self.note(Way::Open(*sender, *receiver), seen);
+            }
+        }
+        let ended = |look: &Look| look.iter().map(|(_, traffic)| traffic.ended).collect::<Vec<_>>();
+        let (ended, later) = (ended(first), ended(second));
+        let difference = |one: &Frames| i128::from(one.sent) - i128::from(one.received);
+        let seen = (ended == later).then(|| ended.iter().map(difference).sum());
+        self.note(Way::Ended, seen);
+    }
+
+    fn note(&mut self, way: Way, seen: Option<i128>) {
+        let least = self.0.entry(way).or_default();
+        *least = [*least, seen].into_iter().flatten().min_by_key(|missing| missing.unsigned_abs());
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.0.values().all(|missing| *missing == Some(0))
+    }
+
+    /// Refuses to say that nothing was lost on a way that never stood still.
+    fn ensure_known(&self) -> Result<()> {
+        match self.0.iter().find(|(_, missing)| missing.is_none()) {
+            Some((Way::Open(from, to), _)) => bail!(
+                "{from} never stopped sending to {to}, so nobody can tell if frames were lost: is \
+                 the machine too busy?"
+            ),
+            Some((Way::Ended, _)) => bail!(
+                "connections ended all the time, so nobody can tell if frames were lost: the logs \
+                 of the replicas say why they do"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Frames of a node's open connections to another.
+fn frames(traffic: &Traffic, peer: NodeId) -> Frames {
+    traffic.open.get(&peer).copied().unwrap_or_default()
+}
+
+/// Pairs of looks at nodes whose frames do not add up.
+const LOOKS_MAX: usize = 300;
 
 /// Rest before a frame that is missing is looked for again.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// The sum of a metric, whatever its labels.
-fn counted(metrics: &str, name: &str) -> u64 {
-    let values = metrics.lines().filter_map(|line| {
-        let labels = line.strip_prefix(name)?;
-        labels.rsplit_once(' ')?.1.parse::<u64>().ok()
-    });
-    values.sum()
-}
-
-/// Times that the RDMA devices of this machine counted a receiver that was not ready, or that had
-/// to be asked again.
-pub(super) fn receivers_not_ready() -> u64 {
-    let ports = entries(Path::new("/sys/class/infiniband"))
-        .flat_map(|device| entries(&device.join("ports")).collect::<Vec<_>>());
-    let count = |port: PathBuf| {
-        let counters = port.join("hw_counters");
-        // What was read a moment ago would be said again otherwise; adapters have no such file.
-        let _ = std::fs::write(counters.join("lifespan"), "0");
-        let read = |name: &&str| std::fs::read_to_string(counters.join(name)).ok();
-        let values = NOT_READY.iter().filter_map(read);
-        values.filter_map(|text| text.trim().parse::<u64>().ok()).sum::<u64>()
-    };
-    ports.map(count).sum()
-}
-
-/// Names that soft-RoCE and adapters have for it.
-const NOT_READY: [&str; 4] = ["send_rnr_err", "rcvd_rnr_err", "out_of_buffer", "rnr_nak_retry_err"];
-
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    entries.filter_map(|entry| Some(entry.ok()?.path()))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_that_do_not_come_are_lost_whoever_forgets_them() {
-        let of = |sent, received| Traffic { sent, received };
-        assert_eq!(of(30, 30).lost_since(of(10, 10)), 0);
-        assert_eq!(of(30, 27).lost_since(of(10, 10)), 3);
-        assert_eq!(of(8, 12).lost_since(of(10, 10)), 4);
-    }
-
-    #[test]
-    fn a_metric_is_the_sum_of_its_labels() {
-        let metrics = "# TYPE convoke_frames_sent_total counter\n\
-             convoke_frames_sent_total{node=\"n1\"} 40\n\
-             convoke_frames_sent_total{node=\"n2\"} 2\n\
-             convoke_frames_received_total{node=\"n1\"} 7\n";
-        assert_eq!(counted(metrics, "convoke_frames_sent_total"), 42);
-        assert_eq!(counted(metrics, "convoke_frames_received_total"), 7);
-        assert_eq!(counted(metrics, "convoke_frames_lost_total"), 0);
-    }
-}
+mod tests;
