@@ -52,6 +52,38 @@ fn the_ratios_of_the_second_table_are_those_of_the_run() -> Result {
 }
 
 #[test]
+fn the_figures_beside_etcd_are_those_of_the_rounds_that_are_kept() -> Result {
+    let rows: Vec<Value> = serde_json::from_str(include_str!("../../docs/paxos/etcd.json"))?;
+    let table = rows_of_table("| clients | figure | etcd |")?;
+    assert!(table.len() > 3, "only {} rows", table.len());
+    for cells in &table {
+        let figure = match cells[1].as_str() {
+            "puts a second" => "per_second",
+            "median µs" => "median_us",
+            "processor µs a put, all three nodes" => "cpu_us_per_put",
+            other => return Err(format!("no figure `{other}`").into()),
+        };
+        let clients: u64 = cells[0].parse()?;
+        let of = |system: &str| -> Vec<f64> {
+            let is_it = |row: &&Value| row["system"] == system && row["clients"] == clients;
+            rows.iter().filter(is_it).filter_map(|row| row[figure].as_f64()).collect()
+        };
+        let (etcd, paxos) = (of("etcd"), of("paxos"));
+        let ratios = paxos.iter().zip(&etcd).map(|(paxos, etcd)| paxos / etcd).collect();
+        for (cell, values) in cells[2..].iter().zip([etcd.clone(), paxos.clone(), ratios]) {
+            let value = median(values).ok_or("no rounds")?;
+            assert!(fits(cell, value), "{clients} clients, {figure}: `{cell}` of {value}");
+        }
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[test]
 fn a_cell_fits_what_it_is_rounded_from_and_nothing_else() {
     for (cell, value) in [("0.91", 0.908), ("561,000", 561_478.1), ("20.9", 20.94), ("7", 7.4)] {
         assert!(fits(cell, value), "{cell} of {value}");

@@ -48,8 +48,36 @@ pub struct Row {
     pub operations: u64,
     /// How often it was measured.
     pub rounds: usize,
+    /// How far the rounds were apart; absent in rows that are older than this figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// Against others of the same bench.
     pub ratios: Vec<Ratio>,
+}
+
+/// The lowest and the highest figure of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Median latency, in microseconds.
+    pub median_us: (f64, f64),
+    /// Successful operations a second.
+    pub per_second: (f64, f64),
+    /// Processor time for one operation, in microseconds.
+    pub cpu_us_per_op: (f64, f64),
+}
+
+impl Spread {
+    fn of(rounds: &[Figures]) -> Self {
+        let range = |figure: fn(&Figures) -> f64| {
+            let ends = (f64::INFINITY, f64::NEG_INFINITY);
+            rounds.iter().map(figure).fold(ends, |(low, high), one| (low.min(one), high.max(one)))
+        };
+        Self {
+            median_us: range(|figures| figures.median_us),
+            per_second: range(|figures| figures.per_second),
+            cpu_us_per_op: range(|figures| figures.cpu_us),
+        }
+    }
 }
 
 /// The rows of all cases, in their order.
@@ -78,6 +106,7 @@ pub fn rows(cases: &[Case], samples: &[Vec<Sample>], pin: Pin) -> Vec<Row> {
             failed: tallies().map(|tally| tally.failed).sum(),
             operations: tallies().map(|tally| tally.succeeded_count()).sum(),
             rounds: samples[index].len(),
+            spread: (!figures[index].is_empty()).then(|| Spread::of(&figures[index])),
             ratios: ratio::ratios(cases, &figures, index),
         }
     };
@@ -160,6 +189,13 @@ mod tests {
         assert!((row.per_second - 10_000.0).abs() < 1e-6);
         assert!((row.cpu_us_per_op - 20.0).abs() < 1e-6);
         assert_eq!(row.allocs_per_op, Some(4.0));
+        let spread = row.spread.expect("it was measured");
+        let (low, high) = spread.median_us;
+        assert!(
+            (low / 10.0 - 1.0).abs() < 2e-3 && (high / 1_000.0 - 1.0).abs() < 2e-3,
+            "{spread:?}"
+        );
+        assert!((spread.cpu_us_per_op.0 - 10.0).abs() < 1e-6, "{spread:?}");
         assert_eq!((row.failed, row.operations, row.rounds), (100, 300, 3));
         let text = serde_json::to_string(&rows).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Row>>(&text).unwrap(), rows);

@@ -29,7 +29,12 @@ fn bench(rows: &[&Row]) -> String {
     let rank = |row: &&Row| {
         let name = format!("{} {}", row.system, row.form.map_or("", Form::name));
         let value = if is_rate { row.per_second } else { row.median_us };
-        Rank::new(name.trim_end(), value).look(look(row.system, Form::Tree))
+        let rank = Rank::new(name.trim_end(), value).look(look(row.system, Form::Tree));
+        let range = row.spread.map(|of| if is_rate { of.per_second } else { of.median_us });
+        match range {
+            Some((low, high)) => rank.from_to(low, high),
+            None => rank,
+        }
     };
     let title = format!("{}, {}: {unit}", rows[0].bench, rows[0].runtime);
     ranks(&title, &rows.iter().map(rank).collect::<Vec<_>>())
@@ -72,6 +77,7 @@ mod tests {
     use super::*;
     use crate::bench::Form;
     use crate::pin::Pin;
+    use crate::report::Spread;
     use crate::system::System;
 
     fn row(bench: &str, form: Option<Form>, median_us: f64) -> Row {
@@ -90,6 +96,7 @@ mod tests {
             failed: 0,
             operations: 10,
             rounds: 1,
+            spread: None,
             ratios: Vec::new(),
         }
     }
@@ -109,6 +116,16 @@ mod tests {
         assert_eq!(text.matches("class=\"bar ").count(), 3);
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(text.contains("a &lt; b"));
+    }
+
+    #[test]
+    fn a_bar_of_several_rounds_has_the_lowest_and_the_highest() {
+        let alone = row("unary_latency_100b", None, 10.0);
+        let range = |width: f64| (10.0 - width, 10.0 + width);
+        let (median_us, per_second, cpu_us_per_op) = (range(1.0), range(2.0), range(3.0));
+        let spread = Some(Spread { median_us, per_second, cpu_us_per_op });
+        let rows = [Row { spread, ..alone.clone() }, alone];
+        assert_eq!(svg(&rows, "title").matches("<path class=\"interval\"").count(), 1);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use convoke::Endpoint;
 use convoke::transport::Address;
 use node_kit::processes::{Group, Parent};
@@ -119,12 +120,12 @@ pub async fn run_child(
     let listen: Address = "tcp://127.0.0.1:0".parse()?;
     let at = ShardNode::new(shard_node(index), listen, "");
     let server = Server::start(source, &at, sharding, delay).await?;
-    println!("{}", server.address());
+    say(server.address())?;
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;
     server.join(&cluster)?;
     server.warm_up(&cluster).await?;
-    println!("ready");
+    say("ready")?;
     parent.wait_for_end().await?;
     server.stop().await;
     Ok(())

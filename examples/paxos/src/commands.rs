@@ -37,23 +37,13 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Bench(args) => program::run_on_this_thread(bench::run(&args))?,
         Command::Figures(args) => program::run_on_this_thread(figures::run(&args))?,
-        command => program::run(within(command))?,
-    }
-}
-
-async fn within(command: Command) -> Result<ExitCode> {
-    match command {
-        Command::Demo(args) => demo::run(&args).await,
-        Command::Node(args) => node::run(&args).await,
-        Command::Client(args) => client::run(args).await,
-        Command::Member(args) => member::run(&args).await,
-        Command::Status(args) => inspect::run(&args).await,
-        Command::DumpLedger { folder } => dump::run(&folder).await,
-        Command::Torture(args) => torture::run(&args).await,
-        // Done above.
-        Command::Bench(_) | Command::CheckConfig { .. } | Command::Figures(_) | Command::Sim(_) => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Demo(args) => program::run(demo::run(&args))?,
+        Command::Node(args) => program::run(node::run(&args))?,
+        Command::Client(args) => program::run(client::run(args))?,
+        Command::Member(args) => program::run(member::run(&args))?,
+        Command::Status(args) => program::run(inspect::run(&args))?,
+        Command::DumpLedger { folder } => program::run(dump::run(&folder))?,
+        Command::Torture(args) => program::run(torture::run(&args))?,
     }
 }
 

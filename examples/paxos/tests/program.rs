@@ -59,6 +59,11 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert_ends_quietly_unread(Command::new(PROGRAM).args(replay));
     // Where somebody reads, the same command has something to say.
     assert!(text(&paxos(&replay)).lines().count() > 2);
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = Command::new(PROGRAM);
+    let node = node.args(["node", "--config", &config, "--id", "1", "--child"]);
+    assert_ends_quietly_unread(node.env("RUST_LOG", "warn").stdin(Stdio::null()));
 }
 
 #[test]

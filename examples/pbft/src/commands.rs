@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use console::say;
+use node_kit::program;
 use pbft::key_file::SecretKey;
 use pbft::settings::Settings;
 
@@ -37,24 +38,14 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        command => node_kit::program::run(within(command))?,
-    }
-}
-
-async fn within(command: Command) -> Result<ExitCode> {
-    match command {
-        Command::Demo(args) => demo::run(&args).await,
-        Command::Node(args) => node::run(&args).await,
-        Command::Client(args) => client::run(args).await,
-        Command::Member(args) => member::run(&args).await,
-        Command::Status(args) => inspect::run(&args).await,
-        Command::DumpLedger { folder } => dump::run(&folder).await,
-        Command::Torture(args) => torture::run(&args).await,
-        Command::Bench(args) => bench::run(&args).await,
-        // Done above.
-        Command::CheckConfig { .. } | Command::Keygen { .. } | Command::Sim(_) => {
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Demo(args) => program::run(demo::run(&args))?,
+        Command::Node(args) => program::run(node::run(&args))?,
+        Command::Client(args) => program::run(client::run(args))?,
+        Command::Member(args) => program::run(member::run(&args))?,
+        Command::Status(args) => program::run(inspect::run(&args))?,
+        Command::DumpLedger { folder } => program::run(dump::run(&folder))?,
+        Command::Torture(args) => program::run(torture::run(&args))?,
+        Command::Bench(args) => program::run(bench::run(&args))?,
     }
 }
 

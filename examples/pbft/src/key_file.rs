@@ -25,7 +25,10 @@ pub struct NoKey;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
-    /// It cannot be written; also where there is one already.
+    /// There is one already, which is not lost for another.
+    #[error("{} is there already: keep it, or write the new key to another file", .0.display())]
+    Exists(PathBuf),
+    /// It cannot be written.
     #[error("cannot write the key {}", .path.display())]
     Write {
         /// The file.
@@ -67,12 +70,18 @@ impl SecretKey {
     /// Writes it into a new file that only its owner can read.
     ///
     /// # Errors
-    /// [`KeyFileError::Write`].
+    /// [`KeyFileError::Exists`], [`KeyFileError::Write`].
     pub fn write(&self, path: &Path) -> Result<(), KeyFileError> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let made = folder.map_or(Ok(()), std::fs::create_dir_all);
-        made.and_then(|()| write_secret(path, &(hex(&self.0) + "\n")))
-            .map_err(|source| KeyFileError::Write { path: path.to_owned(), source })
+        made.and_then(|()| write_secret(path, &(hex(&self.0) + "\n"))).map_err(|source| {
+            match (source.kind(), path.to_owned()) {
+                (io::ErrorKind::AlreadyExists, path) if path.is_file() => {
+                    KeyFileError::Exists(path)
+                }
+                (_, path) => KeyFileError::Write { path, source },
+            }
+        })
     }
 
     /// Reads it from a file that nobody else can read.

@@ -102,6 +102,13 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert_ends_quietly_unread(Command::new(PROGRAM).args(replay));
     // Where somebody reads, the same command has something to say.
     assert!(text(&pbft(&replay)).lines().count() > 2);
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = Command::new(PROGRAM);
+    let node = node.args(["node", "--config", &config, "--id", "1", "--child"]);
+    assert_ends_quietly_unread(node.env("RUST_LOG", "warn").stdin(Stdio::null()));
+    let bench = ["bench", "--clients", "1", "--requests", "1", "--ledger", "ram"];
+    assert_ends_quietly_unread(Command::new(PROGRAM).args(bench));
 }
 
 #[test]
@@ -269,7 +276,9 @@ fn keys_that_are_not_those_of_the_file_are_refused() {
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("secret key of node 1"), "{words}");
     let again = pbft(&["keygen", &other]);
-    assert!(!again.status.success(), "a key is not overwritten");
+    let words = String::from_utf8_lossy(&again.stderr);
+    let remedy = "other.key is there already: keep it, or write the new key to another file";
+    assert!(!again.status.success() && words.contains(remedy), "{words}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use convoke::NodeId;
 use convoke::quorum::Configuration;
 use convoke::transport::Address;
@@ -138,13 +139,13 @@ pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     // Where the others are it learns later.
     let members = Configuration::new((1..=replicas).map(NodeId::new))?;
     let server = Server::start(&at, &members, fate).await?;
-    println!("{}", server.address());
+    say(server.address())?;
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;
     let mut membership = server.join(&cluster)?;
     let all = |connected: &Configuration| connected.len() == cluster.nodes().len();
     membership.wait_until(all).await?;
-    println!("ready");
+    say("ready")?;
     parent.wait_for_end().await?;
     drop(membership);
     server.stop().await;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use convoke::NodeId;
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger};
@@ -29,7 +30,7 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let mut node = start(&cluster, args.id, &health).await?;
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
-    println!("node {} of cluster {} listens at {address}", args.id, cluster.name());
+    say(format_args!("node {} of cluster {} listens at {address}", args.id, cluster.name()))?;
     let mut standing = node.standing();
     tokio::select! {
         biased;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use console::say;
 use convoke_sim::random::Random;
 use node_kit::cluster::{Credits, LedgerForm, Rdma};
 use node_kit::load::{self, Outcome, Pace, Plan, Report, live};
@@ -106,19 +107,19 @@ pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
     for round in 1..=args.rounds {
         for case in &cases {
             let row = Row { round, ..measure_anew(args, case, &machine).await? };
-            print(&row);
+            print(&row)?;
             rows.push(row);
         }
     }
     for (row, ratios) in rounds::of_credits(&rows) {
         let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.3}")).collect();
-        println!(
+        say(format_args!(
             "{}, window {}: credits leave {:.3} of the rate without, of rounds {}",
             rounds::name(&row),
             row.window.unwrap_or_default(),
             ratios[ratios.len() / 2],
             each.join(" ")
-        );
+        ))?;
     }
     if let Some(path) = &args.json {
         write(path, serde_json::to_string_pretty(&rows)? + "\n")?;
@@ -316,8 +317,8 @@ impl Used {
     }
 }
 
-fn print(row: &Row) {
-    println!(
+fn print(row: &Row) -> Result<()> {
+    say(format_args!(
         "{} replicas, {}, by {}, ledger {:?}, {} B{}",
         row.replicas,
         rounds::name(row),
@@ -325,35 +326,33 @@ fn print(row: &Row) {
         row.ledger,
         row.payload_bytes,
         row.window.map(|window| format!(", window {window}")).unwrap_or_default()
-    );
-    println!("{}", row.load);
-    println!(
+    ))?;
+    say(&row.load)?;
+    say(format_args!(
         "processor time per operation: replicas {:.1} us, clients {:.1} us",
         row.server_cpu_us_per_operation, row.client_cpu_us_per_operation
-    );
-    println!(
+    ))?;
+    say(format_args!(
         "{:.1} requests a batch; a sync takes {:.0} us (raw, 512 B: {} us); views {}",
         row.requests_per_batch, row.sync_us, row.raw_sync_us, row.views
-    );
-    print!("{} frames, {} lost", row.frames_sent, row.frames_lost);
-    match row.receivers_not_ready {
-        Some(count) => println!("; a receiver was not ready {count} times"),
-        None => println!(),
-    }
+    ))?;
+    let not_ready = row
+        .receivers_not_ready
+        .map(|count| format!("; a receiver was not ready {count} times"))
+        .unwrap_or_default();
+    say(format_args!("{} frames, {} lost{not_ready}", row.frames_sent, row.frames_lost))?;
     let Signatures { sign_us, check_us, check_of_64_us } = row.signatures;
-    print!(
+    let floor = row
+        .signature_floor_us_per_operation
+        .map(|floor| format!("; an operation cannot take less than {floor:.0} us for them"))
+        .unwrap_or_default();
+    say(format_args!(
         "a signature takes {sign_us:.0} us, its check {check_us:.0} us, among 64 \
-         {check_of_64_us:.0} us"
-    );
-    match row.signature_floor_us_per_operation {
-        Some(floor) => println!("; an operation cannot take less than {floor:.0} us for them"),
-        None => println!(),
-    }
+         {check_of_64_us:.0} us{floor}"
+    ))?;
     match row.auth {
-        Auth::Signed => {}
-        Auth::Channel => println!("signed was what certificates are made of, and no request"),
-        Auth::None => {
-            println!("nothing was signed: this measures all else, and protects nothing");
-        }
+        Auth::Signed => Ok(()),
+        Auth::Channel => say("signed was what certificates are made of, and no request"),
+        Auth::None => say("nothing was signed: this measures all else, and protects nothing"),
     }
 }

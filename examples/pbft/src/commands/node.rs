@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use console::say;
 use node_kit::cluster::{Credits, Rdma};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger};
@@ -33,13 +34,13 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
-    println!("node {} of cluster {} listens at {address}", args.id, cluster.name());
+    say(format_args!("node {} of cluster {} listens at {address}", args.id, cluster.name()))?;
     let mut standing = node.standing();
     tokio::select! {
         biased;
         ended = node.failed() => {
             if let Err(removed @ NodeError::Removed(_)) = &ended {
-                println!("node {} stops: {removed}", args.id);
+                say(format_args!("node {} stops: {removed}", args.id))?;
                 return Ok(ExitCode::SUCCESS);
             }
             health.broken("the ledger has failed");
