@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -244,6 +245,8 @@ pub(crate) enum Transport {
     Quic,
     /// Frames in a stream of gRPC, in the clear.
     Grpc,
+    /// RDMA verbs.
+    Rdma,
 }
 
 impl Transport {
@@ -254,6 +257,7 @@ impl Transport {
             Self::Tls => "tls",
             Self::Quic => "quic",
             Self::Grpc => "grpc",
+            Self::Rdma => "rdma",
         }
     }
 }
@@ -280,11 +284,14 @@ pub(crate) struct BenchArgs {
     /// Transports. Several are measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
     pub(crate) transport: Vec<Transport>,
+    /// Host of all addresses: over rdma:// that of the device.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
     /// Ways in which puts are answered. Several are measured one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "gather")]
     pub(crate) shape: Vec<Shape>,
-    /// Milliseconds that what a node says to another takes, about; not over QUIC. Clients are near
-    /// all nodes.
+    /// Milliseconds that what a node says to another takes, about; not over QUIC and RDMA. Clients
+    /// are near all nodes.
     #[arg(long, default_value_t = 0)]
     pub(crate) delay_ms: u64,
     /// Requests a second, whoever waits. Default: each client asks again once it was answered.

@@ -82,6 +82,8 @@ enum Event {
     Synced { node: NodeId, life: u64, position: usize },
     Snapshot { from: NodeId, to: NodeId, life: u64 },
     Restart { node: NodeId },
+    Heard { leader: NodeId, crashes_after: Duration },
+    Crash { node: NodeId },
     Clients,
     Fault,
 }
@@ -184,6 +186,12 @@ impl World {
             Event::Synced { node, life, position } => self.synced(node, life, position)?,
             Event::Snapshot { from, to, life } => self.install(from, to, life)?,
             Event::Restart { node } => self.restart(node)?,
+            Event::Heard { .. } | Event::Crash { .. } if self.is_healed => {}
+            Event::Heard { leader, crashes_after } => {
+                self.cuts.retain(|(from, _)| *from != leader);
+                self.schedule.after(crashes_after, Event::Crash { node: leader });
+            }
+            Event::Crash { node } => self.crash(node, false),
             Event::Clients => self.clients()?,
             Event::Fault => self.fault(),
         }

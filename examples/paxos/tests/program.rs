@@ -342,6 +342,23 @@ fn figures_have_all_their_points() {
 }
 
 #[test]
+fn rdma_is_refused_with_the_remedy_where_there_is_none() {
+    let remedy = if cfg!(feature = "rdma") {
+        "--host takes the address of a device"
+    } else {
+        "build it with `--features rdma`"
+    };
+    for (arguments, words) in [
+        (&["--transport", "rdma"][..], remedy),
+        (&["--transport", "tcp,rdma", "--delay-ms", "1"], "which QUIC and RDMA do not use"),
+    ] {
+        let refused = Command::new(PROGRAM).arg("bench").args(arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains(words), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
 fn puts_are_measured_without_a_follower() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["bench", "--keys", "300", "--clients", "4", "--seconds", "1", "--lost", "1"];

@@ -180,7 +180,7 @@ mod tests {
         key.write(&path).unwrap();
         assert_eq!(SecretKey::read(&path).unwrap().public(), key.public());
         assert_eq!(key.public().to_string().parse(), Ok(key.public()));
-        assert!(matches!(key.write(&path), Err(KeyFileError::Write { .. })));
+        assert!(matches!(key.write(&path), Err(KeyFileError::Exists(_))));
     }
 
     #[test]

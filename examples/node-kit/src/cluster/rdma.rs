@@ -1,5 +1,7 @@
 //! Connections over RDMA: the settings of a process, and the transport out of them.
 
+use std::net::{IpAddr, SocketAddr};
+
 use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder};
 
@@ -26,6 +28,22 @@ impl Rdma {
     /// [`ClusterError::Rdma`].
     pub fn check(self, listen: &Address) -> Result<(), ClusterError> {
         speaking(Endpoint::builder(), self, std::slice::from_ref(listen)).map(drop)
+    }
+
+    /// Looks whether a program that takes the address of its device by `--host` could listen there.
+    ///
+    /// # Errors
+    /// [`ClusterError::Rdma`], with that remedy where the address is one of the loopback.
+    pub fn check_host(self, host: IpAddr) -> Result<(), ClusterError> {
+        let address = format!("{SCHEME}://{}", SocketAddr::new(host, 0));
+        let listen =
+            address.parse().map_err(|error| ClusterError::Rdma { what: format!("{error}") })?;
+        self.check(&listen).map_err(|error| match error {
+            ClusterError::Rdma { what } if host.is_loopback() => {
+                ClusterError::Rdma { what: what + "; --host takes the address of a device" }
+            }
+            other => other,
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use console::say;
 use convoke::NodeId;
-use node_kit::cluster::LedgerForm;
+use node_kit::cluster::{LedgerForm, Rdma};
 use node_kit::load::{Pace, Plan, Report, live};
 use node_kit::program::ledger;
 use node_kit::program::local::Form;
@@ -65,8 +65,12 @@ struct Row {
 
 /// Measures each transport and shape with each count of clients, on a cluster of its own.
 pub(crate) async fn run(args: &BenchArgs) -> Result<ExitCode> {
-    if args.delay_ms > 0 && args.transport.contains(&Transport::Quic) {
-        bail!("--delay-ms is of links over TCP, which QUIC does not use: leave one of them out");
+    let has = |transport| args.transport.contains(&transport);
+    if args.delay_ms > 0 && (has(Transport::Quic) || has(Transport::Rdma)) {
+        bail!("--delay-ms is of links over TCP, which QUIC and RDMA do not use: leave one out");
+    }
+    if has(Transport::Rdma) {
+        Rdma::default().check_host(args.host)?;
     }
     if args.restarts > 0 && args.ledger == Ledger::Ram {
         bail!("--restarts are of nodes that read their ledger, which one in memory has lost");
@@ -166,7 +170,7 @@ fn form(args: &BenchArgs, transport: Transport) -> Form<Settings> {
     let snapshot_mib = args.snapshot_mib;
     let settings = Settings { ledger, pipeline, batch, election_timeout_ms, snapshot_mib, ..usual };
     let links = (args.delay_ms > 0).then_some(delay);
-    Form { scheme: transport.scheme(), links, ..Form::plain(args.nodes, settings) }
+    Form { scheme: transport.scheme(), host: args.host, links, ..Form::plain(args.nodes, settings) }
 }
 
 /// Election timeout of nodes that are so far apart: a round of messages has to be over long before

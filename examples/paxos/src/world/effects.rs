@@ -38,12 +38,13 @@ impl World {
                 node.append(record);
             }
             Effect::Ask { to, epoch, ask } => {
+                self.truth.asks(&ask);
                 for other in self.recipients(id, to) {
                     let event = |ask| Event::Ask { from: id, life: run, to: other, epoch, ask };
                     self.send(id, other, ask.clone(), event);
                 }
             }
-            Effect::Answer { token, answer } => self.leave(id, Left::Answer(token, answer)),
+            Effect::Answer { token, answer } => self.leave(id, Left::Answer(token, answer))?,
             Effect::AnswerDurable { token, answer } => node.hold(token, answer),
             Effect::Own(answer) => node.hold_own(answer),
             Effect::Apply { slot, value } => {
@@ -80,11 +81,11 @@ impl World {
     }
 
     /// An answer leaves a node.
-    fn leave(&mut self, id: NodeId, left: Left) {
+    fn leave(&mut self, id: NodeId, left: Left) -> Result<(), Violation> {
         match left {
             Left::Answer(token, answer) => {
-                let Some((to, life)) = self.asked.remove(&token) else { return };
-                self.truth.left(id, &answer);
+                let Some((to, life)) = self.asked.remove(&token) else { return Ok(()) };
+                self.truth.left(id, &answer)?;
                 let event = |answer| Event::Answer { from: id, to, life, answer };
                 self.send(id, to, answer, event);
                 if self.random.per_mille(self.menu.crash_per_mille) {
@@ -92,12 +93,13 @@ impl World {
                 }
             }
             Left::Own(answer) => {
-                self.truth.left(id, &answer);
+                self.truth.left(id, &answer)?;
                 let life = self.nodes[&id].run();
                 self.schedule
                     .after(Duration::ZERO, Event::Answer { from: id, to: id, life, answer });
             }
         }
+        Ok(())
     }
 
     fn send<T: Clone>(&mut self, from: NodeId, to: NodeId, what: T, event: impl Fn(T) -> Event) {
@@ -121,7 +123,7 @@ impl World {
             return Ok(());
         };
         for left in node.synced(position) {
-            self.leave(id, left);
+            self.leave(id, left)?;
         }
         self.drain(id)
     }

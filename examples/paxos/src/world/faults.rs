@@ -46,6 +46,9 @@ pub struct Menu {
     pub fault_us: Range<u64>,
     /// Of a hundred faults, how many are crashes,
     pub crash: u32,
+    /// crashes of a leader that nobody heard for a moment before: what it said then is a gap in what
+    /// others have accepted,
+    pub gap: u32,
     /// one-way cuts of a link,
     pub cut: u32,
     /// ends of all cuts,
@@ -87,7 +90,8 @@ impl Menu {
             pause_us: 100..[20_000, 200_000][random.index(2)],
             crash_per_mille: odd(&mut random, 20),
             fault_us: 10_000..[300_000, 2_000_000][random.index(2)],
-            crash: 40,
+            crash: 32,
+            gap: 8,
             cut: 25,
             mend: 15,
             snapshot: 15,
@@ -110,6 +114,7 @@ impl Menu {
             crash_per_mille: 0,
             fault_us: 1_000_000..1_000_001,
             crash: 0,
+            gap: 0,
             cut: 0,
             mend: 100,
             snapshot: 0,
@@ -131,7 +136,11 @@ impl World {
         let node = ids[self.random.index(ids.len())];
         let other = ids[self.random.index(ids.len())];
         let draw = u32::try_from(self.random.within(0..100)).unwrap_or(0);
-        let Menu { crash, cut, mend, snapshot, .. } = self.menu;
+        let Menu { crash, gap, cut, mend, snapshot, .. } = self.menu;
+        let draw = match draw.checked_sub(gap) {
+            Some(draw) => draw,
+            None => return self.gap(),
+        };
         match draw {
             draw if draw < crash => self.crash(node, false),
             draw if draw < crash + cut / 2 => self.isolate(node),
@@ -179,6 +188,21 @@ impl World {
         }
         let others = self.wiped.iter().filter(|wiped| **wiped != id).count() as u64;
         2 * (others + 1) < self.menu.nodes
+    }
+
+    /// What a leader says is lost for a moment, and then not, and soon it crashes.
+    fn gap(&mut self) {
+        let Some(leader) = self.nodes.iter().find(|(_, node)| node.leads()).map(|(id, _)| *id)
+        else {
+            return;
+        };
+        for other in self.nodes.keys().filter(|other| **other != leader) {
+            self.cuts.insert((leader, *other));
+        }
+        let (step, way) = (self.menu.pause_us.end, self.menu.network.delay_us.end);
+        let crashes_after = self.random.micros(step / 2..2 * (step + way));
+        let unheard = self.random.micros(step / 2..2 * step);
+        self.schedule.after(unheard, Event::Heard { leader, crashes_after });
     }
 
     fn isolate(&mut self, id: NodeId) {

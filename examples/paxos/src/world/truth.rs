@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use convoke::NodeId;
 
-use crate::core::{Answer, Ballot, Life, Members, Membership, Part, Slot, Standing, Token, Value};
+use crate::core::{
+    Answer, Ask, Ballot, Life, Members, Membership, Part, Slot, Standing, Token, Value,
+};
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +16,16 @@ pub enum Violation {
     TwoValues {
         /// The second node.
         node: NodeId,
+        /// The slot.
+        slot: Slot,
+        /// The first value.
+        first: Value,
+        /// The second value.
+        second: Value,
+    },
+    /// Majorities have voted for two values in one slot, or for another than was applied there.
+    #[error("a majority votes for {second:?} in slot {slot}, where {first:?} was chosen before")]
+    TwoChosen {
         /// The slot.
         slot: Slot,
         /// The first value.
@@ -91,6 +103,10 @@ pub(super) struct Truth {
     /// Last slot that each node has applied in this run of it.
     applied: BTreeMap<NodeId, Slot>,
     votes: BTreeMap<(Slot, Ballot), BTreeSet<(NodeId, Life)>>,
+    /// The value that each ballot asks for.
+    asked: BTreeMap<(Slot, Ballot), Value>,
+    /// Values for which a majority has voted, whoever knows it.
+    voted: BTreeMap<Slot, Value>,
     membership: Option<Membership>,
     /// Members by their first slots.
     members: BTreeMap<Slot, Members>,
@@ -125,18 +141,15 @@ impl Truth {
         {
             return Err(Violation::NotProposed { node, slot, value: value.clone() });
         }
-        match self.values.get(&slot) {
-            Some(first) if first != value => {
-                let (first, second) = (first.clone(), value.clone());
-                Err(Violation::TwoValues { node, slot, first, second })
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.values.insert(slot, value.clone());
-                self.learn_members(slot, value);
-                Ok(())
-            }
+        let first = self.values.get(&slot).or_else(|| self.voted.get(&slot));
+        if let Some(first) = first.filter(|first| *first != value) {
+            let (first, second) = (first.clone(), value.clone());
+            return Err(Violation::TwoValues { node, slot, first, second });
         }
+        if self.values.insert(slot, value.clone()).is_none() {
+            self.learn_members(slot, value);
+        }
+        Ok(())
     }
 
     /// A node proposes a new value in a slot with this much applied, in a ballot that it took when
@@ -202,10 +215,18 @@ impl Truth {
         all.any(|members| matches!(members.part(node), Some(Part::Voter(_) | Part::Joining)))
     }
 
+    /// A leader asks others.
+    pub(super) fn asks(&mut self, ask: &Ask) {
+        if let Ask::Accept { ballot, first, values, .. } = ask {
+            let slots = (first.0..).map(|slot| (Slot(slot), *ballot));
+            self.asked.extend(slots.zip(values.iter().cloned()));
+        }
+    }
+
     /// A vote leaves its node: a client that counts votes may see it.
-    pub(super) fn left(&mut self, node: NodeId, answer: &Answer) {
-        let Answer::Accepted { ballot, life, first, count, .. } = answer else { return };
-        let Some(membership) = &self.membership else { return };
+    pub(super) fn left(&mut self, node: NodeId, answer: &Answer) -> Result<(), Violation> {
+        let Answer::Accepted { ballot, life, first, count, .. } = answer else { return Ok(()) };
+        let Some(membership) = &self.membership else { return Ok(()) };
         let decided = Slot(self.chosen().0 + membership.window);
         for slot in (first.0..first.0 + count).map(Slot) {
             let votes = self.votes.entry((slot, *ballot)).or_default();
@@ -218,8 +239,15 @@ impl Truth {
             };
             if members.is_some_and(|(_, members)| is_chosen(members)) {
                 self.known = self.known.max(slot);
+                let Some(second) = self.asked.get(&(slot, *ballot)) else { continue };
+                let first = self.voted.entry(slot).or_insert_with(|| second.clone());
+                if first != second {
+                    let (first, second) = (first.clone(), second.clone());
+                    return Err(Violation::TwoChosen { slot, first, second });
+                }
             }
         }
+        Ok(())
     }
 
     pub(super) fn begin_read(&mut self, token: Token) {

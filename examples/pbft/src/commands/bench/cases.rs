@@ -1,7 +1,5 @@
 //! Cases of a bench: which there are, and which cannot be.
 
-use std::net::{IpAddr, SocketAddr};
-
 use anyhow::{Result, bail};
 use node_kit::cluster::{Credits, Rdma};
 use pbft::settings::Settings;
@@ -68,16 +66,6 @@ fn rdma(args: &BenchArgs) -> Result<Vec<Rdma>> {
         credits.iter().map(move |&name| Rdma { window, credits: Credits::from(name) })
     };
     let all: Vec<Rdma> = windows.iter().flat_map(of).collect();
-    let listen = format!("rdma://{}", SocketAddr::new(args.host, 0)).parse()?;
-    for one in &all {
-        if let Err(error) = one.check(&listen) {
-            bail!("{error}{}", remedy(args.host));
-        }
-    }
+    all.iter().try_for_each(|one| one.check_host(args.host))?;
     Ok(all)
-}
-
-/// The device may have another address than the one that is the default.
-fn remedy(host: IpAddr) -> &'static str {
-    if host.is_loopback() { "; --host takes the address of a device" } else { "" }
 }
