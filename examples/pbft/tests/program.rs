@@ -275,9 +275,9 @@ fn keys_that_are_not_those_of_the_file_are_refused() {
     let output = command.args(["node", "--config", &config, "--id", "1"]).output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("secret key of node 1"), "{words}");
-    let again = pbft(&["keygen", &other]);
+    let again = Command::new(PROGRAM).args(["keygen", &other]).output().unwrap();
     let words = String::from_utf8_lossy(&again.stderr);
-    let remedy = "other.key is there already: keep it, or write the new key to another file";
+    let remedy = "sign.key is there already: keep it, or write the new key to another file";
     assert!(!again.status.success() && words.contains(remedy), "{words}");
 }
 
