@@ -20,8 +20,15 @@ fn every_system_of_the_run_is_in_the_table_with_its_figures() -> Result {
     for cells in &table {
         let system = code(&cells[0])?;
         for ((bench, figure), cell) in COLUMNS.iter().zip(&cells[1..]) {
-            let kept = rows.find(bench, &system).map(|row| &row[figure]);
-            assert_fits(&format!("{system}, {figure}"), cell, kept);
+            let row = rows.find(bench, &system);
+            let what = format!("{system}, {figure}");
+            let (middle, rounds) =
+                cell.trim_end_matches(')').split_once(" (").unwrap_or((cell, ""));
+            assert_fits(&what, middle, row.map(|row| &row[figure]));
+            let (lowest, highest) = rounds.split_once(" to ").unwrap_or_default();
+            for (cell, index) in [(lowest, 0), (highest, 1)] {
+                assert_fits(&what, cell, row.map(|row| &row["spread"][figure][index]));
+            }
         }
     }
     let shown: Vec<String> = table.iter().map(|cells| code(&cells[0])).collect::<Result<_>>()?;

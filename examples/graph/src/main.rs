@@ -97,7 +97,7 @@ struct Demo {
     #[arg(long)]
     delay_ms: Vec<f64>,
     /// Queries of each kind and form.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 40)]
     runs: usize,
     /// Print every form with its hops, frames and processor time.
     #[arg(long)]
