@@ -6,7 +6,7 @@ use serde_json::Value;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Where the first table has its figures from: the bench, and the row's figure.
+/// Sources of the first table's figures: the bench, and the row's figure.
 const COLUMNS: [(&str, &str); 3] = [
     ("unary_latency_100b", "median_us"),
     ("unary_throughput_64_inflight", "per_second"),
@@ -137,7 +137,7 @@ fn cells(line: &str) -> Vec<String> {
     line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// What a cell has between its first two backticks.
+/// The text between the first two backticks of a cell.
 fn code(cell: &str) -> Result<String> {
     let code = cell.split('`').nth(1).ok_or_else(|| format!("no name in `{cell}`"))?;
     Ok(code.to_owned())

@@ -48,7 +48,7 @@ pub struct Row {
     pub operations: u64,
     /// How often it was measured.
     pub rounds: usize,
-    /// How far the rounds were apart; absent in rows that are older than this figure.
+    /// Distance between the rounds; absent in rows that are older than this figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
     /// Against others of the same bench.

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use convoke_transport::parts::Mutex;
 use tokio::sync::watch;
 
 use crate::driver::{Driver, KeepConnected, PeerState};
@@ -40,7 +39,7 @@ struct Pool {
     driver: Weak<Driver>,
     choice: Choice,
     /// Never empty.
-    members: Mutex<Vec<Member>>,
+    members: RwLock<Vec<Member>>,
     /// Picks so far, from a random number on.
     turn: AtomicU64,
 }
@@ -89,7 +88,7 @@ impl OneOf {
     ) -> Result<Self, NoPeers> {
         let driver = Arc::downgrade(endpoint.driver());
         let turn = AtomicU64::new(endpoint.driver().identity().incarnation.0);
-        let pool = Self(Arc::new(Pool { driver, choice, members: Mutex::default(), turn }));
+        let pool = Self(Arc::new(Pool { driver, choice, members: RwLock::default(), turn }));
         pool.replace(peers)?;
         Ok(pool)
     }
@@ -97,7 +96,7 @@ impl OneOf {
     /// The peer to ask next: a connected one, else one that is being dialled. When all are down it
     /// is any of them, and a call to it fails or finds it back.
     pub fn pick(&self) -> Peer {
-        let members = self.0.members.lock();
+        let members = self.0.members();
         let states = [PeerState::Connected, PeerState::Connecting];
         let best = states.into_iter().find(|state| members.iter().any(|of| of.is(*state)));
         let usable = || members.iter().filter(|of| best.is_none_or(|state| of.is(state)));
@@ -133,7 +132,7 @@ impl OneOf {
         }
         // Of an endpoint that has stopped nothing is asked any more.
         let Some(driver) = self.0.driver.upgrade() else { return Ok(()) };
-        let mut members = self.0.members.lock();
+        let mut members = self.0.members.write().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *members);
         members.extend(peers.into_iter().map(|peer| {
             match before.iter().position(|of| of.peer == peer) {
@@ -150,6 +149,11 @@ impl OneOf {
 }
 
 impl Pool {
+    /// The members, to be read: calls pick beside each other.
+    fn members(&self) -> RwLockReadGuard<'_, Vec<Member>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The one of two at which fewer branches are open; the first of equals.
     fn less_loaded(&self, one: Peer, other: Peer) -> Peer {
         let Some(driver) = self.driver.upgrade().filter(|_| one != other) else { return one };
@@ -179,7 +183,7 @@ fn mixed(turn: u64) -> u64 {
 
 impl fmt::Debug for OneOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let members = self.0.members.lock();
+        let members = self.0.members();
         let peers: Vec<Peer> = members.iter().map(|member| member.peer).collect();
         f.debug_struct("OneOf").field("choice", &self.0.choice).field("peers", &peers).finish()
     }

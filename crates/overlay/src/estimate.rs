@@ -105,8 +105,8 @@ const PACING_PERMILLE_MAX: u128 = 2_000;
 /// As good as not paced: a thousand times the plan.
 const PACING_PERMILLE_UNKNOWN: u32 = 1_000_000;
 
-/// Samples in a row below the estimate by a fifth are what the link has fallen to: those of a second,
-/// as many as must agree.
+/// Samples in a row below the estimate by a fifth are what the link has fallen to: those of a
+/// second, as many as must agree.
 const FALLEN: Duration = Duration::from_secs(1);
 const FALLEN_PERMILLE: u64 = 800;
 

@@ -175,7 +175,7 @@ async fn sites_that_think_too_little_of_their_links_are_never_slower_than_withou
     Ok(())
 }
 
-/// What arrives of a stream that takes all of its links, kbit/s, in each of six times five seconds
+/// Arrivals of a stream that takes all of its links, kbit/s, in each of six times five seconds
 /// after those of the first `fallen` sites have fallen to a tenth; and the suspicions.
 async fn after_a_fall(fallen: usize) -> Result<(Vec<u64>, u64)> {
     let (network, link) = (SimNetwork::new(1), LINK_KBIT / 2);

@@ -33,7 +33,7 @@ fn ring(line: &str) -> Vec<(f64, f64)> {
 }
 
 impl Part {
-    /// What is left of a ring within each of the four sides, by the method of Sutherland and
+    /// The rest of a ring within each of the four sides, by the method of Sutherland and
     /// Hodgman: a ring that leaves a side and comes back goes along it.
     fn cut(self, ring: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         let east = |(east, _): (f64, f64)| east;

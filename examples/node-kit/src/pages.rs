@@ -81,7 +81,8 @@ impl Pages {
         page.get(key)
     }
 
-    /// Writes a value. It is copied, and so is a new key: what they were cut from may be much larger.
+    /// Writes a value. It is copied, and so is a new key: both may be cut from something much
+    /// larger.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) {
         let pages = Arc::make_mut(&mut self.pages);
         let Some((_, page)) = pages.range_mut::<[u8], _>(up_to(key)).next_back() else { return };

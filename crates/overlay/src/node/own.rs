@@ -328,10 +328,10 @@ impl OverlayNode {
             if let Some(relay) = late.blamed {
                 self.blame(now, relay, late.seq);
             }
-            for (relay, by) in
-                late.missed.iter().flat_map(|(relay, by)| by.iter().map(|by| (*relay, by)))
-            {
-                self.blame_missed(now, late.seq, (relay, by), Evidence::Missed { by });
+            if let Some((relay, sites)) = late.missed {
+                for by in sites.iter() {
+                    self.blame_missed(now, late.seq, (relay, by), Evidence::Missed { by });
+                }
             }
             self.send_again(late.seq, late.to);
         }

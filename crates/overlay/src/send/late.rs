@@ -13,7 +13,9 @@ use super::chunk::Chunk;
 /// Time that a relay may take beyond what the direct way does.
 const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Pause after which who acknowledged one chunk after the other does not any more.
+/// Pause after which a relay that acknowledged one chunk after the other does not any more. Over a
+/// link that carries ten chunks a second to four relays each acknowledges one in 0.4 s; with a
+/// second here sources did not leave a relay that had stopped reading.
 const PROGRESS: Duration = Duration::from_millis(500);
 
 /// Receivers that have not acknowledged in time.
@@ -31,8 +33,8 @@ pub(crate) struct Late {
 /// Times of the last acknowledgements of a site.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
-    /// When the latest left of what it has acknowledged, and had come to it directly: what was sent to
-    /// it directly before has come, too.
+    /// Time at which the latest left of what it has acknowledged and had come to it directly: all
+    /// that was sent to it directly before has come, too.
     of: Timestamp,
     /// When it acknowledged something new last.
     pub(super) at: Timestamp,
@@ -88,8 +90,8 @@ impl Sender {
 
     /// The time until which a chunk may be on its way to its relay still. Links keep their order,
     /// so it is as long as the relay acknowledges what left before, and nothing that left later.
-    /// What those behind it miss until then is not the relay's doing, and a second copy would wait
-    /// behind the first; but there is an end to it, as with all that a relay is late with.
+    /// A miss behind it until then is not the relay's doing, and a second copy would wait behind
+    /// the first; but there is an end to it, as with all that a relay is late with.
     fn in_transit_until(&self, chunk: &Chunk, pause: Duration) -> Option<Timestamp> {
         let (relay, left_at) = (chunk.route?.relay, chunk.left_at?);
         let heard = self.heard[relay.index()];

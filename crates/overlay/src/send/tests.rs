@@ -120,7 +120,8 @@ fn a_relay_is_blamed_by_its_source_if_it_says_nothing_itself() {
     assert_eq!(blamed(&[2, 3], Some(1)), None, "it gets other things");
 }
 
-/// The uplink is slow: the relay has acknowledged the first chunk, and the second waits on the link.
+/// The uplink is slow: the relay has acknowledged the first chunk, and the second waits on the
+/// link.
 #[test]
 fn what_is_on_its_way_to_a_relay_still_is_nobodys_fault_and_is_not_sent_again() {
     let (mut sender, mut events) = (sender(), VecDeque::new());
@@ -150,7 +151,8 @@ fn what_is_on_its_way_to_a_relay_still_is_nobodys_fault_and_is_not_sent_again() 
     assert_eq!(second.missed, Some((RELAY, SiteSet::EMPTY.with(Site(2)))));
 }
 
-/// One that says nothing more is not waited for, nor one that brings a little now and then for ever.
+/// One that says nothing more is not waited for, nor one that brings a little now and then for
+/// ever.
 #[test]
 fn a_relay_that_stops_or_takes_for_ever_is_not_waited_for() {
     for (acks_until, given_up_at) in [(900, 1_900), (60_000, 2_001 + 5)] {

@@ -302,7 +302,8 @@ impl Used {
 
 fn print(row: &Row) -> Result<()> {
     say(format_args!(
-        "{}, {}, {} nodes, {} lost, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, batches up to {}",
+        "{}, {}, {} nodes, {} lost, {} ms apart, ledger {:?}, {} B, {} % reads, pipeline {}, \
+         batches up to {}",
         row.transport,
         row.shape,
         row.nodes,

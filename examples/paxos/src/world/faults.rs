@@ -46,8 +46,8 @@ pub struct Menu {
     pub fault_us: Range<u64>,
     /// Of a hundred faults, how many are crashes,
     pub crash: u32,
-    /// crashes of a leader that nobody heard for a moment before: what it said then is a gap in what
-    /// others have accepted,
+    /// crashes of a leader that nobody heard for a moment before: its words of then are a gap in
+    /// what others have accepted,
     pub gap: u32,
     /// one-way cuts of a link,
     pub cut: u32,
@@ -190,7 +190,7 @@ impl World {
         2 * (others + 1) < self.menu.nodes
     }
 
-    /// What a leader says is lost for a moment, and then not, and soon it crashes.
+    /// Loses all that a leader says for a moment; then it is heard, and soon it crashes.
     fn gap(&mut self) {
         let Some(leader) = self.nodes.iter().find(|(_, node)| node.leads()).map(|(id, _)| *id)
         else {

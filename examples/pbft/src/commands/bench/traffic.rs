@@ -77,7 +77,7 @@ enum Way {
     Ended,
 }
 
-/// What was sent less what has come, in the moment in which that was least; `None` where no moment
+/// Frames sent less frames that have come, in the moment in which that was least; `None` where no moment
 /// was seen in which nothing was sent.
 ///
 /// Ways carry frames in order and lose none later, so one that was even once had lost nothing.
