@@ -77,8 +77,8 @@ enum Way {
     Ended,
 }
 
-/// Frames sent less frames that have come, in the moment in which that was least; `None` where no moment
-/// was seen in which nothing was sent.
+/// Frames sent less frames that have come, in the moment in which that was least; `None` where no
+/// moment was seen in which nothing was sent.
 ///
 /// Ways carry frames in order and lose none later, so one that was even once had lost nothing.
 #[derive(Clone, Debug, Default)]
