@@ -31,7 +31,8 @@
 //!     "line 7: node[1]: unknown key \"adresses\": did you mean \"addresses\"?"
 //! );
 //! ```
-//! A program's `check-config` command is [`check`].
+//! With the feature `endpoints` a node and a client have theirs from it, over all transports, and a
+//! program's `check-config` command is [`check`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,9 +41,8 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use convoke::grpc::GrpcTransport;
-use convoke::transport::{Address, Identity, QuicTransport, TcpTransport};
-use convoke::{Endpoint, EndpointBuilder, NodeId};
+use convoke::NodeId;
+use convoke::transport::Address;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -50,21 +50,31 @@ use self::contradictions::contradictions;
 use self::rows::{Head, Row, Rows};
 use crate::ledger;
 
+#[cfg(feature = "endpoints")]
 mod authority;
 mod contradictions;
+#[cfg(feature = "endpoints")]
+mod endpoints;
 mod error;
+#[cfg(feature = "endpoints")]
 mod keys;
 mod rdma;
 mod rows;
+#[cfg(feature = "endpoints")]
 mod secret;
 #[cfg(test)]
 mod tests;
 mod text;
 
+#[cfg(feature = "endpoints")]
 pub use self::authority::{Authority, IssueError};
+#[cfg(feature = "endpoints")]
+pub use self::endpoints::check;
 pub use self::error::{ClusterError, Contradiction};
+#[cfg(feature = "endpoints")]
 pub use self::keys::{Keys, KeysError};
 pub use self::rdma::{Credits, Rdma};
+#[cfg(feature = "endpoints")]
 pub use self::secret::{read_secret, write_secret};
 
 /// Largest cluster file, in bytes.
@@ -79,7 +89,7 @@ pub trait Protocol: DeserializeOwned + Default + fmt::Debug {
     /// without the key `role`.
     type Role: DeserializeOwned + Default + Clone + PartialEq + fmt::Debug;
 
-    /// Schemes of addresses beside those that the [endpoint](Cluster::endpoint) of a node speaks.
+    /// Schemes of addresses beside those that the endpoint of a node speaks.
     const SCHEMES: &'static [&'static str] = &[];
 
     /// All that contradicts itself or the nodes, each in a sentence that says what and where.
@@ -121,7 +131,7 @@ pub struct Node<R> {
     pub listen: Vec<Address>,
     /// Folder of its files, the ledger among them.
     pub folder: PathBuf,
-    /// Folder of its certificate and key: see [`Keys`].
+    /// Folder of its certificate and key: `node.pem`, `node.key` and `ca.pem`.
     pub keys: Option<PathBuf>,
     /// Address of its metrics and its health, on the loopback.
     pub operation: Option<SocketAddr>,
@@ -139,18 +149,6 @@ impl<R: Default> Node<R> {
             keys: None,
             operation: None,
         }
-    }
-}
-
-impl<R> Node<R> {
-    /// Its certificate and key, checked. `None` where the file has no `keys` for it.
-    ///
-    /// # Errors
-    /// [`KeysError`]: others can read the key, a file is missing or malformed, or they prove
-    /// another node.
-    pub fn identity(&self) -> Result<Option<Identity>, KeysError> {
-        let keys = self.keys.as_ref().map(Keys::in_folder);
-        keys.map(|keys| keys.identity(self.id)).transpose()
     }
 }
 
@@ -289,72 +287,6 @@ impl<P: Protocol> Cluster<P> {
         self.schemes().iter().any(|scheme| is_secure(scheme))
     }
 
-    /// An endpoint for a node: named, listening, with its certificate, and told of the others.
-    ///
-    /// It speaks `tcp`, `unix`, `tls`, `quic`, `grpc`, `grpcs` and, with the feature of that name,
-    /// `rdma`, as far as the addresses need them; the program gives it other transports, and
-    /// serves.
-    ///
-    /// # Errors
-    /// [`ClusterError::NoNode`], [`ClusterError::Keys`] where its keys cannot be used, and
-    /// [`ClusterError::Rdma`] where its device cannot.
-    pub fn endpoint(&self, id: u64) -> Result<EndpointBuilder, ClusterError> {
-        let node = self.node(id)?;
-        let builder = self.speaking(node.identity()?.as_ref(), &node.listen)?;
-        let builder = builder.node(node.id).listen(&node.listen);
-        let builder = if node.listen == node.addresses {
-            builder
-        } else {
-            builder.advertise(&node.addresses)
-        };
-        Ok(builder.peers(self.peers().filter(|(other, _)| *other != node.id)))
-    }
-
-    /// An endpoint for a client, told of all nodes. Where [nodes prove](Self::is_secure) who they
-    /// are, so must the client: its keys name a node that is none of the cluster.
-    ///
-    /// # Errors
-    /// [`ClusterError::Keys`] where keys are missing or cannot be used, [`ClusterError::Rdma`]
-    /// where there is no device.
-    pub fn client(&self, keys: Option<(NodeId, &Keys)>) -> Result<EndpointBuilder, ClusterError> {
-        let identity = match keys {
-            Some((id, keys)) => Some(keys.identity(id)?),
-            None if self.is_secure() => return Err(KeysError::Needed.into()),
-            None => None,
-        };
-        Ok(self.speaking(identity.as_ref(), &[])?.peers(self.peers()))
-    }
-
-    fn speaking(
-        &self,
-        identity: Option<&Identity>,
-        listen: &[Address],
-    ) -> Result<EndpointBuilder, ClusterError> {
-        let schemes = self.schemes();
-        let is_used = |scheme: &str| schemes.contains(scheme);
-        let mut builder = Endpoint::builder();
-        if is_used("tcp") || is_used("unix") {
-            builder = builder.transport(TcpTransport::new());
-        }
-        if is_used("grpc") {
-            builder = builder.transport(GrpcTransport::new());
-        }
-        if is_used(rdma::SCHEME) {
-            builder = rdma::speaking(builder, self.rdma, listen)?;
-        }
-        let Some(identity) = identity else { return Ok(builder) };
-        if is_used("tls") {
-            builder = builder.transport(TcpTransport::tls(identity.clone()));
-        }
-        if is_used("quic") {
-            builder = builder.transport(QuicTransport::new(identity.clone()));
-        }
-        if is_used("grpcs") {
-            builder = builder.transport(GrpcTransport::tls(identity.clone()));
-        }
-        Ok(builder)
-    }
-
     fn schemes(&self) -> BTreeSet<&str> {
         let all = self.nodes.iter().flat_map(|node| node.addresses.iter().chain(&node.listen));
         all.map(Address::scheme).collect()
@@ -377,28 +309,6 @@ where
         };
         toml::to_string(&rows).expect("settings are tables of words and numbers")
     }
-}
-
-/// The command `check-config`: reads a cluster file and, for the node of this host, its keys, and
-/// looks for its device where it has addresses of `rdma://`. Says what it found, a line a node.
-///
-/// # Errors
-/// [`ClusterError`].
-pub fn check<P: Protocol>(path: &Path, id: Option<u64>) -> Result<String, ClusterError> {
-    let cluster = Cluster::<P>::read(path)?;
-    let mut words = format!("cluster {} {:?}\n", cluster.id, cluster.name);
-    for node in &cluster.nodes {
-        words += &format!("  node {}: {:?}, {:?}\n", node.id.get(), node.role, node.addresses);
-    }
-    if let Some(id) = id {
-        let node = cluster.node(id)?;
-        drop(cluster.endpoint(id)?);
-        match node.identity()? {
-            Some(_) => words += &format!("the keys of node {id} prove it\n"),
-            None => words += &format!("node {id} needs no keys\n"),
-        }
-    }
-    Ok(words)
 }
 
 fn read_bounded(path: &Path) -> Result<String, ClusterError> {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "endpoints")]
 use super::KeysError;
 use super::text::Defect;
 
@@ -45,6 +46,7 @@ pub enum ClusterError {
         known: Vec<u64>,
     },
     /// Certificate or key of a node cannot be used.
+    #[cfg(feature = "endpoints")]
     #[error(transparent)]
     Keys(#[from] KeysError),
     /// The addresses are of `rdma://`, and this program or this machine has no RDMA.
