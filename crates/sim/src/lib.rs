@@ -16,7 +16,8 @@
 //! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency,
 //! faults, and uplinks and downlinks by the [`hose`] model, which is a component of its own, and
 //! [`disk::SimDisk`], a disk for each host. These and the delay line are behind the feature
-//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone.
+//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone. The simulation of
+//! the protocol is behind `protocol` (default), which programs that simulate their own do without.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -26,14 +27,22 @@ pub mod delay;
 #[cfg(feature = "runtime")]
 pub mod disk;
 pub mod hose;
+#[cfg(feature = "protocol")]
 pub mod invariants;
+#[cfg(feature = "protocol")]
 pub mod network;
+#[cfg(feature = "protocol")]
 pub mod oracle;
+#[cfg(feature = "protocol")]
 pub mod plan;
 pub mod random;
+#[cfg(feature = "protocol")]
 pub mod scenario;
+#[cfg(feature = "protocol")]
 pub mod swarm;
+#[cfg(feature = "protocol")]
 pub mod trace;
 #[cfg(feature = "runtime")]
 pub mod transport;
+#[cfg(feature = "protocol")]
 pub mod world;
