@@ -110,8 +110,10 @@ impl Clock {
     }
 }
 
-/// The longest timeout, in shortest ones: seventeen minutes of a second.
-const DOUBLED_MAX: u32 = 1024;
+/// The longest timeout, in shortest ones: about a minute of a second. What is slower than that is
+/// no network to agree over, and whoever has come this far waits as long for each primary that is
+/// gone once all is well again.
+const DOUBLED_MAX: u32 = 64;
 
 /// The time for which a timeout has to be too long before it is halved, in shortest ones. One that
 /// fell too far costs a view, so no more than one in this time. The longest one comes down to the
@@ -316,6 +318,15 @@ mod tests {
         take_fast(&mut clock, calm);
         clock.settle(calm, Some(calm - BASE));
         assert_eq!(clock.timeout(), BASE * 4);
+    }
+
+    #[test]
+    fn the_timeout_stays_below_a_longest_one() {
+        let mut clock = Clock::new(BASE);
+        for _ in 0..20 {
+            clock.fail();
+        }
+        assert_eq!(clock.timeout(), BASE * DOUBLED_MAX);
     }
 
     #[test]
