@@ -81,11 +81,25 @@ impl<Resp: Payload> Invocation<Resp> {
         let branches = peers.into_iter().map(|peer| (peer.into(), request.clone())).collect();
         CallBuilder { deadline, ..CallBuilder::new(client, branches) }
     }
+
+    // The compiler would say that there is no such method, and nothing of `to`.
+    #[doc(hidden)]
+    pub fn open(self) -> Result<Call<Resp>, CallError>
+    where
+        Self: AddressedWithTo,
+    {
+        Err(CallError::NoReply)
+    }
 }
 
-/// Implemented by nothing. Who awaits an [`Invocation`] is told that it is not `AddressedWithTo`:
-/// it is awaited as `.to(peer).await` or `.to_all(&peers).await`.
+/// Implemented by nothing. Who awaits or opens an [`Invocation`] is told that it is not
+/// `AddressedWithTo`: that is done as `.to(peer).await` or `.to_all(&peers).open()`.
 #[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "the call is addressed to nobody",
+    label = "to whom?",
+    note = "`.to(peer)` addresses it to one, `.to_all(&peers)` to several"
+)]
 pub trait AddressedWithTo {}
 
 // The compiler would say that it is no future, and propose to remove the `.await`.

@@ -160,7 +160,7 @@ fn code_of(cause: Cause) -> Code {
 }
 
 /// Reason why a call gave no answer, or not all of them.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// A branch failed. The failure names branch, node and cause, and whether repeating is safe.
@@ -206,6 +206,13 @@ pub enum CallError {
     Ended(End),
 }
 
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl CallError {
     /// The service's own error, if that is what it is.
     pub fn status(&self) -> Option<Status> {
@@ -238,7 +245,7 @@ impl CallError {
 }
 
 /// Reason why an endpoint could not start.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// An address cannot be listened on.
@@ -264,8 +271,15 @@ pub enum StartError {
     },
 }
 
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Reason why a peer could not be connected.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address is not one.
@@ -277,4 +291,11 @@ pub enum ConnectError {
     /// Dialling failed.
     #[error(transparent)]
     Dial(#[from] DialError),
+}
+
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

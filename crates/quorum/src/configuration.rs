@@ -48,7 +48,7 @@ struct Set {
 }
 
 /// Reason why nodes make no configuration.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
     /// There is none.
@@ -82,6 +82,13 @@ pub enum ConfigurationError {
         /// Number of members given.
         count: usize,
     },
+}
+
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for ConfigurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Configuration {

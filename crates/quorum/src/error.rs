@@ -124,7 +124,7 @@ impl fmt::Display for Shortfall {
 }
 
 /// Reason why a quorum call gave no answer.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuorumError {
     /// The rule does not fit the members: the caller's doing. Nothing was sent.
@@ -167,6 +167,13 @@ pub enum QuorumError {
         /// The state of the members by then.
         shortfall: Box<Shortfall>,
     },
+}
+
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for QuorumError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl QuorumError {

@@ -63,7 +63,7 @@ enum Planning {
 }
 
 /// Reason why an overlay does not start. Nothing of it is left.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The endpoint's own node is not one of the sites.
@@ -116,6 +116,13 @@ pub enum StartError {
     /// The endpoint has another overlay.
     #[error(transparent)]
     Carrier(#[from] CarrierTaken),
+}
+
+/// The same text: a `main` that returns the error prints this.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl OverlayBuilder {
