@@ -6,7 +6,8 @@
 //! ```
 //! Most calls are settled within milliseconds of their end, so most records enter at one end of the
 //! ring and leave at the other. What is older than `worry_min` moves to the map: one long call
-//! would otherwise make the ring span all that came since.
+//! would otherwise make the ring span all that came since. What would move many others in the ring
+//! enters the map at once, as most branches of a call do that has thousands of them here.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -360,7 +361,12 @@ pub(super) struct Records {
     recent: VecDeque<Record>,
     gone: usize,
     old: BTreeMap<Name, Record>,
+    /// Numbers of those that were never in the ring, until it is next looked for what is old.
+    aside: Vec<u64>,
 }
+
+/// Records of a ring that are moved to make a place: about as dear as a place in the map.
+const MOVED_MAX: usize = 64;
 
 impl Records {
     pub(super) fn len(&self) -> usize {
@@ -381,6 +387,12 @@ impl Records {
                 let place = &mut self.recent[place];
                 self.gone -= usize::from(!place.is_there());
                 *place = record;
+            }
+            Err(place) if place.min(self.recent.len() - place) > MOVED_MAX => {
+                if self.aside.last() != Some(&record.seq) {
+                    self.aside.push(record.seq);
+                }
+                self.old.insert(record.name(), record);
             }
             Err(place) => self.recent.insert(place, record),
         }
@@ -420,7 +432,7 @@ impl Records {
         }
     }
 
-    /// The records of one call, in order of name.
+    /// The records of one call.
     pub(super) fn of_call(&self, seq: u64) -> impl Iterator<Item = &Record> {
         let start = self.first_of(seq);
         let recent = self.recent.range(start..).take_while(move |record| record.seq == seq);
@@ -493,8 +505,9 @@ impl Records {
     }
 
     /// Moves those that came at such a time to the old ones, and calls `act` with the number of
-    /// each.
+    /// each, and of those that are among them since it was last called.
     pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(u64)) {
+        std::mem::take(&mut self.aside).into_iter().for_each(&mut act);
         self.trim();
         while self.recent.front().is_some_and(|record| is_old(record.since)) {
             let record = self.recent.pop_front().expect("it was just looked at");

@@ -219,6 +219,26 @@ fn one_old_record_does_not_make_the_ring_span_what_came_since() {
     assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1]);
 }
 
+/// Those of one call come in the order of their indices, and not of their names.
+#[test]
+fn many_records_of_one_call_move_few_others() {
+    let (maker, mut records, mut aged) = (Maker::new(), Records::default(), Vec::new());
+    let names: Vec<Name> = (0..10_000).map(|index| name(7, index, 1)).collect();
+    for name in &names {
+        records.insert(maker.record(name.clone(), at(0), false));
+    }
+    assert!(records.recent.len() < names.len() / 10, "{} in the ring", records.recent.len());
+    assert_eq!(records.of_call(7).count(), names.len());
+    assert!(names.iter().all(|name| records.get(by(name)).is_some()));
+    records.age(|_| false, |seq| aged.push(seq));
+    assert_eq!(aged, [7], "who looks after what is old hears of them");
+    for name in &names {
+        records.get_mut(by(name)).unwrap().state = over();
+        assert_eq!(records.remove(name).map(|record| record.name()), Some(name.clone()));
+    }
+    assert!(records.is_empty());
+}
+
 #[test]
 fn the_entry_and_the_branches_of_a_task_are_those_it_had() {
     let task = TaskKey { path: "/0".parse().unwrap(), hop: 2 };
