@@ -361,8 +361,6 @@ pub(super) struct Records {
     recent: VecDeque<Record>,
     gone: usize,
     old: BTreeMap<Name, Record>,
-    /// Numbers of those that were never in the ring, until it is next looked for what is old.
-    aside: Vec<u64>,
 }
 
 /// Records of a ring that are moved to make a place: about as dear as a place in the map.
@@ -377,10 +375,12 @@ impl Records {
         self.len() == 0
     }
 
-    /// Keeps a record whose name is not known yet.
-    pub(super) fn insert(&mut self, record: Record) {
+    /// Keeps a record whose name is not known yet. Gives the name of one that is among the old at
+    /// once.
+    pub(super) fn insert(&mut self, record: Record) -> Option<Name> {
         if self.recent.back().is_none_or(|last| last.seq < record.seq) {
-            return self.recent.push_back(record);
+            self.recent.push_back(record);
+            return None;
         }
         match self.position(record.name_ref()) {
             Ok(place) => {
@@ -389,13 +389,13 @@ impl Records {
                 *place = record;
             }
             Err(place) if place.min(self.recent.len() - place) > MOVED_MAX => {
-                if self.aside.last() != Some(&record.seq) {
-                    self.aside.push(record.seq);
-                }
-                self.old.insert(record.name(), record);
+                let name = record.name();
+                self.old.insert(name.clone(), record);
+                return Some(name);
             }
             Err(place) => self.recent.insert(place, record),
         }
+        None
     }
 
     pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {
@@ -504,14 +504,12 @@ impl Records {
         self.trim();
     }
 
-    /// Moves those that came at such a time to the old ones, and calls `act` with the number of
-    /// each, and of those that are among them since it was last called.
-    pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(u64)) {
-        std::mem::take(&mut self.aside).into_iter().for_each(&mut act);
+    /// Moves those that came at such a time to the old ones, and calls `act` with the name of each.
+    pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(Name)) {
         self.trim();
         while self.recent.front().is_some_and(|record| is_old(record.since)) {
             let record = self.recent.pop_front().expect("it was just looked at");
-            act(record.seq);
+            act(record.name());
             self.old.insert(record.name(), record);
             self.trim();
         }
