@@ -265,26 +265,33 @@ impl Record {
 
     /// The names of the branches it opened, with where they went.
     pub(super) fn branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
-        let is_tailed = self.is_tailed();
-        (0..).zip(self.children()).filter_map(move |(index, child)| {
-            let (task, key) = if is_tailed {
-                let hop = self.task.hop.saturating_add(1);
-                (TaskKey { path: self.task.path.clone(), hop }, self.key)
-            } else {
-                let path = self.task.path.child(index).ok()?;
-                (TaskKey { path, hop: 0 }, self.key.child(index))
-            };
-            Some((task, key, *child))
-        })
+        (0..self.children().len()).filter_map(|index| self.branch(index))
     }
 
-    /// Those of its branches that it does not hold back.
-    pub(super) fn sent_branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
+    fn branch(&self, index: usize) -> Option<(TaskKey, Key, Child)> {
+        let child = *self.children().get(index)?;
+        if self.is_tailed() {
+            let hop = self.task.hop.saturating_add(1);
+            return Some((TaskKey { path: self.task.path.clone(), hop }, self.key, child));
+        }
+        let index = u32::try_from(index).ok()?;
+        let path = self.task.path.child(index).ok()?;
+        Some((TaskKey { path, hop: 0 }, self.key.child(index), child))
+    }
+
+    /// Where it sent the branch of this name and key, which it does not hold back.
+    pub(super) fn sent(&self, task: &TaskKey, key: Key) -> Option<Child> {
         let held = match &self.state {
             State::Running(task) => task.held_child_count(),
             _ => 0,
         };
-        self.branches().take(self.children().len() - held)
+        let index = match self.is_tailed() {
+            true => 0,
+            false => self.task.path.step_towards(&task.path)? as usize,
+        };
+        let (branch, of_branch, child) = self.branch(index)?;
+        let is_meant = index < self.children().len() - held && branch == *task && of_branch == key;
+        is_meant.then_some(child)
     }
 
     /// The branch by which `task` was sent from here, and where that went, when `key` is the key of
@@ -438,6 +445,18 @@ impl Records {
         let recent = self.recent.range(start..).take_while(move |record| record.seq == seq);
         let old = self.old.range(lowest(seq)..).take_while(move |((of, _, _), _)| *of == seq);
         old.map(|(_, record)| record).chain(recent.filter(|record| record.is_there()))
+    }
+
+    /// The tasks of one branch of a call, at whatever hop.
+    pub(super) fn of_branch(&self, seq: u64, path: Path) -> impl Iterator<Item = &Record> {
+        let lowest = (seq, TaskKey { path, hop: 0 }, Key(0));
+        let start = self.recent.partition_point(|record| record.name_ref() < by(&lowest));
+        let recent = self.recent.range(start..).filter(|record| record.is_there());
+        let old = self.old.range(lowest.clone()..).map(|(_, record)| record);
+        let (seq, TaskKey { path, .. }, _) = lowest;
+        let (of_old, of_recent) = (path.clone(), path);
+        let old = old.take_while(move |r| r.seq == seq && r.task.path == of_old);
+        old.chain(recent.take_while(move |r| r.seq == seq && r.task.path == of_recent))
     }
 
     /// Takes a record out.

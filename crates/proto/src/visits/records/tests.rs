@@ -106,6 +106,13 @@ fn check(records: &Records, model: &Model) -> Result<(), TestCaseError> {
         of_call.sort_unstable();
         let expected = model.keys().filter(|(of, _, _)| *of == seq).cloned();
         prop_assert_eq!(of_call, expected.collect::<Vec<_>>());
+        for path in (0..3).map(|index| name(seq, index, 0).1.path) {
+            let of_branch = records.of_branch(seq, path.clone()).map(Record::name);
+            let mut of_branch: Vec<Name> = of_branch.collect();
+            of_branch.sort_unstable();
+            let expected = model.keys().filter(|(of, task, _)| *of == seq && task.path == path);
+            prop_assert_eq!(of_branch, expected.cloned().collect::<Vec<_>>());
+        }
     }
     Ok(())
 }
