@@ -155,6 +155,42 @@ async fn what_waits_at_an_ordered_method_never_begins_after_shutdown() {
     assert_eq!(executed.iter().filter(|executed| **executed == Executed::No).count(), 2);
 }
 
+/// What they bring is accounted for as long as their tasks run.
+#[tokio::test]
+async fn what_is_cancelled_at_an_ordered_method_leaves_while_another_runs() {
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let (log, gate) = (begun.clone(), Arc::new(Notify::new()));
+    let opens = gate.clone();
+    let service = Service::new().unary(ORDERED, move |number: u64, _: Context| {
+        log.lock().expect("nobody panics with it").push(number);
+        let gate = gate.clone();
+        async move {
+            gate.notified().await;
+            Ok::<_, Status>(number)
+        }
+    });
+    let endpoint = start(service).await;
+    let ask = |number| endpoint.call(ORDERED, number).to(endpoint.me()).open().expect("it is open");
+    let first = ask(0);
+    let mut kept = Vec::new();
+    for number in 1..=10_000 {
+        let call = ask(number);
+        if number % 1_000 == 0 {
+            kept.push(call);
+        }
+        let waiting = endpoint.load().waiting;
+        assert!(waiting < 64, "{waiting} wait after {number} calls");
+    }
+    opens.notify_one();
+    first.first().await.expect("it was let go");
+    for call in kept {
+        opens.notify_one();
+        call.first().await.expect("each has its turn");
+    }
+    let begun = begun.lock().expect("nobody panics with it").clone();
+    assert_eq!(begun, (0..=10).map(|thousand| thousand * 1_000).collect::<Vec<_>>());
+}
+
 /// Combinators that join calls may give them another waker with every poll.
 #[test]
 fn calls_that_are_joined_in_one_task_are_polled_for_news_alone() {

@@ -252,7 +252,8 @@ impl Call {
         }
     }
 
-    /// True when an item can leave now. If not, the writer is told once one can, or none ever will.
+    /// True when an item can leave now. If not, the writer is told once one can. Until it sends, it
+    /// is told when none ever will.
     pub(crate) fn poll_items_writable(&mut self) -> Result<bool, SendError> {
         self.upload.as_mut().ok_or(SendError::Ended)?.poll_writable()
     }

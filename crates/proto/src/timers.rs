@@ -17,7 +17,7 @@ pub(crate) struct Timers<K> {
     heap: BinaryHeap<Reverse<(Timestamp, K)>>,
 }
 
-impl<K: Ord + Copy> Timers<K> {
+impl<K: Ord> Timers<K> {
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new() }
     }

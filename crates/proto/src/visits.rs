@@ -152,7 +152,8 @@ pub struct Visits {
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
     /// The rings that are due, by the number of the call; 0 for the ring itself.
-    timers: Timers<(RingIndex, u64)>,
+    /// When a record is due, and when a ring is to be looked at itself.
+    timers: Timers<(RingIndex, Option<Name>)>,
     /// Origins of which nothing is held any more.
     idle: Timers<OriginIndex>,
     starts: Vec<Start>,
@@ -203,7 +204,7 @@ impl Visits {
             return Err(Fault::Misrouted);
         }
         if call.seq == 0 {
-            return Err(Fault::NoCall); // In timers this number stands for the ring itself.
+            return Err(Fault::NoCall); // Calls are numbered from 1.
         }
         if admission::opens_root(&header.task) && !is_direct {
             return Err(Fault::NotInitiator);
@@ -366,7 +367,7 @@ impl Visits {
         record: Record,
         links: &mut Links,
     ) {
-        let (seq, payer, bytes) = (record.seq, record.payer, record.request_bytes as usize);
+        let (payer, bytes) = (record.payer, record.request_bytes as usize);
         links.shares_mut().take(payer, Pool::Records, 1);
         links.shares_mut().take(payer, Pool::Running, 1);
         if bytes > 0 {
@@ -376,13 +377,15 @@ impl Visits {
         self.origins.get_mut(record.origin).held += 1;
         let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
         let is_first = records.oldest_recent().is_none();
-        records.insert(record);
+        // What ends before it is old, or is old at once, needs its timer from the start.
+        let is_short = deadline < now + self.limits.worry_min;
+        let short = is_short.then(|| record.name());
+        let timed = records.insert(record).or(short);
         if is_first {
             self.arm_ring(ring); // Else it is armed for what is older.
         }
-        // What ends before it is old needs a timer of its own from the start.
-        if deadline < now + self.limits.worry_min {
-            self.timers.push(deadline, (ring, seq));
+        if timed.is_some() {
+            self.timers.push(deadline, (ring, timed));
         }
     }
 

@@ -50,7 +50,6 @@ pub(crate) struct Plan<Resp> {
     deadline: Instant,
     requests: Vec<(Peer, Request<Resp>)>,
     retry: Option<Retry>,
-    is_hedged: bool,
     waiting: Vec<Waiting>,
     attempts: Vec<u32>,
     sleep: Pin<Box<Sleep>>,
@@ -87,7 +86,6 @@ impl<Resp: Payload> Plan<Resp> {
         let plan = Self {
             sleep: Box::pin(tokio::time::sleep_until(deadline)),
             attempts: vec![0; requests.len()],
-            is_hedged: hedge.is_some(),
             client,
             deadline,
             requests,
@@ -98,20 +96,21 @@ impl<Resp: Payload> Plan<Resp> {
         (now, Box::new(plan))
     }
 
-    /// Notes that a branch has failed. True when it is asked again, so that nobody need know yet.
-    pub(crate) fn repeat(&mut self, branch: usize, failure: &Failure) -> bool {
-        let is_repeated = self.plan_retry(branch, failure);
-        if !is_repeated && self.is_hedged {
-            // The next one need not wait for its turn.
-            let next = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge);
-            if let Some(next) = next.min_by_key(|waiting| waiting.at) {
-                next.at = Instant::now();
-            }
+    /// The next member that is to be asked need not wait for its turn.
+    pub(crate) fn hasten(&mut self) {
+        let hedges = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge);
+        if let Some(next) = hedges.min_by_key(|waiting| waiting.at) {
+            next.at = Instant::now();
         }
-        is_repeated
     }
 
-    fn plan_retry(&mut self, branch: usize, failure: &Failure) -> bool {
+    /// Nobody is asked any more who was not asked yet.
+    pub(crate) fn drop_hedges(&mut self) {
+        self.waiting.retain(|waiting| !waiting.is_hedge);
+    }
+
+    /// Notes that a branch has failed. True when it is asked again, so that nobody need know yet.
+    pub(crate) fn repeat(&mut self, branch: usize, failure: &Failure) -> bool {
         let (Some(retry), Some(attempt)) = (self.retry, self.attempts.get_mut(branch)) else {
             return false;
         };

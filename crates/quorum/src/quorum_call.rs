@@ -48,6 +48,8 @@ pub struct QuorumCall<Resp> {
     late: Option<Follow<Resp>>,
     /// Somebody ran into the deadline.
     is_late: bool,
+    /// Members that had failed when it was last polled.
+    failed_count: usize,
 }
 
 /// The members as they were given, for the configuration of those who answered.
@@ -124,7 +126,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     /// members. The answers go to the callback for late replies, if there is one.
     pub fn let_run(mut self) {
         match self.late.take() {
-            Some(follow) => follow(self),
+            Some(follow) => {
+                self.source.drop_hedges();
+                follow(self);
+            }
             None => self.source.let_run(),
         }
     }
@@ -155,12 +160,23 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// The next news of a member; `None` when nothing can come any more.
     pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<News<Resp>>> {
+        self.note_failed();
         loop {
             let Some(event) = ready!(self.source.poll_event(cx)) else { return Poll::Ready(None) };
             if let Some(news) = self.take(event) {
                 return Poll::Ready(Some(news));
             }
         }
+    }
+
+    /// Has the next member asked at once when another has failed, for whatever reason: the rule may
+    /// have rejected its reply.
+    fn note_failed(&mut self) {
+        let failed_count = self.replies.failed_count();
+        if failed_count > self.failed_count && self.leaves.is_none() {
+            self.source.hasten();
+        }
+        self.failed_count = failed_count;
     }
 
     fn take(&mut self, event: Event<Resp>) -> Option<News<Resp>> {
@@ -197,6 +213,9 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
             }
             Event::Failed { branch, is_root, failure } => {
                 self.is_late |= failure.cause == Cause::Deadline;
+                if is_root && self.leaves.is_some() {
+                    self.source.hasten();
+                }
                 let index = match (&self.leaves, failure.node) {
                     (Some(leaves), Some(node)) if leaves.is_of(node, &failure.task.path) => {
                         self.replies.index_of(node)

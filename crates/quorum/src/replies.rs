@@ -160,6 +160,11 @@ impl<Resp> Replies<Resp> {
         failed.filter_map(|(index, error)| Some((self.member(*index)?, error)))
     }
 
+    /// Number of members that failed.
+    pub(crate) fn failed_count(&self) -> usize {
+        self.standing.failed.len()
+    }
+
     /// True when the members that have replied are a quorum of this system.
     pub fn reach(&self, system: &(impl QuorumSystem + ?Sized)) -> bool {
         system.is_quorum(self.members(), self.replied())

@@ -126,6 +126,20 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
+    /// A member has failed, so that another is asked at once where some were put off.
+    pub(crate) fn hasten(&mut self) {
+        if let Some(plan) = &mut self.plan {
+            plan.hasten();
+        }
+    }
+
+    /// The caller has decided, and reads on: what was not asked yet is not asked.
+    pub(crate) fn drop_hedges(&mut self) {
+        if let Some(plan) = &mut self.plan {
+            plan.drop_hedges();
+        }
+    }
+
     /// Nobody has to be woken for fewer replies.
     pub(crate) fn wake_after(&self, fewest: usize) {
         // With a plan the replies may come to several rounds.

@@ -382,6 +382,39 @@ async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hedged_call_asks_one_more_at_once_when_an_answer_does_not_count() {
+    let cluster = Cluster::start(3).await;
+    let hedged = || cluster.all(READ, 1).hedge(1, Duration::from_secs(1));
+    let start = Instant::now();
+    let of_another = First.filter(|member, _: &Answer| member != node(1));
+    assert_eq!(hedged().quorum(of_another).await.unwrap()[0].0, node(2));
+    assert_eq!(start.elapsed(), 4 * HOP);
+    cluster.settle().await;
+    assert!(cluster.replica(3).asked().is_empty());
+
+    cluster.will(1, Behaviour::Silent);
+    cluster.will(2, Behaviour::HandOn);
+    let start = Instant::now();
+    assert_eq!(hedged().acked_by(First).await.unwrap().node, 3);
+    assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hedged_call_that_is_decided_asks_nobody_else_whoever_hears_of_late_replies() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::After(60));
+    let (late, mut late_replies) = tokio::sync::mpsc::unbounded_channel();
+    let hedged = cluster.all(READ, 1).hedge(1, Duration::from_millis(50));
+    let hedged = hedged.late(move |member, answer| {
+        let _ = late.send((member, answer.is_ok()));
+    });
+    assert_eq!(hedged.acked_by(First).await.unwrap().node, 2);
+    assert_eq!(late_replies.recv().await, Some((node(1), true)));
+    assert_eq!(late_replies.recv().await, None, "all that were asked have answered");
+    assert!(cluster.replica(3).asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hundred_calls_arrive_at_each_member_in_order_also_mixed_with_calls_to_one() {
     let cluster = Cluster::start(4).await;
     let mut open = Vec::new();

@@ -103,6 +103,7 @@ impl State {
                     aftermath.wakers.extend(stopper.stop_later());
                 }
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+                self.gates.note_stopped(|task| self.node.is_running(task));
             }
             NodeEvent::Task(VisitEvent::Writable(task) | VisitEvent::Readable(task)) => {
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use convoke_proto::id::NodeId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::Driver;
 use super::peers::PeerState;
@@ -67,17 +68,24 @@ async fn keep(driver: Weak<Driver>, node: NodeId, mut state: watch::Receiver<Pee
         }
         let limits = driver.limits.clone();
         let seed = driver.identity.incarnation.0 ^ node.get();
-        let dialled = driver.warm_up(node).await;
+        let (dialled_at, dialled) = (Instant::now(), driver.warm_up(node).await);
         drop(driver);
         match dialled {
-            Ok(()) => failures = 0,
-            Err(error) => {
-                tracing::debug!(%node, %error, failures, "dial failed, to be repeated");
-                let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
-                tokio::time::sleep(jitter(ceiling.min(limits.backoff_max), seed, failures)).await;
-                failures += 1;
+            Ok(()) => {
+                if state.wait_for(|state| *state != PeerState::Connected).await.is_err() {
+                    return;
+                }
+                // Who takes connections and ends them is not dialled as fast as that goes.
+                if dialled_at.elapsed() >= limits.backoff_max {
+                    failures = 0;
+                    continue;
+                }
             }
+            Err(error) => tracing::debug!(%node, %error, failures, "dial failed, to be repeated"),
         }
+        let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
+        tokio::time::sleep(jitter(ceiling.min(limits.backoff_max), seed, failures)).await;
+        failures += 1;
     }
 }
 
@@ -91,7 +99,40 @@ fn jitter(ceiling: Duration, seed: u64, attempt: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use convoke_proto::address::Address;
+
     use super::*;
+    use crate::transport::mem::MemTransport;
+    use crate::{Endpoint, EndpointBuilder, NodeId};
+
+    fn builder(node: u64) -> EndpointBuilder {
+        Endpoint::builder().transport(MemTransport::new()).node(NodeId::new(node))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_ends_every_connection_is_dialled_ever_more_rarely() {
+        let server = builder(1).listen("mem://closes:0").start().await.expect("it is free");
+        let addresses: Vec<Address> = server.addresses().to_vec();
+        let client = builder(2).start().await.expect("nothing to bind");
+        let peer = client.peer(server.node(), &addresses).expect("they are addresses");
+        let (begun, mut state) = (Instant::now(), server.watch_peer(client.node()));
+        let _kept = client.keep_connected(peer);
+        for _ in 0..20 {
+            state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
+            server.forget(client.node());
+            state.wait_for(|state| *state != PeerState::Connected).await.expect("it runs");
+        }
+        // Pauses of 50 ms, doubling to 5 s, of which at least a half is kept.
+        assert!(begun.elapsed() >= Duration::from_secs(30), "20 dials in {:?}", begun.elapsed());
+        // One that lasts is made again at once.
+        state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let lost = Instant::now();
+        server.forget(client.node());
+        state.changed().await.expect("it runs");
+        state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
+        assert!(lost.elapsed() < Duration::from_millis(25), "after {:?}", lost.elapsed());
+    }
 
     #[test]
     fn a_pause_is_between_a_half_and_the_whole_and_differs_by_node_and_attempt() {

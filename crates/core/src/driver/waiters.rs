@@ -10,7 +10,7 @@ use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 
-use super::{Driver, Node};
+use super::{Driver, Node, State};
 
 impl Driver {
     /// Refuses a message that no node would take, however long it waited.
@@ -30,10 +30,7 @@ impl Driver {
         self.with_state(|state, now, _| {
             let polled = poll(&mut state.node, now);
             if polled.is_pending() {
-                let waiting = state.stream_wakers.entry(task.clone()).or_default();
-                if !waiting.iter().any(|kept| kept.will_wake(waker)) {
-                    waiting.push(waker.clone());
-                }
+                state.keep_part(task, waker);
             }
             polled
         })
@@ -74,6 +71,17 @@ impl Driver {
         };
         // Parts of it that were spawned still wait, and are told that it is over.
         waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl State {
+    /// Keeps the waker of a part of a task until a stream of the task has credit or an item again,
+    /// or the task is over.
+    pub(super) fn keep_part(&mut self, task: &TaskRef, waker: &Waker) {
+        let waiting = self.stream_wakers.entry(task.clone()).or_default();
+        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
     }
 }
 

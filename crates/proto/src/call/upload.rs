@@ -23,14 +23,25 @@ pub(crate) struct Upload {
     link: Option<LinkId>,
     is_finished: bool,
     stopped: Option<SendError>,
-    /// Its writer waits for credit, or for the end.
-    is_waiting: bool,
+    wait: Wait,
+}
+
+/// News that the writer of the items waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wait {
+    /// None: it has sent, or not asked yet.
+    #[default]
+    Nothing,
+    /// That an item can leave, or none ever will.
+    Leave,
+    /// That none ever will: an item can leave, but the connection may have no room.
+    End,
 }
 
 impl Upload {
     pub(crate) fn new(unscheduled: u64) -> Self {
         let channel = Channel::new(unscheduled);
-        Self { channel, link: None, is_finished: false, stopped: None, is_waiting: false }
+        Self { channel, link: None, is_finished: false, stopped: None, wait: Wait::Nothing }
     }
 
     /// The request has left, and so may the items.
@@ -43,11 +54,12 @@ impl Upload {
         self.link
     }
 
-    /// True when an item can leave now. If not, its writer is told once one can, or none ever will.
+    /// True when an item can leave now. If not, its writer is told once one can. Until it sends, it
+    /// is told when none ever will.
     pub(crate) fn poll_writable(&mut self) -> Result<bool, SendError> {
         self.check()?;
         let is_writable = self.is_writable();
-        self.is_waiting = !is_writable;
+        self.wait = if is_writable { Wait::End } else { Wait::Leave };
         Ok(is_writable)
     }
 
@@ -65,6 +77,9 @@ impl Upload {
     /// Takes the next item, whether it can leave now or not.
     pub(crate) fn send(&mut self, payload: Bytes) -> Result<(), SendError> {
         self.check()?;
+        if self.wait == Wait::End {
+            self.wait = Wait::Nothing;
+        }
         let kind = self.channel.next_item();
         self.channel.push(Piece::whole(kind, Vec::new(), payload));
         Ok(())
@@ -101,8 +116,14 @@ impl Upload {
 
     /// True once when its writer waits no longer for nothing.
     pub(crate) fn take_news(&mut self) -> bool {
-        let has_news = self.is_waiting && (self.stopped.is_some() || self.is_writable());
-        self.is_waiting &= !has_news;
+        let has_news = match self.wait {
+            Wait::Nothing => false,
+            Wait::Leave => self.stopped.is_some() || self.is_writable(),
+            Wait::End => self.stopped.is_some(),
+        };
+        if has_news {
+            self.wait = Wait::Nothing;
+        }
         has_news
     }
 

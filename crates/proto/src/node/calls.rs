@@ -162,8 +162,8 @@ impl<O: Outbox> Node<O> {
     }
 
     /// True when an item of the request of a call that `sends_items` can leave now. If not,
-    /// [`NodeEvent::ItemsWritable`](super::NodeEvent::ItemsWritable) says once one can, or none
-    /// ever will.
+    /// [`NodeEvent::ItemsWritable`](super::NodeEvent::ItemsWritable) says once one can. It also
+    /// says that none ever will, unless one was sent since: the connection may have no room for it.
     ///
     /// # Errors
     /// [`SendError`] when no item will be taken.

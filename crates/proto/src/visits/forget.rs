@@ -125,7 +125,7 @@ impl Visits {
         let Some(at) = ages.into_iter().chain(others).min() else { return };
         if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
             ring.armed_at = Some(at);
-            self.timers.push(at, (index, 0));
+            self.timers.push(at, (index, None));
         }
     }
 
@@ -139,10 +139,10 @@ impl Visits {
         self.settle_risen(links);
         self.give_up_late_dials(now, links);
         self.refusals.expire(now, |payer| links.shares_mut().give(payer, Pool::Records, 1));
-        while let Some((_, (ring, seq))) = self.timers.pop_due(now) {
-            match seq {
-                0 => self.look_at_ring(now, ring, links),
-                seq => self.look_at_call(now, ring, seq, links),
+        while let Some((_, (ring, name))) = self.timers.pop_due(now) {
+            match name {
+                None => self.look_at_ring(now, ring, links),
+                Some(name) => self.look_at_record(now, (ring, name), links),
             }
         }
         while let Some((_, origin)) = self.idle.pop_due(now) {
@@ -163,36 +163,32 @@ impl Visits {
         let after = stub_cost(ring.stubs.len());
         links.shares_mut().adjust(ring.payer, Pool::Records, before, after);
         let mut aged = Vec::new();
-        ring.records.age(|since| since + worry_min <= now, |seq| aged.push(seq));
-        aged.dedup();
-        let is_due = ring.again.at.is_some_and(|at| at <= now);
-        for seq in &aged {
-            self.look_at_call(now, index, *seq, links);
+        ring.records.age(|since| since + worry_min <= now, |name| aged.push(name));
+        let is_due = ring.again.at.is_some_and(|at| at <= now) || !aged.is_empty();
+        for name in aged {
+            self.look_at_record(now, (index, name), links);
         }
-        if is_due || !aged.is_empty() {
+        if is_due {
             self.ask_if_old(now, index, links);
         }
         self.arm_ring(index);
         self.forget_ring(now, index, links);
     }
 
-    /// Stops what is late of one call, and forgets what can be.
-    fn look_at_call(&mut self, now: Timestamp, ring: RingIndex, seq: u64, links: &mut Links) {
-        let Some(of_ring) = self.origins.ring(ring) else { return };
-        let life = of_ring.name.life;
-        let due = of_ring.records.of_call(seq).filter(|record| record.due_at() <= now);
-        let due: Vec<Place> = due.map(|record| (ring, record.name())).collect();
-        let call = CallId { origin: life, seq };
-        for place in due {
+    /// Stops a task that is late, forgets one that can be, and looks again when it is due.
+    fn look_at_record(&mut self, now: Timestamp, place: Place, links: &mut Links) {
+        let Some(of_ring) = self.origins.ring(place.0) else { return };
+        let call = CallId { origin: of_ring.name.life, seq: place.1.0 };
+        if self.record(&place).is_some_and(|record| record.due_at() <= now) {
             self.stop(now, call, &place, Cause::Deadline, links);
             let forgets = |record: &Record| record.is_over() && record.forget_at <= now;
             if self.record(&place).is_some_and(forgets) {
                 self.forget(&place, false, links);
             }
         }
-        let Some(of_ring) = self.origins.ring(ring) else { return };
-        if let Some(at) = of_ring.records.of_call(seq).map(Record::due_at).min() {
-            self.timers.push(at, (ring, seq));
+        let ring = place.0;
+        if let Some(at) = self.record(&place).map(Record::due_at) {
+            self.timers.push(at, (ring, Some(place.1)));
             self.sweep_timers(links);
         }
         self.forget_ring(now, ring, links);
@@ -205,8 +201,8 @@ impl Visits {
         }
         let rings = self.origins.rings_with_index();
         let armed = rings.flat_map(|(index, ring)| {
-            let itself = ring.armed_at.map(|at| (at, (index, 0)));
-            let records = ring.records.iter().map(move |r| (r.due_at(), (index, r.seq)));
+            let itself = ring.armed_at.map(|at| (at, (index, None)));
+            let records = ring.records.iter().map(move |r| (r.due_at(), (index, Some(r.name()))));
             itself.into_iter().chain(records)
         });
         let armed: Vec<_> = armed.collect();
@@ -224,7 +220,7 @@ impl Visits {
         if let Some(at) = ring.asked.open_until(links, timeout).filter(|at| now < *at) {
             if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
                 ring.armed_at = Some(at);
-                self.timers.push(at, (index, 0));
+                self.timers.push(at, (index, None));
             }
         } else if let Some(ring) = self.origins.remove_ring(index) {
             links.shares_mut().give(ring.payer, Pool::Records, 1);

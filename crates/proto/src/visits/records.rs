@@ -6,7 +6,8 @@
 //! ```
 //! Most calls are settled within milliseconds of their end, so most records enter at one end of the
 //! ring and leave at the other. What is older than `worry_min` moves to the map: one long call
-//! would otherwise make the ring span all that came since.
+//! would otherwise make the ring span all that came since. What would move many others in the ring
+//! enters the map at once, as most branches of a call do that has thousands of them here.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -264,26 +265,33 @@ impl Record {
 
     /// The names of the branches it opened, with where they went.
     pub(super) fn branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
-        let is_tailed = self.is_tailed();
-        (0..).zip(self.children()).filter_map(move |(index, child)| {
-            let (task, key) = if is_tailed {
-                let hop = self.task.hop.saturating_add(1);
-                (TaskKey { path: self.task.path.clone(), hop }, self.key)
-            } else {
-                let path = self.task.path.child(index).ok()?;
-                (TaskKey { path, hop: 0 }, self.key.child(index))
-            };
-            Some((task, key, *child))
-        })
+        (0..self.children().len()).filter_map(|index| self.branch(index))
     }
 
-    /// Those of its branches that it does not hold back.
-    pub(super) fn sent_branches(&self) -> impl Iterator<Item = (TaskKey, Key, Child)> + '_ {
+    fn branch(&self, index: usize) -> Option<(TaskKey, Key, Child)> {
+        let child = *self.children().get(index)?;
+        if self.is_tailed() {
+            let hop = self.task.hop.saturating_add(1);
+            return Some((TaskKey { path: self.task.path.clone(), hop }, self.key, child));
+        }
+        let index = u32::try_from(index).ok()?;
+        let path = self.task.path.child(index).ok()?;
+        Some((TaskKey { path, hop: 0 }, self.key.child(index), child))
+    }
+
+    /// Where it sent the branch of this name and key, which it does not hold back.
+    pub(super) fn sent(&self, task: &TaskKey, key: Key) -> Option<Child> {
         let held = match &self.state {
             State::Running(task) => task.held_child_count(),
             _ => 0,
         };
-        self.branches().take(self.children().len() - held)
+        let index = match self.is_tailed() {
+            true => 0,
+            false => self.task.path.step_towards(&task.path)? as usize,
+        };
+        let (branch, of_branch, child) = self.branch(index)?;
+        let is_meant = index < self.children().len() - held && branch == *task && of_branch == key;
+        is_meant.then_some(child)
     }
 
     /// The branch by which `task` was sent from here, and where that went, when `key` is the key of
@@ -362,6 +370,9 @@ pub(super) struct Records {
     old: BTreeMap<Name, Record>,
 }
 
+/// Records of a ring that are moved to make a place: about as dear as a place in the map.
+const MOVED_MAX: usize = 64;
+
 impl Records {
     pub(super) fn len(&self) -> usize {
         self.recent.len() - self.gone + self.old.len()
@@ -371,10 +382,12 @@ impl Records {
         self.len() == 0
     }
 
-    /// Keeps a record whose name is not known yet.
-    pub(super) fn insert(&mut self, record: Record) {
+    /// Keeps a record whose name is not known yet. Gives the name of one that is among the old at
+    /// once.
+    pub(super) fn insert(&mut self, record: Record) -> Option<Name> {
         if self.recent.back().is_none_or(|last| last.seq < record.seq) {
-            return self.recent.push_back(record);
+            self.recent.push_back(record);
+            return None;
         }
         match self.position(record.name_ref()) {
             Ok(place) => {
@@ -382,8 +395,14 @@ impl Records {
                 self.gone -= usize::from(!place.is_there());
                 *place = record;
             }
+            Err(place) if place.min(self.recent.len() - place) > MOVED_MAX => {
+                let name = record.name();
+                self.old.insert(name.clone(), record);
+                return Some(name);
+            }
             Err(place) => self.recent.insert(place, record),
         }
+        None
     }
 
     pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {
@@ -420,12 +439,24 @@ impl Records {
         }
     }
 
-    /// The records of one call, in order of name.
+    /// The records of one call.
     pub(super) fn of_call(&self, seq: u64) -> impl Iterator<Item = &Record> {
         let start = self.first_of(seq);
         let recent = self.recent.range(start..).take_while(move |record| record.seq == seq);
         let old = self.old.range(lowest(seq)..).take_while(move |((of, _, _), _)| *of == seq);
         old.map(|(_, record)| record).chain(recent.filter(|record| record.is_there()))
+    }
+
+    /// The tasks of one branch of a call, at whatever hop.
+    pub(super) fn of_branch(&self, seq: u64, path: Path) -> impl Iterator<Item = &Record> {
+        let lowest = (seq, TaskKey { path, hop: 0 }, Key(0));
+        let start = self.recent.partition_point(|record| record.name_ref() < by(&lowest));
+        let recent = self.recent.range(start..).filter(|record| record.is_there());
+        let old = self.old.range(lowest.clone()..).map(|(_, record)| record);
+        let (seq, TaskKey { path, .. }, _) = lowest;
+        let (of_old, of_recent) = (path.clone(), path);
+        let old = old.take_while(move |r| r.seq == seq && r.task.path == of_old);
+        old.chain(recent.take_while(move |r| r.seq == seq && r.task.path == of_recent))
     }
 
     /// Takes a record out.
@@ -492,13 +523,12 @@ impl Records {
         self.trim();
     }
 
-    /// Moves those that came at such a time to the old ones, and calls `act` with the number of
-    /// each.
-    pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(u64)) {
+    /// Moves those that came at such a time to the old ones, and calls `act` with the name of each.
+    pub(super) fn age(&mut self, is_old: impl Fn(Timestamp) -> bool, mut act: impl FnMut(Name)) {
         self.trim();
         while self.recent.front().is_some_and(|record| is_old(record.since)) {
             let record = self.recent.pop_front().expect("it was just looked at");
-            act(record.seq);
+            act(record.name());
             self.old.insert(record.name(), record);
             self.trim();
         }

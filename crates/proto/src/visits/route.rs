@@ -521,11 +521,16 @@ impl Visits {
     /// hop, and the same task again, whose own branch may not have been sent at all.
     fn parent_of(&self, header: &Header, key: Key, to: NodeId) -> Option<Place> {
         let Header { call, task } = header;
-        let opened = self.records_of(*call).filter_map(|(ring, record)| {
-            let mut sent = record.sent_branches();
-            let (.., at) =
-                sent.find(|(child, of_child, at)| (child, of_child, at.node) == (task, &key, to))?;
-            Some((at.link.is_some(), (ring, record.name())))
+        let above = match task.hop {
+            0 => task.path.parent()?.0,
+            _ => task.path.clone(),
+        };
+        let opened = self.origins.rings_of(call.origin).flat_map(|(index, ring)| {
+            let senders = ring.records.of_branch(call.seq, above.clone());
+            senders.filter_map(move |record| {
+                let at = record.sent(task, key).filter(|at| at.node == to)?;
+                Some((at.link.is_some(), (index, record.name())))
+            })
         });
         opened.min_by_key(|(has_left, _)| *has_left).map(|(_, place)| place)
     }

@@ -240,8 +240,18 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
             }
         };
         let source = Source::open(call, plan, cancels_late)?;
-        let (replies, is_late) = (Replies::new(roster), false);
-        Ok(QuorumCall { source, replies, leaves, asked, members, latencies, late, is_late })
+        let (replies, is_late, failed_count) = (Replies::new(roster), false, 0);
+        Ok(QuorumCall {
+            source,
+            replies,
+            leaves,
+            asked,
+            members,
+            latencies,
+            late,
+            is_late,
+            failed_count,
+        })
     }
 }
 

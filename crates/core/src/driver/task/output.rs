@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::id::NodeId;
 use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
@@ -13,8 +14,8 @@ use convoke_proto::wire::Extension;
 use crate::method::Request;
 use crate::peer::Peer;
 
-use super::super::Node;
 use super::super::ahead::Ahead;
+use super::super::{Node, State};
 use super::TaskHandle;
 
 /// Branches that a fan-out opens before others have their turn at the node.
@@ -113,7 +114,7 @@ impl TaskHandle {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         self.driver.with_state(|state, now, _| {
-            ready!(state.poll_room(branch.branch.to, cx));
+            ready!(self.poll_room(state, branch.branch.to, cx));
             self.hand_over(&mut state.node, now);
             let opened = state.node.delegate(now, self.task(), branch.take(now));
             self.let_go_beside_poll(&mut state.node, now);
@@ -133,7 +134,7 @@ impl TaskHandle {
             for _ in 0..BRANCHES_A_LOCK {
                 let Some(branch) = branches.front_mut() else { break };
                 let to = branch.branch.to;
-                ready!(state.poll_room(to, cx));
+                ready!(self.poll_room(state, to, cx));
                 let node = &mut state.node;
                 match node.delegate(now, self.task(), branch.take(now)) {
                     Ok(_) => {}
@@ -154,11 +155,22 @@ impl TaskHandle {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Branch, SendError>> {
         let now = self.driver.now();
-        let state = self.driver.state.lock();
+        let mut state = self.driver.state.lock();
         let Branch { to, ref payload, .. } = branch.branch;
-        ready!(state.poll_room(to, cx));
+        ready!(self.poll_room(&mut state, to, cx));
         state.node.check_branch(now, self.task(), to, payload.len())?;
         Poll::Ready(Ok(branch.take(now)))
+    }
+
+    /// Ready while the connection to a node has room for requests, and when the task is over: a part
+    /// of it that was spawned waits no longer than that.
+    fn poll_room(&self, state: &mut State, to: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        if state.poll_room(to, cx).is_ready() || !state.node.is_running(self.task()) {
+            return Poll::Ready(());
+        }
+        self.note_kept();
+        state.keep_part(self.task(), cx.waker());
+        Poll::Pending
     }
 
     /// Polls for what a part of the task waits for; `Ok(None)` while there is nothing.

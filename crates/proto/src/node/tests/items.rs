@@ -228,6 +228,15 @@ fn a_writer_is_told_when_the_task_reads_no_more() {
     }
 }
 
+/// It has credit, and its connection no room.
+#[test]
+fn a_writer_that_does_not_send_is_told_when_the_time_is_over() {
+    let (mut mesh, call) = streaming();
+    assert_eq!(mesh.is_writable(call), Ok(true));
+    mesh.pass(Duration::from_secs(10));
+    assert_eq!((mesh.is_writable(call), mesh.writable.len()), (Err(SendError::Ended), 1));
+}
+
 fn drop_items(mesh: &mut Mesh) {
     let (now, (at, task)) = (mesh.now, mesh.task("/0"));
     mesh.with(at, |node| node.drop_items(now, &task));

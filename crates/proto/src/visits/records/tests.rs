@@ -106,6 +106,13 @@ fn check(records: &Records, model: &Model) -> Result<(), TestCaseError> {
         of_call.sort_unstable();
         let expected = model.keys().filter(|(of, _, _)| *of == seq).cloned();
         prop_assert_eq!(of_call, expected.collect::<Vec<_>>());
+        for path in (0..3).map(|index| name(seq, index, 0).1.path) {
+            let of_branch = records.of_branch(seq, path.clone()).map(Record::name);
+            let mut of_branch: Vec<Name> = of_branch.collect();
+            of_branch.sort_unstable();
+            let expected = model.keys().filter(|(of, task, _)| *of == seq && task.path == path);
+            prop_assert_eq!(of_branch, expected.cloned().collect::<Vec<_>>());
+        }
     }
     Ok(())
 }
@@ -157,10 +164,9 @@ proptest! {
                 Step::Age { back } => {
                     let limit = at(now.saturating_sub(back));
                     let mut aged = Vec::new();
-                    records.age(|since| since <= limit, |seq| aged.push(seq));
-                    let is_old = |seq: &u64| {
-                        model.iter().any(|((of, _, _), (since, _))| of == seq && *since <= limit)
-                    };
+                    records.age(|since| since <= limit, |name| aged.push(name));
+                    let is_old =
+                        |name: &Name| model.get(name).is_some_and(|(since, _)| *since <= limit);
                     prop_assert!(aged.iter().all(is_old), "{:?} by {:?}", aged, limit);
                     prop_assert!(records.oldest_recent().is_none_or(|since| since > limit));
                 }
@@ -195,7 +201,9 @@ proptest! {
     #[test]
     fn a_ring_that_is_emptied_in_order_keeps_no_places(count in 1..200_u64) {
         let (maker, mut records) = (Maker::new(), Records::default());
-        (0..count).for_each(|seq| records.insert(maker.record(name(seq, 0, 1), at(seq), true)));
+        for seq in 0..count {
+            records.insert(maker.record(name(seq, 0, 1), at(seq), true));
+        }
         // The one that stays longest holds the places of all behind it.
         (1..count).for_each(|seq| assert!(records.remove(&name(seq, 0, 1)).is_some()));
         prop_assert_eq!(records.len(), 1);
@@ -212,11 +220,32 @@ fn one_old_record_does_not_make_the_ring_span_what_came_since() {
     for seq in 2..1_000 {
         records.insert(maker.record(name(seq, 0, 1), at(seq), true));
         records.remove(&name(seq, 0, 1));
-        records.age(|since| since <= at(seq.saturating_sub(50)), |seq| aged.push(seq));
+        records.age(|since| since <= at(seq.saturating_sub(50)), |name| aged.push(name));
         assert!(records.recent.len() <= 52, "{}", records.recent.len());
     }
-    assert_eq!((aged, records.len()), (vec![1], 1));
+    assert_eq!((aged, records.len()), (vec![name(1, 0, 1)], 1));
     assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1]);
+}
+
+/// Those of one call come in the order of their indices, and not of their names.
+#[test]
+fn many_records_of_one_call_move_few_others() {
+    let (maker, mut records) = (Maker::new(), Records::default());
+    let names: Vec<Name> = (0..10_000).map(|index| name(7, index, 1)).collect();
+    let mut old = 0;
+    for name in &names {
+        let is_old = records.insert(maker.record(name.clone(), at(0), false));
+        assert!(is_old.is_none_or(|old| old == *name));
+        old = records.old.len();
+    }
+    assert!(old > names.len() / 10 * 9, "{} in the ring", records.recent.len());
+    assert_eq!(records.of_call(7).count(), names.len());
+    assert!(names.iter().all(|name| records.get(by(name)).is_some()));
+    for name in &names {
+        records.get_mut(by(name)).unwrap().state = over();
+        assert_eq!(records.remove(name).map(|record| record.name()), Some(name.clone()));
+    }
+    assert!(records.is_empty());
 }
 
 #[test]

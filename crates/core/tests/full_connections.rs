@@ -1,0 +1,118 @@
+//! Waits for room at a connection whose peer takes nothing: they end with what they are part of.
+
+use std::future::pending;
+use std::time::Duration;
+
+use convoke_core::proto::task::SendError;
+use convoke_core::{
+    Call, Context, Endpoint, Finish, Items, Method, NodeId, Peer, Service, Status, Task,
+};
+use convoke_sim::transport::SimNetwork;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+const COUNT: Method<Items<String>, u64> = Method::new("test.Full/Count");
+const FILL: Method<String, u64> = Method::new("test.Full/Fill");
+const PART: Method<u64, u64> = Method::new("test.Full/Part");
+
+/// Far longer than anything here is to take, and shorter than a silent connection lasts.
+const LONG: Duration = Duration::from_secs(5);
+
+fn node(id: u64) -> NodeId {
+    NodeId::new(id)
+}
+
+fn service() -> Service {
+    let fill = |_: String, _: Context| pending::<Result<u64, Status>>();
+    Service::new().unary(FILL, fill).unary(
+        COUNT,
+        |mut items: Items<String>, _: Context| async move {
+            let mut count = 0;
+            while let Some(item) = items.next().await {
+                item?;
+                count += 1;
+            }
+            Ok::<_, Status>(count)
+        },
+    )
+}
+
+async fn start(network: &SimNetwork, id: u64, service: Service) -> Endpoint {
+    let builder = Endpoint::builder().transport(network.transport()).node(node(id));
+    builder.listen(format!("sim://n{id}")).serve(service).start().await.expect("it is free")
+}
+
+/// The node 2, which this one is connected to.
+async fn meet(endpoint: &Endpoint) -> Peer {
+    let peer = endpoint.peer(node(2), "sim://n2").expect("it is an address");
+    endpoint.warm_up(peer).await.expect("it listens");
+    peer
+}
+
+/// Sends until the connection has no room, of which nothing arrives.
+async fn fill(network: &SimNetwork, endpoint: &Endpoint, peer: Peer) -> Vec<Call<u64>> {
+    network.partition(endpoint.node(), peer.node());
+    let mut held = Vec::new();
+    for count in 0..24 {
+        if count == 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await; // What there is credit for leaves.
+        }
+        let call = endpoint.call(FILL, "x".repeat(1 << 20)).deadline(2 * LONG).to(peer);
+        held.push(call.open().expect("there is room for the call"));
+    }
+    held
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_of_items_waits_for_room_no_longer_than_its_call_lasts() {
+    let network = SimNetwork::new(1);
+    let (_server, client) =
+        (start(&network, 2, service()).await, start(&network, 1, Service::new()).await);
+    let peer = meet(&client).await;
+    for is_dropped in [false, true] {
+        let begun = Instant::now();
+        let call = client.call_stream(COUNT).deadline(LONG / 2).to(peer);
+        let (mut items, call) = call.open().expect("there is room");
+        items.send(&"taken".to_owned()).await.expect("there is room");
+        let _held = fill(&network, &client, peer).await;
+        let item = "waits".to_owned();
+        let mut waiting = Box::pin(items.send(&item));
+        let early = tokio::time::timeout(LONG / 4, &mut waiting).await;
+        assert!(early.is_err(), "the connection has room: {early:?}");
+        let call = Some(call).filter(|_| !is_dropped);
+        let told = tokio::time::timeout(LONG, waiting).await;
+        assert_eq!(told, Ok(Err(SendError::Ended)), "is_dropped: {is_dropped}");
+        assert!(begun.elapsed() < LONG, "is_dropped: {is_dropped}, after {:?}", begun.elapsed());
+        drop(call);
+        network.heal_all();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spawned_part_waits_for_room_no_longer_than_its_task_runs() {
+    let network = SimNetwork::new(2);
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let part = Service::new().tree(PART, move |_: u64, task: Task<u64>| {
+        let told = told.clone();
+        async move {
+            tokio::spawn(async move {
+                let _ = told.send(None);
+                let refused = task.delegate(node(2), PART.request(1)).await;
+                let _ = told.send(refused.err().map(|refused| refused.reason));
+            });
+            pending::<Result<Finish, Status>>().await
+        }
+    });
+    let _other = start(&network, 2, service()).await;
+    let (server, client) =
+        (start(&network, 1, part).await, start(&network, 3, Service::new()).await);
+    let peer = meet(&server).await;
+    let _held = fill(&network, &server, peer).await;
+    let asked = client.peer(node(1), "sim://n1").expect("it is an address");
+    let call = client.call(PART, 0).to(asked).open().expect("there is room");
+    assert_eq!(hears.recv().await, Some(None), "it has begun");
+    drop(call);
+    let told = tokio::time::timeout(LONG, hears.recv()).await;
+    assert_eq!(told, Ok(Some(Some(SendError::Ended))));
+}
