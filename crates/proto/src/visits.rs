@@ -151,7 +151,6 @@ pub struct Visits {
     is_shutting_down: bool,
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
-    /// The rings that are due, by the number of the call; 0 for the ring itself.
     /// When a record is due, and when a ring is to be looked at itself.
     timers: Timers<(RingIndex, Option<Name>)>,
     /// Origins of which nothing is held any more.
