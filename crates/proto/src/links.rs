@@ -372,6 +372,10 @@ impl Links {
     /// Reason why a node cannot be reached, for people.
     pub fn why_unreachable(&self, node: NodeId) -> &str {
         match self.neighbours.get(&node) {
+            Some(neighbour) if neighbour.is_dialling => {
+                "it is being dialled, and as much waits for that as dial_queue_bytes_max and \
+                 dial_bytes_total_max allow"
+            }
             Some(neighbour) if !neighbour.last_error.is_empty() => &neighbour.last_error,
             _ => "none of its addresses is known here",
         }

@@ -17,6 +17,18 @@ fn a_branch_without_news_is_asked_for() {
     assert!(mesh.nodes[&1].poll_timeout() <= mesh.now + millis(100));
 }
 
+#[test]
+fn what_does_not_fit_behind_a_dial_fails_at_once_and_says_why() {
+    let limits = Limits { dial_queue_bytes_max: 300, ..Limits::default() };
+    let mut mesh = Mesh::dialling_with(&limits);
+    let call = mesh.call(1, &[2, 2, 2], CallOptions::default());
+    let told = mesh.told(1, call);
+    assert!(told.len() == 1 && told[0].contains("/2 at n2") && told[0].contains("did not run"));
+    assert!(told[0].contains("dial_queue_bytes_max"), "{told:?}");
+    mesh.connect(1, 2);
+    assert_eq!(mesh.on_wire(), ["1-2 REQUEST", "1-2 REQUEST"]);
+}
+
 /// Found by the simulation: questions piled up behind a slow dial until there was no room for more,
 /// and the node was taken for dead.
 #[test]

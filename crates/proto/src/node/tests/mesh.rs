@@ -111,7 +111,11 @@ impl Mesh {
 
     /// Nodes 1 and 2, not connected; 1 knows where 2 can be dialled.
     pub(super) fn dialling() -> Self {
-        let mut mesh = Self::new(2, &Limits::default());
+        Self::dialling_with(&Limits::default())
+    }
+
+    pub(super) fn dialling_with(limits: &Limits) -> Self {
+        let mut mesh = Self::new(2, limits);
         mesh.nodes.get_mut(&1).unwrap().configure(id(2), vec!["test://2".parse().unwrap()]);
         mesh
     }
