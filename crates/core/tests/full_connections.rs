@@ -64,6 +64,7 @@ async fn fill(network: &SimNetwork, endpoint: &Endpoint, peer: Peer) -> Vec<Call
 }
 
 #[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
 async fn a_writer_of_items_waits_for_room_no_longer_than_its_call_lasts() {
     let network = SimNetwork::new(1);
     let (_server, client) =

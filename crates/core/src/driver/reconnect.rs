@@ -6,7 +6,6 @@ use std::time::Duration;
 use convoke_proto::id::NodeId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::Driver;
 use super::peers::PeerState;
@@ -55,28 +54,29 @@ impl Driver {
     }
 }
 
-async fn keep(driver: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
+async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
     let mut failures = 0;
     loop {
         // The sender goes with the endpoint.
         if state.wait_for(|state| *state == PeerState::Down).await.is_err() {
             return;
         }
-        let Some(driver) = driver.upgrade() else { return };
+        let Some(driver) = weak.upgrade() else { return };
         if driver.is_closing() {
             return;
         }
         let limits = driver.limits.clone();
         let seed = driver.identity.incarnation.0 ^ node.get();
-        let (dialled_at, dialled) = (Instant::now(), driver.warm_up(node).await);
+        let (dialled_at, dialled) = (driver.now(), driver.warm_up(node).await);
         drop(driver);
         match dialled {
             Ok(()) => {
                 if state.wait_for(|state| *state != PeerState::Connected).await.is_err() {
                     return;
                 }
+                let Some(driver) = weak.upgrade() else { return };
                 // Who takes connections and ends them is not dialled as fast as that goes.
-                if dialled_at.elapsed() >= limits.backoff_max {
+                if driver.now().since(dialled_at) >= limits.backoff_max {
                     failures = 0;
                     continue;
                 }
@@ -100,6 +100,7 @@ fn jitter(ceiling: Duration, seed: u64, attempt: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use convoke_proto::address::Address;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::transport::mem::MemTransport;
@@ -110,6 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
     async fn who_ends_every_connection_is_dialled_ever_more_rarely() {
         let server = builder(1).listen("mem://closes:0").start().await.expect("it is free");
         let addresses: Vec<Address> = server.addresses().to_vec();

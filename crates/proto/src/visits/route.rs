@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::id::{CallId, LinkId, NodeId, NodeLife, TaskKey};
+use crate::id::{CallId, LinkId, NodeId, NodeLife, Path, TaskKey};
 use crate::key::Key;
 use crate::limits::ReplyDial;
 use crate::links::{Links, Way};
@@ -243,7 +243,20 @@ impl Visits {
         task: &TaskKey,
         key: Key,
     ) -> impl Iterator<Item = (RingIndex, &Record)> {
-        self.records_of(call).filter(move |(_, record)| record.is_above(task, key))
+        let branches = task.path.prefixes();
+        let of_branches = branches.flat_map(move |branch| self.records_of_branch(call, branch));
+        of_branches.filter(move |(_, record)| record.is_above(task, key))
+    }
+
+    /// The tasks here of one branch of a call, whoever sent their requests.
+    fn records_of_branch(
+        &self,
+        call: CallId,
+        branch: Path,
+    ) -> impl Iterator<Item = (RingIndex, &Record)> {
+        self.origins.rings_of(call.origin).flat_map(move |(index, ring)| {
+            ring.records.of_branch(call.seq, branch.clone()).map(move |record| (index, record))
+        })
     }
 
     fn wait_for_dial(
@@ -379,7 +392,7 @@ impl Visits {
             return;
         }
         let above = self
-            .records_of(*call)
+            .records_above(*call, task, key)
             .filter_map(|(_, record)| Some((&record.task, record.rung_towards(task, key)?)));
         let above = above.filter(|(_, (at, child))| *at > came_by && child.node != self.me.node);
         let Some((_, (at, child))) = above.max_by_key(|(task, _)| *task) else { return };
@@ -525,12 +538,9 @@ impl Visits {
             0 => task.path.parent()?.0,
             _ => task.path.clone(),
         };
-        let opened = self.origins.rings_of(call.origin).flat_map(|(index, ring)| {
-            let senders = ring.records.of_branch(call.seq, above.clone());
-            senders.filter_map(move |record| {
-                let at = record.sent(task, key).filter(|at| at.node == to)?;
-                Some((at.link.is_some(), (index, record.name())))
-            })
+        let opened = self.records_of_branch(*call, above).filter_map(|(ring, record)| {
+            let at = record.sent(task, key).filter(|at| at.node == to)?;
+            Some((at.link.is_some(), (ring, record.name())))
         });
         opened.min_by_key(|(has_left, _)| *has_left).map(|(_, place)| place)
     }
