@@ -151,7 +151,7 @@ pub struct Visits {
     is_shutting_down: bool,
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
-    /// When a record is due, and when a ring is to be looked at itself.
+    /// Times at which a record is due, or a ring is to be looked at itself.
     timers: Timers<(RingIndex, Option<Name>)>,
     /// Origins of which nothing is held any more.
     idle: Timers<OriginIndex>,

@@ -16,8 +16,8 @@
 //! Beside it there is a network for whole endpoints, [`transport::SimNetwork`], with latency,
 //! faults, and uplinks and downlinks by the [`hose`] model, which is a component of its own, and
 //! [`disk::SimDisk`], a disk for each host. These and the delay line are behind the feature
-//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone. The simulation of
-//! the protocol is behind `protocol` (default), which programs that simulate their own do without.
+//! `runtime` (default); without that the crate depends on [`convoke_proto`] alone. The simulation
+//! of the protocol is behind `protocol` (default): programs that simulate their own do without.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

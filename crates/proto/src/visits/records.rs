@@ -279,7 +279,7 @@ impl Record {
         Some((TaskKey { path, hop: 0 }, self.key.child(index), child))
     }
 
-    /// Where it sent the branch of this name and key, which it does not hold back.
+    /// The place to which it sent the branch of this name and key, unless it holds that back.
     pub(super) fn sent(&self, task: &TaskKey, key: Key) -> Option<Child> {
         let held = match &self.state {
             State::Running(task) => task.held_child_count(),

@@ -162,8 +162,8 @@ impl TaskHandle {
         Poll::Ready(Ok(branch.take(now)))
     }
 
-    /// Ready while the connection to a node has room for requests, and when the task is over: a part
-    /// of it that was spawned waits no longer than that.
+    /// Ready while the connection to a node has room for requests, and when the task is over: a
+    /// part of it that was spawned waits no longer than that.
     fn poll_room(&self, state: &mut State, to: NodeId, cx: &mut Context<'_>) -> Poll<()> {
         if state.poll_room(to, cx).is_ready() || !state.node.is_running(self.task()) {
             return Poll::Ready(());
