@@ -40,7 +40,8 @@ impl Visits {
         let name = RingName { life: header.call.origin, sender: by.sender() };
         let Some(ring) = self.origins.find_ring(name) else { return };
         let Some(of_ring) = self.origins.ring(ring) else { return };
-        let mut records = of_ring.records.of_call(header.call.seq);
+        let path = header.task.path.clone();
+        let mut records = of_ring.records.of_branch(header.call.seq, path);
         let meant = records.find(|r| r.link == by.link && r.task == header.task && r.has_items());
         let meant = meant.map(|record| (ring, record.name()));
         drop(records);
