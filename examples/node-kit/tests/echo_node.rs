@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use console::assert_ends_quietly_unread;
 use node_kit::cluster::{Cluster, NoProtocol, Node};
 use node_kit::operation;
 use node_kit::processes::{Member, Ports};
@@ -128,5 +129,13 @@ async fn two_nodes_at_one_address_are_told_apart() -> Tested {
     assert_eq!(second.status.code(), Some(2), "{said}");
     assert!(said.contains(&world.ports[1].to_string()), "{said}");
     drop(first);
+    Ok(())
+}
+
+#[test]
+fn who_has_seen_enough_ends_it_quietly() -> Tested {
+    let world = World::new()?;
+    assert_ends_quietly_unread(world.command("check-config").as_std_mut());
+    assert_ends_quietly_unread(world.command("node").arg("1").as_std_mut());
     Ok(())
 }

@@ -11,6 +11,7 @@
 //! Exits with 1 and prints the seed when a property is violated, with 2 when the arguments are
 //! wrong.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,9 +42,18 @@ fn main() -> ExitCode {
         }
     };
     infect(arguments.mutant);
-    match arguments.seed {
+    let ended = match arguments.seed {
         Some(seed) => replay(seed, arguments.kind),
         None => swarm(&arguments),
+    };
+    match ended {
+        Ok(code) => code,
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
     }
 }
 
@@ -93,28 +103,29 @@ fn no_such_scenario(name: &str) -> String {
     format!("no scenario is called {name}; there are {}", names.join(", "))
 }
 
-fn replay(seed: u64, kind: Option<Kind>) -> ExitCode {
+fn replay(seed: u64, kind: Option<Kind>) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
     let scenario = swarm::scenario(seed, kind);
-    println!("seed {seed}, scenario {}", scenario.kind.name());
-    println!("{scenario:#?}");
+    writeln!(out, "seed {seed}, scenario {}", scenario.kind.name())?;
+    writeln!(out, "{scenario:#?}")?;
     let (result, trace) = World::new(scenario, Trace::with_lines()).run();
-    print!("{}", trace.lines());
-    println!("hash {:016x}", trace.hash());
+    writeln!(out, "{}hash {:016x}", trace.lines(), trace.hash())?;
     match result {
         Ok(report) => {
-            println!("{} calls, {} tasks, {} events", report.calls, report.tasks, report.events);
-            ExitCode::SUCCESS
+            let (calls, tasks, events) = (report.calls, report.tasks, report.events);
+            writeln!(out, "{calls} calls, {tasks} tasks, {events} events")?;
+            Ok(ExitCode::SUCCESS)
         }
         Err(violation) => {
-            println!("VIOLATION {violation}");
-            ExitCode::FAILURE
+            writeln!(out, "VIOLATION {violation}")?;
+            Ok(ExitCode::FAILURE)
         }
     }
 }
 
-fn swarm(arguments: &Arguments) -> ExitCode {
+fn swarm(arguments: &Arguments) -> io::Result<ExitCode> {
     let first = arguments.start_seed.unwrap_or_else(fresh_seed);
-    println!("start seed {first}");
+    writeln!(io::stdout(), "start seed {first}")?;
     let started = Instant::now();
     let end = arguments.seconds.map(|seconds| started + Duration::from_secs(seconds));
     let last = arguments.seeds.map_or(u64::MAX, |count| first.saturating_add(count));
@@ -153,20 +164,22 @@ fn swarm(arguments: &Arguments) -> ExitCode {
         }
     });
     let sum = *sum.lock().expect("no holder panics");
-    summarize(&sum, started.elapsed());
+    summarize(&sum, started.elapsed())?;
     match failure.into_inner().expect("no holder panics") {
         Some(failure) => {
             let (seed, name) = (failure.seed, failure.kind.name());
-            println!("VIOLATION {failure}\nreplay: sim --seed {seed} --scenario {name}");
-            ExitCode::FAILURE
+            let replay = format_args!("replay: sim --seed {seed} --scenario {name}");
+            writeln!(io::stdout(), "VIOLATION {failure}\n{replay}")?;
+            Ok(ExitCode::FAILURE)
         }
-        None => ExitCode::SUCCESS,
+        None => Ok(ExitCode::SUCCESS),
     }
 }
 
-fn summarize(sum: &Sum, elapsed: Duration) {
+fn summarize(sum: &Sum, elapsed: Duration) -> io::Result<()> {
     let rate = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-9);
-    println!(
+    writeln!(
+        io::stdout(),
         "{} runs, {} calls, {} tasks, {} frames, {} events in {elapsed:.1?}: {:.0} runs/s, {:.0} events/s",
         sum.runs,
         sum.calls,
@@ -175,7 +188,7 @@ fn summarize(sum: &Sum, elapsed: Duration) {
         sum.events,
         rate(sum.runs),
         rate(sum.events),
-    );
+    )
 }
 
 fn fresh_seed() -> u64 {

@@ -12,11 +12,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
+use console::say;
 use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use node_kit::cluster::{Cluster, NoProtocol, check};
 use node_kit::load::{self, Client, Outcome, Pace, Plan};
@@ -28,34 +29,30 @@ const ECHO: Method<String, String> = Method::new("node.Node/Echo");
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let result = match arguments[..] {
+    console::end("echo-node", run(&arguments).await.map(|()| true))
+}
+
+async fn run(arguments: &[&str]) -> Result<()> {
+    match arguments[..] {
         ["check-config", file] => checked(file, None),
         ["check-config", file, id] => checked(file, Some(id)),
         ["node", file, id] => node(file, id, false).await,
         ["node", file, id, "--page"] => node(file, id, true).await,
         ["load", file, seconds] => load(file, seconds).await,
-        _ => Err("check-config FILE [ID], node FILE ID [--page], or load FILE SECONDS".into()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(2)
-        }
+        _ => bail!("check-config FILE [ID], node FILE ID [--page], or load FILE SECONDS"),
     }
 }
 
-fn checked(file: &str, id: Option<&str>) -> Result<(), Box<dyn Error>> {
+fn checked(file: &str, id: Option<&str>) -> Result<()> {
     let id = id.map(str::parse).transpose()?;
-    print!("{}", check::<NoProtocol>(Path::new(file), id)?);
-    Ok(())
+    say(check::<NoProtocol>(Path::new(file), id)?.trim_end())
 }
 
 async fn echo(text: String, _: Context) -> Result<String, Status> {
     Ok(text)
 }
 
-async fn node(file: &str, id: &str, has_page: bool) -> Result<(), Box<dyn Error>> {
+async fn node(file: &str, id: &str, has_page: bool) -> Result<()> {
     let page = operation::logs_and_page("warn", has_page)?;
     let (cluster, id) = (Cluster::<NoProtocol>::read(file)?, id.parse()?);
     let (metrics, mut stop) = (Metrics::install()?, StopSignal::listen()?);
@@ -66,13 +63,12 @@ async fn node(file: &str, id: &str, has_page: bool) -> Result<(), Box<dyn Error>
     let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).start().await?;
     page.iter().for_each(|page| page.show(&endpoint));
     health.ready();
-    println!("node {id} listens at {:?}", endpoint.addresses());
+    say(format_args!("node {id} listens at {:?}", endpoint.addresses()))?;
     let signal = stop.received().await;
     // It leads nothing, and keeps nothing: an election and a ledger would be here.
     let (hand_over, close) = (async {}, async {});
     let ended = Shutdown::new(&health).run(&mut stop, hand_over, endpoint, close).await;
-    println!("{signal}: {ended}");
-    Ok(())
+    say(format_args!("{signal}: {ended}"))
 }
 
 struct Asker(Endpoint);
@@ -87,12 +83,11 @@ impl Client for Asker {
     }
 }
 
-async fn load(file: &str, seconds: &str) -> Result<(), Box<dyn Error>> {
+async fn load(file: &str, seconds: &str) -> Result<()> {
     let endpoint = Cluster::<NoProtocol>::read(file)?.client(None)?.start().await?;
     let plan = Plan::new(Pace::Open { per_second: 1000.0 }).warm_up(Duration::from_millis(100));
     let plan = plan.time(Duration::from_secs(seconds.parse()?));
     let clients = (0..16).map(|_| Asker(endpoint.clone()));
     let report = load::run(&plan, clients, load::live()).await;
-    println!("{}", serde_json::to_string(&report)?);
-    Ok(())
+    say(serde_json::to_string(&report)?)
 }
