@@ -449,14 +449,17 @@ impl Records {
 
     /// The tasks of one branch of a call, at whatever hop.
     pub(super) fn of_branch(&self, seq: u64, path: Path) -> impl Iterator<Item = &Record> {
-        let lowest = (seq, TaskKey { path, hop: 0 }, Key(0));
-        let start = self.recent.partition_point(|record| record.name_ref() < by(&lowest));
-        let recent = self.recent.range(start..).filter(|record| record.is_there());
-        let old = self.old.range(lowest.clone()..).map(|(_, record)| record);
-        let (seq, TaskKey { path, .. }, _) = lowest;
-        let (of_old, of_recent) = (path.clone(), path);
-        let old = old.take_while(move |r| r.seq == seq && r.task.path == of_old);
-        old.chain(recent.take_while(move |r| r.seq == seq && r.task.path == of_recent))
+        let old = (!self.old.is_empty()).then(|| self.old_of_branch(seq, path.clone()));
+        let start = self.first_of_branch(seq, &path);
+        let recent = self.recent.range(start..);
+        let recent = recent.take_while(move |r| r.seq == seq && r.task.path == path);
+        old.into_iter().flatten().chain(recent.filter(|record| record.is_there()))
+    }
+
+    fn old_of_branch(&self, seq: u64, path: Path) -> impl Iterator<Item = &Record> {
+        let least = (seq, TaskKey { path: path.clone(), hop: 0 }, Key(0));
+        let greatest = (seq, TaskKey { path, hop: u32::MAX }, Key(u64::MAX));
+        self.old.range(least..=greatest).map(|(_, record)| record)
     }
 
     /// Takes a record out.
@@ -576,6 +579,17 @@ impl Records {
             return guess;
         }
         self.recent.partition_point(|record| record.seq < seq)
+    }
+
+    /// Most calls have one task here.
+    fn first_of_branch(&self, seq: u64, path: &Path) -> usize {
+        let first = self.first_of(seq);
+        match self.recent.get(first) {
+            Some(record) if record.seq == seq && record.task.path < *path => {
+                self.recent.partition_point(|record| (record.seq, &record.task.path) < (seq, path))
+            }
+            _ => first,
+        }
     }
 
     fn guess(&self, seq: u64) -> usize {
