@@ -286,9 +286,16 @@ impl Way {
         usual.max(self.stall.0)
     }
 
+    /// Time that a chunk may come after one that was sent later. The flows of a relay differ by a
+    /// part of what queues on them, the most while they start.
+    fn disorder(&self) -> Duration {
+        let usual = self.times.p99().unwrap_or(SILENCE_INITIAL);
+        self.disorder.0.max((usual / 2).min(PATIENCE_MAX))
+    }
+
     /// Takes out what is missed; its digest is still known, for it may come late.
     fn take_missed(&mut self, now: Timestamp) -> Vec<Awaited> {
-        let (silence, disorder) = (self.silence(), self.disorder.0);
+        let (silence, disorder) = (self.silence(), self.disorder());
         let is_silent = self.came_at + silence <= now;
         let is_missed = |it: &Awaited| {
             let is_dropped = it.overtaken_at.is_some_and(|at| at + disorder <= now);
@@ -305,7 +312,7 @@ impl Way {
     fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.awaited.first_key_value()?;
         let silent_at = self.came_at.max(first.at) + self.silence();
-        let overtaken_at = first.overtaken_at.map(|at| at + self.disorder.0);
+        let overtaken_at = first.overtaken_at.map(|at| at + self.disorder());
         Some(overtaken_at.map_or(silent_at, |at| at.min(silent_at)))
     }
 }

@@ -98,6 +98,17 @@ impl Receiver {
         Some(ended)
     }
 
+    /// There is a link to a source again.
+    pub(crate) fn resume(&mut self, source: Site) {
+        self.streams.get_mut(&source).into_iter().for_each(Stream::resume);
+    }
+
+    /// Number of the chunks that are missing and no source will send for the first time any more:
+    /// this site was away, or they were given up.
+    pub(crate) fn missing_before(&self) -> u64 {
+        self.streams.values().map(Stream::missing_before).sum()
+    }
+
     /// The present life of a source, once it was reached.
     pub(crate) fn life_of(&self, source: Site) -> Option<Life> {
         self.streams.get(&source).map(|stream| stream.life)

@@ -21,8 +21,7 @@ use crate::site::{Site, SiteSet};
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     suspects: BTreeMap<Site, Suspect>,
-    /// When those with a past were last trusted again, and how often they had failed.
-    past: BTreeMap<Site, (Timestamp, u32)>,
+    past: BTreeMap<Site, Past>,
     /// Of relays that are trusted still: what receivers have missed, less what has come since.
     strikes: BTreeMap<Site, u32>,
     /// Relays that each receiver has accused, and that are not trusted again.
@@ -41,6 +40,15 @@ struct Suspect {
     probe: Option<u64>,
 }
 
+/// A relay that was a suspect and is trusted again.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    trusted_at: Timestamp,
+    failures: u32,
+    /// It had only been late: the first time lately.
+    pardoned_at: Option<Timestamp>,
+}
+
 /// Number of the least pauses that a probe counts for: whoever is to acknowledge it may be gone for
 /// good.
 const PROBE_PAUSES: u32 = 10;
@@ -53,6 +61,9 @@ const STRIKES: u32 = 60;
 /// is late again and again is slow, and has to prove itself like any other.
 const PARDONS: u32 = 2;
 const STRIKES_MISSED: u32 = 3;
+/// Pardons in this time are for one failure: when an uplink stalls, one receiver after the other
+/// misses what waits there.
+const INCIDENT: Duration = Duration::from_secs(1);
 
 impl Trust {
     /// All are trusted. The least and the most time that a suspect is not used.
@@ -101,7 +112,8 @@ impl Trust {
             Some(suspect) if suspect.probe != Some(seq) => return None,
             Some(suspect) => suspect.failures + 1,
             None => match self.past.get(&relay) {
-                Some((at, failures)) if now.since(*at) < self.max => failures + 1,
+                Some(past) if past.is_same(now) => past.failures,
+                Some(past) if now.since(past.trusted_at) < self.max => past.failures + 1,
                 _ => 0,
             },
         };
@@ -162,21 +174,23 @@ impl Trust {
     /// Takes back a miss that has come by the relay after all. True if it is trusted again by that:
     /// if nobody else has anything against it, and it was not late again and again.
     pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
-        let failures = self.past.get(&relay).filter(|(at, _)| now.since(*at) < self.max);
-        if failures.is_none_or(|(_, failures)| *failures + 1 < PARDONS) {
+        let past = self.past.get(&relay).filter(|past| now.since(past.trusted_at) < self.max);
+        if past.is_none_or(|past| past.is_same(now) || past.failures + 1 < PARDONS) {
             self.strikes.remove(&relay);
         }
         let is_pardoned = |it: &Suspect| it.missed_by == Some(by) && it.failures < PARDONS;
         let was_slow = self.suspects.get(&relay).is_some_and(is_pardoned);
         if was_slow {
-            self.absolve(now, relay);
+            let before = self.past.get(&relay).filter(|past| past.is_same(now));
+            let first = before.and_then(|past| past.pardoned_at).unwrap_or(now);
+            self.absolve(now, relay, Some(first));
         }
         was_slow
     }
 
-    fn absolve(&mut self, now: Timestamp, relay: Site) {
-        let Some(suspect) = self.suspects.remove(&relay) else { return };
-        self.past.insert(relay, (now, suspect.failures));
+    fn absolve(&mut self, now: Timestamp, relay: Site, pardoned_at: Option<Timestamp>) {
+        let Some(Suspect { failures, .. }) = self.suspects.remove(&relay) else { return };
+        self.past.insert(relay, Past { trusted_at: now, failures, pardoned_at });
         self.accused.values_mut().for_each(|accused| {
             accused.remove(relay);
         });
@@ -189,9 +203,16 @@ impl Trust {
         }
         let is_probe = self.suspects.get(&relay).is_some_and(|it| it.probe == Some(seq));
         if is_probe {
-            self.absolve(now, relay);
+            self.absolve(now, relay, None);
         }
         is_probe
+    }
+}
+
+impl Past {
+    /// True when a failure now is the one that it was pardoned for.
+    fn is_same(&self, now: Timestamp) -> bool {
+        self.pardoned_at.is_some_and(|at| now.since(at) < INCIDENT)
     }
 }
 
@@ -259,6 +280,23 @@ mod tests {
         let mut trust = self::trust();
         let changed = trust.on_missed(at(0), (RELAY, Site(1)), 1, true, 3);
         assert_eq!(changed, Some(true));
+    }
+
+    /// One receiver after the other misses what came late; then it does so again and again.
+    #[test]
+    fn what_was_late_in_one_second_is_pardoned_together() {
+        let mut trust = trust();
+        let mut suspect_and_pardon = |now, by| {
+            let mut miss = || trust.on_missed(at(now), (RELAY, Site(by)), now, false, 8);
+            let is_new = (0..STRIKES_MISSED).find_map(|_| miss());
+            (is_new, trust.on_late(at(now + 10), RELAY, Site(by)))
+        };
+        for (round, by) in (0..9).zip([1, 2, 4].into_iter().cycle()) {
+            assert_eq!(suspect_and_pardon(100 * round, by), (Some(true), true));
+        }
+        assert_eq!(suspect_and_pardon(2_000, 1), (Some(true), true), "a second time");
+        assert_eq!(suspect_and_pardon(4_000, 1), (Some(true), false), "it is slow");
+        assert!(!trust.is_usable(at(7_999), RELAY) && trust.is_usable(at(8_000), RELAY));
     }
 
     #[test]

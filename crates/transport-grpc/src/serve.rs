@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use convoke_transport::PeerName;
 use convoke_transport::parts::{Admission, Foreign, Refusals, Seat, TLS_REFUSAL};
-use convoke_transport::sockets::{Accepting, linger};
+use convoke_transport::sockets::{Accepting, linger, send_promptly};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -180,7 +180,7 @@ impl<H: Handler> Acceptor<H> {
         remote: SocketAddr,
         slot: Seat,
     ) -> Result<(), Refused> {
-        stream.set_nodelay(true)?;
+        send_promptly(&stream)?;
         let (local, deadline) =
             (stream.local_addr()?, Instant::now() + self.terms.handshake_timeout);
         #[cfg(feature = "tls")]

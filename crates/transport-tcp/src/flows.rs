@@ -23,6 +23,7 @@ use std::sync::Arc;
 use convoke_transport::parts::{
     Admission, FlowHello, Flows, Greeting, Lifetime, PREFIX_BYTES_MAX, RefusedHere, Seat, random,
 };
+use convoke_transport::sockets::send_promptly;
 use convoke_transport::{Address, CloseReason, Connection, Principal, Sink};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -92,7 +93,7 @@ impl First<'_> {
             let (security, address) = (self.config.security.clone(), address.clone());
             others.spawn(async move {
                 let stream = TcpStream::connect(at).await?;
-                stream.set_nodelay(true)?;
+                send_promptly(&stream)?;
                 let mut stream = stream.dialled(&security, &address).await?;
                 stream.write_all(&greeting.encode()).await?;
                 let theirs = handshake::read_greeting(&mut stream).await?;

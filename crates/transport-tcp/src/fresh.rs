@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use convoke_transport::security::Security;
+use convoke_transport::sockets::send_promptly;
 use convoke_transport::{Address, Remote};
 use tokio::net::TcpStream;
 
@@ -58,7 +59,7 @@ impl Fresh for TcpStream {
     }
 
     async fn accepted(self, config: &Config) -> Result<Socket, HandshakeError> {
-        self.set_nodelay(true)?;
+        send_promptly(&self)?;
         Socket::accept(&config.security, self, config.common.close_grace).await
     }
 }

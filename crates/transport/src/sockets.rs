@@ -4,6 +4,7 @@
 mod accepting;
 mod connecting;
 mod lingering;
+mod prompt;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,7 @@ use crate::Address;
 pub use accepting::{Accepting, Accepts, bind, first, listen};
 pub use connecting::{connect, connect_to, try_each};
 pub use lingering::linger;
+pub use prompt::send_promptly;
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
 /// or a name.

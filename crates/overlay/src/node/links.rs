@@ -44,6 +44,7 @@ impl OverlayNode {
             self.note_gaps(site, life, holes);
             self.deliver_all(delivered);
         }
+        self.receiver.resume(site);
         if is_known {
             self.control.insert((site, Control::Ack));
         }

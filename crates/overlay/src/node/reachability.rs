@@ -27,8 +27,8 @@ pub(super) struct Helpers {
 /// repeat what mattered.
 const PASSES_MAX: usize = 1 << 10;
 
-/// A site that misses more chunks than the first relays nothing until it misses no more than the
-/// second: what is on its way, or out of order, is less.
+/// A site that misses more chunks than the first of what was sent while it was away relays nothing
+/// until it misses no more than the second.
 const BEHIND: u64 = 64;
 const CAUGHT_UP: u64 = 8;
 
@@ -64,8 +64,7 @@ impl OverlayNode {
     /// Notes whether much is missing here. What comes again takes the links over which others would
     /// be relayed.
     pub(super) fn note_behind(&mut self, now: Timestamp) {
-        let holes = SiteSet::first(self.sites).iter().flat_map(|it| self.receiver.holes(it));
-        let missing: u64 = holes.map(|(from, to)| to - from).sum();
+        let missing = self.receiver.missing_before();
         let least = if self.is_behind { CAUGHT_UP } else { BEHIND };
         let is_behind = missing > least;
         if is_behind != self.is_behind {

@@ -23,6 +23,9 @@ pub(super) struct Stream {
     next: u64,
     /// Below this its source owes nothing.
     pub(super) floor: u64,
+    /// The first chunk that came new, since there is a link to the source: what is missing below
+    /// it was sent before.
+    resumed_at: Option<u64>,
     /// Sequence numbers that have come above.
     beyond: BTreeSet<u64>,
     /// Operations that miss chunks, by their first sequence number.
@@ -48,6 +51,7 @@ impl Stream {
             life,
             next: 0,
             floor: 0,
+            resumed_at: None,
             beyond: BTreeSet::new(),
             partial: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -64,6 +68,9 @@ impl Stream {
         bytes_max: usize,
     ) -> Result<Taken, Fault> {
         let (first, count) = (data.op.seq, u64::from(data.count));
+        if !data.is_repair {
+            self.resumed_at.get_or_insert(data.seq());
+        }
         if self.has(data.seq()) {
             return Ok(Taken::Duplicate);
         }
@@ -217,6 +224,18 @@ impl Stream {
     /// Holes up to the last that is known of.
     pub(super) fn holes(&self) -> Holes {
         self.missing_below(self.end_of_all().max(self.floor)).collect()
+    }
+
+    /// There is a link to the source again.
+    pub(super) fn resume(&mut self) {
+        self.resumed_at = None;
+    }
+
+    /// Number of the chunks that are missing and have been sent before there was a link, or are not
+    /// owed any more.
+    pub(super) fn missing_before(&self) -> u64 {
+        let end = self.resumed_at.unwrap_or(0).max(self.floor);
+        self.missing_below(end).map(|(from, to)| to - from).sum()
     }
 
     /// Its source owes nothing below `seq`.

@@ -202,3 +202,22 @@ fn a_source_is_told_at_once_and_then_not_more_often_than_the_delay() {
     assert_eq!(receiver.poll_ack(at(110)), Some(SOURCE));
     assert_eq!((receiver.poll_ack(at(200)), receiver.poll_timeout()), (None, None));
 }
+
+/// At a high rate there are always many holes that relays are filling: a site that took itself to
+/// be behind on their account relayed nothing, and no site did.
+#[test]
+fn new_chunks_that_are_on_their_way_are_not_missed_from_before() {
+    let mut receiver = receiver(Order::Unordered, usize::MAX);
+    for seq in [0, 300] {
+        take(&mut receiver, chunk(seq, 0, 1));
+    }
+    assert_eq!((receiver.holes(SOURCE), receiver.missing_before()), (vec![(1, 300)], 0));
+    receiver.resume(SOURCE);
+    take(&mut receiver, Data { is_repair: true, ..chunk(310, 0, 1) });
+    assert_eq!(receiver.missing_before(), 0, "nobody has said what was sent meanwhile");
+    take(&mut receiver, chunk(400, 0, 1));
+    take(&mut receiver, chunk(500, 0, 1));
+    assert_eq!(receiver.missing_before(), 299 + 9 + 89);
+    receiver.floor(Timestamp::ZERO, SOURCE, LIFE, 450);
+    assert_eq!(receiver.missing_before(), 299 + 9 + 89 + 49, "what is given up is to be asked for");
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
+use crate::ack_time::AckTime;
 use crate::site::{Site, SiteSet};
 
 use super::Sender;
@@ -154,12 +155,16 @@ impl Sender {
     }
 
     /// Time that a relay may take at most. One that brings everything, and late, nobody misses
-    /// anything of. Where the direct way takes long, too, it is not the relay.
+    /// anything of. Where the direct way takes long, too, or every other relay, it is not the
+    /// relay.
     pub(super) fn relay_patience(&self, relay: Site) -> Duration {
-        let times = self.direct_times.iter().enumerate();
-        let others = times.filter(|(index, _)| *index != relay.index());
-        let direct = others.filter_map(|(_, time)| time.p99()).max();
-        RELAY_PATIENCE + direct.unwrap_or_default() * 2
+        let of_others = |times: &[AckTime]| {
+            let others = times.iter().enumerate().filter(|(index, _)| *index != relay.index());
+            others.filter_map(|(_, time)| time.p99()).collect::<Vec<_>>()
+        };
+        let direct = of_others(&self.direct_times).into_iter().max();
+        let fastest = of_others(&self.relay_times).into_iter().min();
+        RELAY_PATIENCE + direct.max(fastest).unwrap_or_default() * 2
     }
 
     pub(super) fn direct_timer(&self, seq: u64, to: Site) -> Duration {

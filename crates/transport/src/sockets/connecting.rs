@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::resolve;
+use super::{resolve, send_promptly};
 use crate::{Address, DialError};
 
 /// Tries one after the other, until `deadline`. Each gets its share of the time left, so that one
@@ -34,8 +34,8 @@ pub async fn try_each<T, E, F: Future<Output = Result<T, E>>>(
     result
 }
 
-/// Connects over TCP to `host:port` within a time, resolving a name included. Small writes are sent
-/// at once.
+/// Connects over TCP to `host:port` within a time, resolving a name included. The socket sends
+/// promptly ([`send_promptly`]).
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`], or the system's error.
@@ -50,7 +50,7 @@ pub async fn connect_to(host_and_port: &str, within: Duration) -> io::Result<Tcp
         timeout(share, TcpStream::connect(socket)).await?
     });
     let stream = connecting.await?;
-    stream.set_nodelay(true)?;
+    send_promptly(&stream)?;
     Ok(stream)
 }
 
