@@ -61,9 +61,9 @@ impl OverlayNode {
             if !self.receiver.wants(source, life, chunk.0) {
                 continue;
             }
-            let held = self.proofs.on_notice(now, source, life, relay, chunk);
-            if let Some((from, data)) = held {
-                self.prove(now, from, data)?;
+            for (from, data) in self.proofs.on_notice(now, source, life, relay, chunk) {
+                // What is wrong is the doing of who brought it, and held against that one.
+                let _ = self.prove(now, from, data);
             }
         }
         Ok(())
