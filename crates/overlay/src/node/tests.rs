@@ -25,7 +25,10 @@ fn life(site: Site) -> Life {
 
 /// A node of four, with links to all.
 fn node() -> OverlayNode {
-    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    started(NodeConfig::new(ME, 4, incarnation(ME)))
+}
+
+fn started(mut config: NodeConfig) -> OverlayNode {
     // Those who say nothing in these tests are there all the same.
     config.limits.quiet_after = Duration::from_secs(1_000);
     config.limits.ping_period = Duration::from_secs(999);
@@ -331,6 +334,46 @@ fn what_a_site_makes_up_before_its_notice_is_in_the_way_of_nothing() {
     };
     let blamed: Vec<_> = said.iter().filter_map(blames).collect();
     assert!(blamed.iter().all(|(relay, _)| *relay == Site(3)), "{blamed:?}");
+}
+
+/// The link to the source takes nothing meanwhile, so what is told there waits.
+#[test]
+fn a_flood_of_changed_chunks_is_told_once_each() {
+    let mut node = node();
+    (0..300).for_each(|seq| notice(&mut node, 1, seq).expect("it is right"));
+    drain(&mut node, at(1));
+    node.handle_link(at(1), Site(1), LinkEvent::Blocked);
+    for round in 0..100 {
+        let changed = Bytes::from(vec![4; 100 + round]);
+        for seq in 0..300 {
+            let changed = Data { payload: changed.clone(), ..relayed(seq) };
+            let fault = node.handle_frame(at(2), Site(2), Frame::Data(changed));
+            assert!(matches!(fault, Err(Fault::Changed { .. })), "{fault:?}");
+        }
+    }
+    node.handle_link(at(3), Site(1), LinkEvent::Writable);
+    let said = drain(&mut node, at(3));
+    let told = said.iter().filter_map(|it| match &it.frame {
+        Frame::Missed(missed) if missed.flaw == Flaw::Changed => Some(missed.seqs.clone()),
+        _ => None,
+    });
+    assert_eq!(told.flatten().collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
+}
+
+/// It is sent again by its source; the relay has done its part.
+#[test]
+fn what_finds_no_room_at_its_receiver_is_not_held_against_its_relay() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
+    let mut node = started(config);
+    for seq in 0..9 {
+        notice(&mut node, seq, seq).expect("it is right");
+        node.handle_frame(at(seq), Site(2), Frame::Data(relayed(seq))).expect("it is right");
+    }
+    assert!(node.counters().no_room > 0, "nobody reads");
+    node.handle_timeout(at(5_000));
+    let said = drain(&mut node, at(5_000));
+    assert!(!said.iter().any(|it| matches!(it.frame, Frame::Missed(_))), "{said:?}");
 }
 
 #[test]
