@@ -12,6 +12,9 @@ use tokio::time::timeout;
 /// Answers with what it was asked.
 const ECHO: Method<RawMessage, RawMessage> = Method::new("test.Test/Echo");
 
+/// Sets limits.
+type Set = fn(&mut Limits);
+
 /// The longest that times may be.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
@@ -85,7 +88,6 @@ async fn a_message_has_its_bytes_and_not_one_more() {
 /// paused clock would not come to the end of an hour.
 #[tokio::test(start_paused = true)]
 async fn no_limit_of_zero_keeps_a_node_busy_or_a_call_open() {
-    type Set = fn(&mut Limits);
     let all: [(&str, Set); 13] = [
         ("calls_max", |limits| limits.calls_max = 0),
         ("message_bytes_max", |limits| limits.message_bytes_max = 0),
@@ -118,7 +120,7 @@ async fn no_limit_of_zero_keeps_a_node_busy_or_a_call_open() {
 
 #[tokio::test(start_paused = true)]
 async fn times_that_never_come_or_never_end_are_refused_in_words() {
-    let refused: [(&str, fn(&mut Limits)); 4] = [
+    let refused: [(&str, Set); 4] = [
         ("ask_every is zero", |limits| limits.ask_every = Duration::ZERO),
         ("worry_min is zero", |limits| limits.worry_min = Duration::ZERO),
         ("grace is above a year", |limits| limits.grace = Duration::MAX),

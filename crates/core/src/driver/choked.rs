@@ -9,9 +9,10 @@ use crate::transport::{Connection, Lane};
 
 use super::Driver;
 
-/// Least time from a cast that found no room until the readers are told. A connection that others
-/// leave no room is writable, and yet takes nothing.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Least time from a cast that found no room until the readers are told, which all look then: a
+/// member that reads little by little must not have them do so all the time. A connection that
+/// others leave no room is writable, too, and yet takes nothing.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {
     /// Tells the readers of casts once a connection has room again.
