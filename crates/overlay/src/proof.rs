@@ -209,15 +209,6 @@ impl Proofs {
         }
     }
 
-    /// What a relay was to bring has come, and there was no room for it: its source will send it
-    /// again, and the relay has done its part.
-    pub(crate) fn on_no_room(&mut self, now: Timestamp, source: Site, seq: u64, by: Site) {
-        let noticed = self.streams.get(&source).and_then(|stream| stream.chunks.get(&seq));
-        if noticed.is_some_and(|noticed| noticed.relay == by) {
-            self.on_taken(now, source, seq, by);
-        }
-    }
-
     /// A chunk has come, for the first time or again. Whether it was missed, and came by its relay
     /// after all.
     pub(crate) fn is_late(&mut self, now: Timestamp, from: Site, data: &Data) -> bool {

@@ -83,9 +83,6 @@ impl OverlayNode {
         }
         if self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max {
             self.counters.no_room += 1;
-            if self.proofs.check(&data) == Proof::Right {
-                self.proofs.on_no_room(now, source, data.seq(), from);
-            }
             return Ok(());
         }
         if from != source && self.receiver.life_of(source).is_none() {
@@ -142,10 +139,7 @@ impl OverlayNode {
                 self.watch_holes(now, op.source);
             }
             Taken::Duplicate => self.counters.duplicates += 1,
-            Taken::NoRoom => {
-                self.counters.no_room += 1;
-                self.proofs.on_no_room(now, op.source, seq, from);
-            }
+            Taken::NoRoom => self.counters.no_room += 1,
             Taken::Stale => self.counters.stale += 1,
         }
         self.poll_acks(now);

@@ -25,10 +25,7 @@ fn life(site: Site) -> Life {
 
 /// A node of four, with links to all.
 fn node() -> OverlayNode {
-    started(NodeConfig::new(ME, 4, incarnation(ME)))
-}
-
-fn started(mut config: NodeConfig) -> OverlayNode {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
     // Those who say nothing in these tests are there all the same.
     config.limits.quiet_after = Duration::from_secs(1_000);
     config.limits.ping_period = Duration::from_secs(999);
@@ -358,22 +355,6 @@ fn a_flood_of_changed_chunks_is_told_once_each() {
         _ => None,
     });
     assert_eq!(told.flatten().collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
-}
-
-/// It is sent again by its source; the relay has done its part.
-#[test]
-fn what_finds_no_room_at_its_receiver_is_not_held_against_its_relay() {
-    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
-    (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
-    let mut node = started(config);
-    for seq in 0..9 {
-        notice(&mut node, seq, seq).expect("it is right");
-        node.handle_frame(at(seq), Site(2), Frame::Data(relayed(seq))).expect("it is right");
-    }
-    assert!(node.counters().no_room > 0, "nobody reads");
-    node.handle_timeout(at(5_000));
-    let said = drain(&mut node, at(5_000));
-    assert!(!said.iter().any(|it| matches!(it.frame, Frame::Missed(_))), "{said:?}");
 }
 
 #[test]
