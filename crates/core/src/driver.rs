@@ -9,6 +9,7 @@
 mod ahead;
 mod caller;
 mod carried;
+mod choked;
 mod connections;
 mod dial;
 mod doors;
@@ -170,12 +171,14 @@ struct Attached {
     /// Promise of somebody to flush it.
     promise: Promise,
     held: HeldCancels,
+    /// It had no room for a cast; somebody waits until it has, to say so.
+    is_choked: bool,
 }
 
 impl Attached {
     fn new(connection: Arc<dyn Connection>) -> Self {
         let (promise, held) = (Promise::default(), HeldCancels::default());
-        Self { connection, promise, held }
+        Self { connection, promise, held, is_choked: false }
     }
 }
 
@@ -216,7 +219,7 @@ impl Driver {
         }
         let headroom = 64 << 10;
         let frame_bytes_max =
-            u32::try_from(limits.message_bytes_max + headroom).unwrap_or(u32::MAX);
+            u32::try_from(limits.message_bytes_max.saturating_add(headroom)).unwrap_or(u32::MAX);
         let state = State {
             node,
             parked: Parked::default(),
@@ -474,6 +477,9 @@ impl Driver {
         }
         for connection in aftermath.held.drain(..) {
             self.send_held(connection);
+        }
+        for connection in aftermath.choked.drain(..) {
+            self.tell_of_room(connection);
         }
         for waker in aftermath.wakers.drain(..) {
             waker.wake();

@@ -149,7 +149,7 @@ pub struct OverlayNode {
     /// Chunks that receivers are to be told of, by receiver and relay.
     notices: BTreeMap<(Site, Site), VecDeque<(u64, ChunkDigest)>>,
     /// Complaints to sources, by source, relay and flaw.
-    missed: BTreeMap<(Site, Site, Flaw), Vec<u64>>,
+    missed: BTreeMap<(Site, Site, Flaw), BTreeSet<u64>>,
     holdings: Holdings,
     fetches: Fetches,
     /// When what is missing of a source is asked of others, that does not owe it or has no link.

@@ -34,9 +34,15 @@ struct Stream {
     ways: BTreeMap<Site, Way>,
     /// The last that were missed.
     missing: BTreeMap<u64, Missing>,
-    /// Chunks that came before their notices, and from whom.
-    held: BTreeMap<u64, (Site, Data)>,
-    held_bytes: usize,
+    /// Chunks that came before their notices, by who brought them: what one makes up is in the way
+    /// of none that another brings.
+    held: BTreeMap<Site, Held>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Held {
+    chunks: BTreeMap<u64, Data>,
+    bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +130,6 @@ impl Proofs {
             ways: BTreeMap::new(),
             missing: BTreeMap::new(),
             held: BTreeMap::new(),
-            held_bytes: 0,
         };
         let stream = self.streams.entry(source).or_insert_with(new);
         if stream.life != life {
@@ -133,7 +138,7 @@ impl Proofs {
         stream
     }
 
-    /// A source says what is on its way. The chunk, if it was here before.
+    /// A source says what is on its way. The chunk as far as it was here before, and from whom.
     pub(crate) fn on_notice(
         &mut self,
         now: Timestamp,
@@ -141,12 +146,12 @@ impl Proofs {
         life: Life,
         relay: Site,
         chunk: (u64, ChunkDigest),
-    ) -> Option<(Site, Data)> {
+    ) -> Vec<(Site, Data)> {
         let stream = self.stream(source, life);
         let (seq, digest) = chunk;
         // A source that says more than may be on its way has only itself to blame.
         if stream.chunks.len() as u64 >= WINDOW {
-            return None;
+            return Vec::new();
         }
         stream.forget(seq);
         let way = stream.ways.entry(relay).or_default();
@@ -154,9 +159,7 @@ impl Proofs {
         way.next_place += 1;
         way.awaited.insert(place, Awaited { seq, at: now, overtaken_at: None });
         stream.chunks.insert(seq, Noticed { digest, relay, place, at: now });
-        let (from, data) = stream.held.remove(&seq)?;
-        stream.held_bytes -= data.payload.len();
-        Some((from, data))
+        stream.take_held(seq)
     }
 
     /// Holds a chunk against what its source says.
@@ -169,27 +172,29 @@ impl Proofs {
         }
     }
 
-    /// Keeps a chunk until its source says what it should be; the last in order make room.
+    /// Keeps a chunk until its source says what it should be; the last in order make room, of whom
+    /// there is most.
     pub(crate) fn hold(&mut self, from: Site, data: Data) {
         let held_max = self.held_max;
         let stream = self.stream(data.op.source, data.op.life);
-        if stream.held.contains_key(&data.seq()) {
+        let held = stream.held.entry(from).or_default();
+        if held.chunks.contains_key(&data.seq()) {
             return;
         }
-        stream.held_bytes += data.payload.len();
-        stream.held.insert(data.seq(), (from, data));
-        while stream.held_bytes > held_max || stream.held.len() as u64 > WINDOW {
-            let Some((_, (_, last))) = stream.held.pop_last() else { return };
-            stream.held_bytes -= last.payload.len();
+        held.bytes += held_cost(&data);
+        held.chunks.insert(data.seq(), data);
+        while stream.held_bytes() > held_max {
+            let most = stream.held.values_mut().max_by_key(|held| held.bytes);
+            let Some(most) = most else { return };
+            let last = most.chunks.pop_last().map_or(0, |(_, last)| held_cost(&last));
+            most.bytes -= last;
         }
     }
 
     /// A chunk was taken that this site brought: it is not waited for any more.
     pub(crate) fn on_taken(&mut self, now: Timestamp, source: Site, seq: u64, by: Site) {
         let Some(stream) = self.streams.get_mut(&source) else { return };
-        if let Some((_, data)) = stream.held.remove(&seq) {
-            stream.held_bytes -= data.payload.len();
-        }
+        stream.take_held(seq);
         let Some((noticed, awaited)) = stream.forget(seq).filter(|(it, _)| it.relay == by) else {
             return;
         };
@@ -230,6 +235,10 @@ impl Proofs {
         gone.into_iter().for_each(|seq| {
             stream.forget(seq);
         });
+        for held in stream.held.values_mut() {
+            held.chunks = held.chunks.split_off(&seq);
+            held.bytes = held.chunks.values().map(held_cost).sum();
+        }
     }
 
     /// Takes out chunks that a relay should have brought by now: their source, the relay and their
@@ -268,11 +277,32 @@ impl Proofs {
 
     /// Bytes that wait for their notices, the most of one source.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.streams.values().map(|stream| stream.held_bytes).max().unwrap_or(0)
+        self.streams.values().map(Stream::held_bytes).max().unwrap_or(0)
     }
 }
 
+/// Bytes that a chunk takes here: those without a payload wait, too.
+fn held_cost(data: &Data) -> usize {
+    data.payload.len() + size_of::<Data>()
+}
+
 impl Stream {
+    fn held_bytes(&self) -> usize {
+        self.held.values().map(|held| held.bytes).sum()
+    }
+
+    /// Takes out a chunk that waits for its notice, by whom it was brought.
+    fn take_held(&mut self, seq: u64) -> Vec<(Site, Data)> {
+        let mut taken = Vec::new();
+        for (from, held) in &mut self.held {
+            if let Some(data) = held.chunks.remove(&seq) {
+                held.bytes -= held_cost(&data);
+                taken.push((*from, data));
+            }
+        }
+        taken
+    }
+
     fn forget(&mut self, seq: u64) -> Option<(Noticed, Option<Awaited>)> {
         let noticed = self.chunks.remove(&seq)?;
         let way = self.ways.get_mut(&noticed.relay);
@@ -362,7 +392,7 @@ mod tests {
         }
     }
 
-    fn notice(proofs: &mut Proofs, now: u64, seq: u64) -> Option<(Site, Data)> {
+    fn notice(proofs: &mut Proofs, now: u64, seq: u64) -> Vec<(Site, Data)> {
         let chunk = (seq, ChunkDigest::of(&data(seq, 7)));
         proofs.on_notice(at(now), SOURCE, LIFE, RELAY, chunk)
     }
@@ -394,19 +424,35 @@ mod tests {
 
     #[test]
     fn what_comes_before_its_notice_is_held_for_it_up_to_a_bound() {
-        let mut proofs = Proofs::new(2_500);
+        let cost = held_cost(&data(0, 7));
+        let mut proofs = Proofs::new(2 * cost);
         (0..5).for_each(|seq| proofs.hold(RELAY, data(seq, 7)));
-        assert_eq!(proofs.held_bytes(), 2_000);
-        assert_eq!(notice(&mut proofs, 0, 1), Some((RELAY, data(1, 7))));
-        assert_eq!(notice(&mut proofs, 0, 4), None);
+        assert_eq!(proofs.held_bytes(), 2 * cost);
+        assert_eq!(notice(&mut proofs, 0, 1), [(RELAY, data(1, 7))]);
+        assert_eq!(notice(&mut proofs, 0, 4), []);
         proofs.on_taken(at(0), SOURCE, 0, Site(3));
         assert_eq!(proofs.held_bytes(), 0);
+        proofs.hold(RELAY, data(5, 7));
+        proofs.on_floor(SOURCE, 6);
+        assert_eq!(proofs.held_bytes(), 0, "it will not be asked for");
+    }
+
+    #[test]
+    fn what_one_makes_up_takes_no_room_of_what_another_brings() {
+        let liar = Site(3);
+        let mut proofs = Proofs::new(4 * held_cost(&data(0, 7)));
+        (0..9).for_each(|seq| proofs.hold(liar, data(seq, 8)));
+        (0..2).for_each(|seq| proofs.hold(RELAY, data(seq, 7)));
+        (2..9).for_each(|seq| proofs.hold(liar, data(seq, 8)));
+        for seq in 0..2 {
+            assert_eq!(notice(&mut proofs, 0, seq), [(RELAY, data(seq, 7)), (liar, data(seq, 8))]);
+        }
     }
 
     #[test]
     fn one_that_was_overtaken_is_missed_soon_and_one_that_queues_is_not() {
         let mut proofs = measured();
-        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_none()));
+        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_empty()));
         proofs.on_taken(at(320), SOURCE, 22, RELAY);
         assert_eq!(proofs.poll_timeout(), Some(at(370)));
         assert_eq!(proofs.poll_missed(at(369)), None);
@@ -418,7 +464,7 @@ mod tests {
         assert!(!proofs.is_late(at(400), RELAY, &data(20, 8)));
         assert!(proofs.is_late(at(400), RELAY, &data(20, 7)));
         assert!(!proofs.is_late(at(400), RELAY, &data(20, 7)));
-        (30..33).for_each(|seq| assert!(notice(&mut proofs, 500, seq).is_none()));
+        (30..33).for_each(|seq| assert!(notice(&mut proofs, 500, seq).is_empty()));
         proofs.on_taken(at(510), SOURCE, 31, RELAY);
         proofs.on_taken(at(640), SOURCE, 32, RELAY);
         assert_eq!(proofs.poll_missed(at(660)), None);
@@ -428,11 +474,11 @@ mod tests {
     #[test]
     fn all_are_missed_when_a_relay_brings_nothing_any_more() {
         let mut proofs = measured();
-        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_none()));
+        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_empty()));
         assert_eq!(proofs.poll_timeout(), Some(at(380)), "20 ms were measured, and 60 more");
         assert_eq!(proofs.poll_missed(at(380)), Some((SOURCE, RELAY, vec![20, 21, 22])));
         // As long as it brings something the others may queue.
-        (30..33).for_each(|seq| assert!(notice(&mut proofs, 500, seq).is_none()));
+        (30..33).for_each(|seq| assert!(notice(&mut proofs, 500, seq).is_empty()));
         proofs.on_taken(at(570), SOURCE, 30, RELAY);
         assert_eq!(proofs.poll_missed(at(640)), None);
         assert_eq!(proofs.poll_missed(at(900)).map(|(.., seqs)| seqs), Some(vec![31, 32]));
@@ -441,7 +487,7 @@ mod tests {
     #[test]
     fn what_came_by_another_way_or_was_given_up_is_not_missed() {
         let mut proofs = measured();
-        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_none()));
+        (20..23).for_each(|seq| assert!(notice(&mut proofs, 300, seq).is_empty()));
         proofs.on_taken(at(310), SOURCE, 22, Site(4));
         proofs.on_floor(SOURCE, 22);
         assert_eq!((proofs.poll_missed(at(9_000)), proofs.poll_timeout()), (None, None));

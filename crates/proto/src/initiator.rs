@@ -671,7 +671,9 @@ impl Initiator {
     /// `settlement.md` section 2 says: work that runs on may be refused further down.
     fn settle_early(&mut self) {
         let most = self.limits.winding_max;
-        while self.winding.len() > most || self.winding_branches > BRANCHES_EACH * most as u64 {
+        while self.winding.len() > most
+            || self.winding_branches > BRANCHES_EACH.saturating_mul(most as u64)
+        {
             let Some(((_, _, seq), _)) = self.winding.first_key_value() else { return };
             let seq = *seq;
             self.settled_early += 1;

@@ -142,7 +142,10 @@ impl Default for Limits {
     }
 }
 
-/// Two limits that contradict each other.
+/// Longest of the times of a node, and of transports: sums and multiples of them have an end.
+pub const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Two limits that contradict each other, or one that is too long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitsError(&'static str);
@@ -174,9 +177,17 @@ impl Limits {
             (self.children_max <= 1 << 16, "children_max is above 65,536"),
             (self.worry_min <= self.worry_max, "worry_min is above worry_max"),
             (!self.worry_min.is_zero(), "worry_min is zero"),
+            (!self.ask_every.is_zero(), "ask_every is zero"),
             (self.backoff_min <= self.backoff_max, "backoff_min is above backoff_max"),
             (self.deadline_default <= self.deadline_max, "deadline_default is above deadline_max"),
             (!self.keep_alive_timeout.is_zero(), "keep_alive_timeout is zero"),
+            (self.deadline_max <= TIME_MAX, "deadline_max is above a year"),
+            (self.ask_every <= TIME_MAX, "ask_every is above a year"),
+            (self.grace <= TIME_MAX, "grace is above a year"),
+            (self.worry_max <= TIME_MAX, "worry_max is above a year"),
+            (self.keep_alive_timeout <= TIME_MAX, "keep_alive_timeout is above a year"),
+            (self.reply_dial_timeout <= TIME_MAX, "reply_dial_timeout is above a year"),
+            (self.backoff_max <= TIME_MAX, "backoff_max is above a year"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, broken)) => Err(LimitsError(broken)),

@@ -240,6 +240,12 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
+    /// A connection that was too full for a cast has room again.
+    pub fn handle_writable(&mut self, now: Timestamp) {
+        self.mailboxes.tell_readers();
+        self.pump(now);
+    }
+
     fn reset(&mut self, now: Timestamp, node: NodeId, link: LinkId, why: ResetReason) {
         self.events.push_back(NodeEvent::Reset { node, link, why });
         self.handle_link_down(now, link);

@@ -136,7 +136,7 @@ impl Shares {
             return self.used[at] < self.max[at];
         }
         let of_peer = self.peer(index).taken[at];
-        of_peer < pool.alpha() * self.max[at].saturating_sub(self.used[at])
+        of_peer < self.max[at].saturating_sub(self.used[at]).saturating_mul(pool.alpha())
     }
 
     /// Takes so many for a peer, whatever it has.

@@ -88,14 +88,14 @@ async fn shake_hands(
     #[cfg(feature = "tls")]
     if let Some(tls) = both.0.security.as_tls() {
         let (stream, shown, failure) = crate::tls::dial(tls, stream, address).await?;
-        let ends = Ends { local, remote, shown };
+        let ends = Ends::new(local, remote, shown);
         let opened = carry(both, stream, (address, &ends), expected, sink).await;
         return opened.map_err(|refusal| match failure.get() {
             Some(error) => Refusal::Tls(error.clone().into()),
             None => refusal,
         });
     }
-    let ends = Ends { local, remote, shown: Shown::default() };
+    let ends = Ends::new(local, remote, Shown::default());
     carry(both, stream, (address, &ends), expected, sink).await
 }
 

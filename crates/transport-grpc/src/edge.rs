@@ -17,8 +17,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::health::{Health, ServingState};
 use convoke_core::{Endpoint, Peer};
-use convoke_transport::parts::Settings;
-use tokio::sync::Semaphore;
+use convoke_transport::PeerName;
+use convoke_transport::parts::{Seats, Settings, TIME_MAX};
 
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::serve::{Ends, Handler, Request, Response, Server, Terms};
@@ -201,7 +201,8 @@ impl GrpcEdgeBuilder {
     }
 
     /// Most calls under way, over all connections. Default 16,384; further ones are answered
-    /// with `RESOURCE_EXHAUSTED`.
+    /// with `RESOURCE_EXHAUSTED`. One client may have as many as are free: half, if it is the only
+    /// one. Within a [server of one's own](Self::into_service) all that have proven nothing are one.
     pub fn calls_max(mut self, count: usize) -> Self {
         self.calls_max = count;
         self
@@ -237,9 +238,10 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Most TCP connections. Default 1,024; further ones are closed at once. One client, which is
-    /// what its certificate proves or else its address, may have as many as are free: half, if it
-    /// is the only one, such as a proxy.
+    /// Most TCP connections. Default 1,024; the first call of a further one is answered with
+    /// `RESOURCE_EXHAUSTED`, and it is closed. One client, which is what its certificate proves or
+    /// else its address, may have as many as are free: half, if it is the only one, such as a
+    /// proxy.
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
         self
@@ -336,8 +338,8 @@ impl GrpcEdgeBuilder {
             methods,
             standard,
             message_bytes_max: self.message_bytes_max,
-            calls: Arc::new(Semaphore::new(self.calls_max.min(Semaphore::MAX_PERMITS))),
-            calls_max: self.calls_max,
+            calls: Seats::new(self.calls_max),
+            unknown: PeerName::Place("clients of whom nothing is known".into()),
         }))
     }
 
@@ -353,6 +355,9 @@ impl GrpcEdgeBuilder {
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
             (self.idle_timeout.is_zero(), "idle_timeout is zero"),
             (self.ping_timeout.is_zero(), "ping_timeout is zero"),
+            (self.handshake_timeout > TIME_MAX, "handshake_timeout is above a year"),
+            (self.idle_timeout > TIME_MAX, "idle_timeout is above a year"),
+            (self.ping_timeout > TIME_MAX, "ping_timeout is above a year"),
             #[cfg(feature = "tls")]
             (
                 self.client_certificates.is_some() && self.tls.is_none(),
@@ -391,6 +396,7 @@ struct Edge(EdgeService);
 
 impl Handler for Edge {
     async fn handle(self: Arc<Self>, mut request: Request, ends: Ends) -> Response {
+        request.extensions_mut().insert(ends.name);
         if let Some(principal) = ends.shown.client {
             request.extensions_mut().insert(principal);
         }

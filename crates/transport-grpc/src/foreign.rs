@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::{Code, Context, Method, Payload, Status};
 use convoke_transport::BoxFuture;
+use convoke_transport::parts::TIME_MAX;
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::sync::Mutex;
@@ -123,9 +124,9 @@ fn terms() -> Terms {
 }
 
 impl<Resp: Payload> ForeignCall<Resp> {
-    /// Ends within `deadline`, which the server is told. Default 10 s.
+    /// Ends within `deadline`, a year at most, which the server is told. Default 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = deadline.min(TIME_MAX);
         self
     }
 

@@ -77,6 +77,16 @@ pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) shown: Shown,
+    /// Name by which the other end has its shares: what it has proven, else its address.
+    pub(crate) name: PeerName,
+}
+
+impl Ends {
+    pub(crate) fn new(local: SocketAddr, remote: SocketAddr, shown: Shown) -> Self {
+        let place = || PeerName::Place(remote.ip().to_string().into());
+        let name = shown.name.clone().unwrap_or_else(place);
+        Self { local, remote, shown, name }
+    }
 }
 
 /// Answers requests. One is shared by all connections.
@@ -187,10 +197,9 @@ impl<H: Handler> Acceptor<H> {
         if let Some(tls) = &self.terms.tls {
             let accepting = tls.accept(stream, self.terms.grace);
             let (stream, shown) = self.in_time(deadline, accepting).await?;
-            return self.carry(stream, Ends { local, remote, shown }, deadline, slot).await;
+            return self.carry(stream, Ends::new(local, remote, shown), deadline, slot).await;
         }
-        let shown = Shown::default();
-        self.carry(stream, Ends { local, remote, shown }, deadline, slot).await
+        self.carry(stream, Ends::new(local, remote, Shown::default()), deadline, slot).await
     }
 
     async fn carry(
@@ -201,11 +210,9 @@ impl<H: Handler> Acceptor<H> {
         slot: Seat,
     ) -> Result<(), Refused> {
         self.in_time(deadline, expect_preface(&mut stream, self.terms.grace)).await?;
-        let place = || PeerName::Place(ends.remote.ip().to_string().into());
-        let name = ends.shown.name.clone().unwrap_or_else(place);
         let (read, write) = tokio::io::split(stream);
         let io = tokio::io::join(PREFACE.chain(read), write);
-        let _seat = match self.admission.accept(name) {
+        let _seat = match self.admission.accept(ends.name.clone()) {
             Ok(seat) => seat,
             Err(text) => {
                 // It keeps its place among the handshakes, and no longer than any of them.

@@ -181,4 +181,12 @@ mod tests {
         assert!(TcpTransport::builder().flows(0).build().is_err());
         assert!(TcpTransport::builder().flows(33).build().is_err());
     }
+
+    #[test]
+    fn what_is_meant_to_never_end_is_told_to_be_shorter() {
+        let message = TcpTransport::builder().handshake_timeout(Duration::MAX).build();
+        let message = message.unwrap_err().to_string();
+        assert!(message.contains("handshake_timeout is above a year"), "{message}");
+        assert!(TcpTransport::builder().dial_timeout(Duration::MAX).build().is_err());
+    }
 }

@@ -70,7 +70,7 @@ pub use seldom::Seldom;
 pub use send_account::{LaneLimits, SendAccount, SendLimits};
 pub use send_pool::{SendPool, SendShare};
 pub use send_queue::{QueueLimits, SendQueue};
-pub use settings::{Settings, SettingsError};
+pub use settings::{Settings, SettingsError, TIME_MAX};
 pub use text::{TEXT_BYTES_MAX, clean_text, cut_text};
 pub use unfinished::put_written;
 pub use waiters::{Waiters, Wakers};

@@ -112,7 +112,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     /// Seconds for the request with all its attempts.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) deadline: u64,
     /// A read is answered by this node, from what it has applied: it may be old.
     #[arg(long)]
@@ -132,7 +132,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     /// Seconds until the change has to be in force.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) deadline: u64,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
@@ -328,7 +328,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 1_024)]
     pub(crate) batch: usize,
     /// Seconds that are measured, after one that is not.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) seconds: u64,
     /// The results as JSON, into this file.
     #[arg(long)]

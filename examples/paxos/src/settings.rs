@@ -102,7 +102,7 @@ pub fn options(
     options.core.heartbeat = Duration::from_millis(settings.heartbeat_ms);
     options.pipeline = settings.pipeline;
     options.batch_requests_max = settings.batch;
-    options.snapshot_bytes = settings.snapshot_mib << 20;
+    options.snapshot_bytes = settings.snapshot_mib.saturating_mul(1 << 20);
     Ok(options)
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
     /// Seconds for the request with all its attempts.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) deadline: u64,
     /// Asks the primary first, or all replicas at once. Default: the primary where requests are
     /// signed, and all where connections prove them.
@@ -177,7 +177,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
     /// Seconds until the change has to be in force.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) deadline: u64,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
@@ -367,7 +367,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 4)]
     pub(crate) in_flight: u64,
     /// Seconds that are measured, after one that is not.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub(crate) seconds: u64,
     /// Requests that are measured in place of seconds, however long they take.
     #[arg(long, conflicts_with = "seconds")]

@@ -342,7 +342,7 @@ pub fn options(
     options.core.batch_max = settings.batch_max;
     options.core.is_outlined = settings.proposals == Proposals::Digests;
     options.core.in_flight = settings.in_flight;
-    options.snapshot_bytes = settings.snapshot_mib << 20;
+    options.snapshot_bytes = settings.snapshot_mib.saturating_mul(1 << 20);
     Ok(options)
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Aftermath {
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait.
     pub(super) held: Vec<Arc<dyn Connection>>,
+    /// Those that had no room for a cast.
+    pub(super) choked: Vec<Arc<dyn Connection>>,
     pub(super) rearm: bool,
     pub(super) is_closing: bool,
 }
@@ -35,6 +37,7 @@ impl Aftermath {
             && !self.rearm
             && self.closes.is_empty()
             && self.held.is_empty()
+            && self.choked.is_empty()
             && !self.is_closing
     }
 }
@@ -76,6 +79,7 @@ impl State {
         let outlet = self.node.outbox_mut();
         aftermath.closes.append(&mut outlet.closes);
         aftermath.held.append(&mut outlet.held);
+        aftermath.choked.append(&mut outlet.choked);
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }

@@ -28,6 +28,8 @@ pub(crate) struct Outlet {
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait.
     pub(super) held: Vec<Arc<dyn Connection>>,
+    /// Those that had no room for a cast, of which nobody has been told that they had.
+    pub(super) choked: Vec<Arc<dyn Connection>>,
     telemetry: Telemetry,
 }
 
@@ -39,6 +41,7 @@ impl Outlet {
             caller: None,
             closes: Vec::new(),
             held: Vec::new(),
+            choked: Vec::new(),
             telemetry,
         }
     }
@@ -47,7 +50,7 @@ impl Outlet {
 impl Outlet {
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
-        !self.closes.is_empty() || !self.held.is_empty()
+        !self.closes.is_empty() || !self.held.is_empty() || !self.choked.is_empty()
     }
 }
 
@@ -81,7 +84,10 @@ impl Outbox for Outlet {
                 }
             }
             // on_closed tells the node, but for a cast, of which it keeps nothing.
-            Err(NotWritable::Closed | NotWritable::Full) if head.is_cast() => {
+            Err(error @ (NotWritable::Closed | NotWritable::Full)) if head.is_cast() => {
+                if error == NotWritable::Full && !std::mem::replace(&mut attached.is_choked, true) {
+                    self.choked.push(attached.connection.clone());
+                }
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
             Err(NotWritable::Closed) => {}

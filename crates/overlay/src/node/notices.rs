@@ -39,11 +39,12 @@ impl OverlayNode {
     pub(super) fn make_missed(&mut self, source: Site, relay: Site, flaw: Flaw) -> Option<Frame> {
         let mut seqs = self.missed.remove(&(source, relay, flaw))?;
         let life = self.receiver.life_of(source)?;
-        if seqs.len() > Notice::CHUNKS_MAX {
-            let rest = seqs.split_off(Notice::CHUNKS_MAX);
+        if let Some(next) = seqs.iter().nth(Notice::CHUNKS_MAX).copied() {
+            let rest = seqs.split_off(&next);
             self.missed.insert((source, relay, flaw), rest);
             self.control.insert((source, Control::Missed(relay, flaw)));
         }
+        let seqs = seqs.into_iter().collect();
         Some(Frame::Missed(Missed { life, relay, flaw, seqs }))
     }
 
@@ -61,9 +62,9 @@ impl OverlayNode {
             if !self.receiver.wants(source, life, chunk.0) {
                 continue;
             }
-            let held = self.proofs.on_notice(now, source, life, relay, chunk);
-            if let Some((from, data)) = held {
-                self.prove(now, from, data)?;
+            for (from, data) in self.proofs.on_notice(now, source, life, relay, chunk) {
+                // What is wrong is the doing of who brought it, and held against that one.
+                let _ = self.prove(now, from, data);
             }
         }
         Ok(())

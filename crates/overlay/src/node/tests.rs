@@ -309,6 +309,54 @@ fn what_a_relay_has_changed_is_not_taken_and_its_source_is_told_by_whom() {
     assert!(matches!(node.poll_event(), Some(Event::Delivered { .. })));
 }
 
+/// Made up before its source has spoken: nobody else's chunks are the worse for it.
+#[test]
+fn what_a_site_makes_up_before_its_notice_is_in_the_way_of_nothing() {
+    let mut node = node();
+    let made_up = Data { payload: Bytes::from(vec![4; 5_000]), ..relayed(0) };
+    node.handle_frame(at(1), Site(3), Frame::Data(made_up)).expect("nobody knows yet");
+    node.handle_frame(at(1), Site(2), Frame::Data(relayed(0))).expect("it may come first");
+    let chunks = [0, 1].map(|seq| (seq, ChunkDigest::of(&relayed(seq)))).into();
+    let notice = Notice { life: life(Site(1)), relay: Site(2), chunks };
+    node.handle_frame(at(2), Site(1), Frame::Notice(notice)).expect("it is right");
+    node.handle_frame(at(3), Site(2), Frame::Data(relayed(1))).expect("it is right");
+    for seq in 0..2 {
+        let event = node.poll_event();
+        assert!(matches!(event, Some(Event::Delivered { op, .. }) if op.seq == seq), "{event:?}");
+    }
+    let said = drain(&mut node, at(3));
+    let blames = |it: &Transmit| match &it.frame {
+        Frame::Missed(missed) => Some((missed.relay, missed.flaw)),
+        _ => None,
+    };
+    let blamed: Vec<_> = said.iter().filter_map(blames).collect();
+    assert!(blamed.iter().all(|(relay, _)| *relay == Site(3)), "{blamed:?}");
+}
+
+/// The link to the source takes nothing meanwhile, so what is told there waits.
+#[test]
+fn a_flood_of_changed_chunks_is_told_once_each() {
+    let mut node = node();
+    (0..300).for_each(|seq| notice(&mut node, 1, seq).expect("it is right"));
+    drain(&mut node, at(1));
+    node.handle_link(at(1), Site(1), LinkEvent::Blocked);
+    for round in 0..100 {
+        let changed = Bytes::from(vec![4; 100 + round]);
+        for seq in 0..300 {
+            let changed = Data { payload: changed.clone(), ..relayed(seq) };
+            let fault = node.handle_frame(at(2), Site(2), Frame::Data(changed));
+            assert!(matches!(fault, Err(Fault::Changed { .. })), "{fault:?}");
+        }
+    }
+    node.handle_link(at(3), Site(1), LinkEvent::Writable);
+    let said = drain(&mut node, at(3));
+    let told = said.iter().filter_map(|it| match &it.frame {
+        Frame::Missed(missed) if missed.flaw == Flaw::Changed => Some(missed.seqs.clone()),
+        _ => None,
+    });
+    assert_eq!(told.flatten().collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
+}
+
 #[test]
 fn released_operations_are_neither_kept_nor_sent() {
     let mut node = node();

@@ -288,6 +288,10 @@ async fn ask(endpoint: &Endpoint, digest: Digest, node: NodeId, patience: Durati
 /// Cost of a value besides its bytes.
 const VALUE_BYTES: usize = 64;
 
+/// A value below this size is copied out of the buffer that it came in, which it would keep as a
+/// whole: as a mailbox does with the payload of a vote.
+const COPIED_BYTES_MAX: usize = 32 << 10;
+
 impl Store {
     fn insert(&mut self, owner: Option<NodeId>, digest: Digest, value: Bytes) {
         let cost = value.len() + VALUE_BYTES;
@@ -297,6 +301,10 @@ impl Store {
         }
         owned.order.push_back(digest);
         owned.bytes += cost;
+        let value = match value.len() {
+            0..COPIED_BYTES_MAX => Bytes::copy_from_slice(&value),
+            _ => value,
+        };
         self.values.entry(digest).or_insert((value, 0)).1 += 1;
         while owned.bytes > self.share
             && let Some(oldest) = owned.order.pop_front()
@@ -344,6 +352,16 @@ mod tests {
         assert!(small.insert(Bytes::from(vec![9; 1_000])).is_err());
         assert!(small.insert(Bytes::from(vec![9; 900])).is_ok());
         assert!(format!("{payloads:?}").contains("bytes: 492"), "{payloads:?}");
+    }
+
+    #[test]
+    fn a_small_value_keeps_nothing_of_what_it_came_with() {
+        let payloads = Payloads::new(1 << 20);
+        let buffer = Bytes::from(vec![7; 64 << 10]);
+        payloads.insert(buffer.slice(..100)).unwrap();
+        assert!(buffer.is_unique());
+        assert_eq!(payloads.insert(buffer.clone()), Ok(digest_of(&buffer)));
+        assert!(!buffer.is_unique(), "what is large is not copied");
     }
 
     #[test]

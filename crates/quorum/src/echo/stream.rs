@@ -69,6 +69,9 @@ pub struct StreamRefused {
 /// Votes of a later epoch that are kept of each member.
 const LATER_MAX: usize = 256;
 
+/// Bytes of their payloads: as of the votes that wait about one tag, by default.
+const LATER_BYTES_MAX: usize = 1 << 20;
+
 impl EchoStream {
     pub(super) fn new(
         space: CastSpace,
@@ -93,10 +96,15 @@ impl EchoStream {
     /// As [`Self::next`], for a future of one's own. Keeps the waker of the last poll.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
         let Some(mut gate) = self.gate.take() else { return self.poll_heard(cx) };
-        let polled = gate.poll_good(cx, |cx| match self.poll_heard(cx) {
-            Poll::Ready(cast) => Some(cast),
-            Poll::Pending => None,
-        });
+        let polled = loop {
+            let polled = gate.poll_good(cx, |cx| match self.poll_heard(cx) {
+                Poll::Ready(cast) => Some(cast),
+                Poll::Pending => None,
+            });
+            if !matches!(&polled, Poll::Ready(cast) if cast.tag < self.space.floor()) {
+                break polled;
+            }
+        };
         self.gate = Some(gate);
         polled
     }
@@ -113,8 +121,7 @@ impl EchoStream {
             };
             let (epoch, ours) = (cast.body.epoch, self.members.epoch());
             if epoch > ours {
-                let kept = self.later.iter().filter(|other| other.from == cast.from).count();
-                match kept < LATER_MAX && !mutant::is(Mutant::LaterDropped) {
+                match self.has_room_for_later(&cast) && !mutant::is(Mutant::LaterDropped) {
                     true => self.later.push_back(cast),
                     false => self.refused.wrong_epoch += 1,
                 }
@@ -128,13 +135,23 @@ impl EchoStream {
         }
     }
 
-    /// A vote that came before its epoch.
+    fn has_room_for_later(&self, cast: &TaggedCast) -> bool {
+        let of_sender = self.later.iter().filter(|other| other.from == cast.from);
+        let (kept, bytes) = of_sender.fold((0, cast.body.payload.len()), |(kept, bytes), other| {
+            (kept + 1, bytes + other.body.payload.len())
+        });
+        kept < LATER_MAX && bytes <= LATER_BYTES_MAX
+    }
+
+    /// A vote that came before its epoch, about what is not closed by now.
     fn take_later(&mut self) -> Option<TaggedCast> {
-        let next = self.later.front()?;
-        match next.body.epoch <= self.members.epoch() {
-            true => self.later.pop_front(),
-            false => None,
+        while self.later.front()?.body.epoch <= self.members.epoch() {
+            let next = self.later.pop_front()?;
+            if next.tag >= self.space.floor() {
+                return Some(next);
+            }
         }
+        None
     }
 
     /// Sends a vote about a tag to all other members.
@@ -158,7 +175,7 @@ impl EchoStream {
     }
 
     /// Other members from now on, most likely of a later epoch: nobody else is heard. Votes of that
-    /// epoch which came before are given next, 256 of each member at most; those of the epoch
+    /// epoch which came before are given next, 256 of each member at most, with 1 MiB of payloads; those of the epoch
     /// before are refused from now on, and counted. Members that are still in it learn of the later
     /// one by [`Self::later`].
     ///
@@ -170,6 +187,7 @@ impl EchoStream {
             return Err(EchoError::NotMember { node });
         }
         self.members = members.clone();
+        self.later.retain(|cast| members.contains(cast.from));
         // Those of this epoch first, so that none waits behind one of a later.
         self.later.make_contiguous().sort_by_key(|cast| cast.body.epoch);
         self.space.change_members(members.nodes());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::{Digest, Endpoint, Service};
+use convoke_core::{Announce, CastBody, Digest, Endpoint, Service};
 use convoke_quorum::echo::{
     EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, TaggedCast,
     byzantine_quorum, digest_of,
@@ -258,4 +258,35 @@ async fn another_verifier_loses_no_vote_that_one_looks_at() {
     let mut first = first.verify(|_: &TaggedCast| Ok(()));
     drop(go);
     first.quorum(0).await.expect("three have cast it");
+}
+
+/// Nothing tells that it is slow but that its connection takes no more; it was never lost.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_slow_is_told_what_found_no_room_on_its_connection() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    cluster.network.partition(node(1), node(4));
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let announce = Announce { senders_min: usize::MAX, source: None };
+    let other = server.cast_space(7, 1, announce, None).expect("once");
+    let payload = Bytes::from(vec![7; 1 << 19]);
+    let body = CastBody { phase: 0, sender: 0, epoch: 0, digest: Digest::ZERO, payload };
+    for sequence in 0..40 {
+        other.send((0, sequence), Duration::ZERO, [node(4)], body.clone());
+    }
+    // Nobody can do without anybody, so that none ends before the others.
+    let phases = || [Phase::new("echo", 4), Phase::new("ready", 4).cast_on(Rule::on(0, 4))];
+    let all = || EchoPlan::new(4, phases()).expect("it is a plan");
+    let mut rounds = tokio::task::JoinSet::new();
+    for (at, space) in spaces.iter().enumerate() {
+        let mut round = space.join(0, 1, all()).expect("it is new");
+        // A payload that no rest of the room takes.
+        round.cast(0, digest_of(b"heron"), vec![7; 1 << 19]).expect("it is the first");
+        assert_eq!(round.missed().len(), usize::from(at == 0), "only there is no room");
+        rounds.spawn(async move { round.quorum(1).await.map(|reached| reached.count) });
+    }
+    cluster.settle().await;
+    cluster.network.heal_all();
+    let reached = tokio::time::timeout(Duration::from_secs(5), rounds.join_all()).await;
+    assert_eq!(reached.expect("it is said again"), [const { Ok(4) }; 4]);
 }

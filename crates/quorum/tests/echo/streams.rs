@@ -163,6 +163,36 @@ pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept(
 }
 
 #[tokio::test(start_paused = true)]
+async fn votes_of_a_later_epoch_are_kept_within_bounds_and_closed_as_any() {
+    let cluster = cluster().await;
+    let members = |epoch| cluster.members.with_epoch(epoch);
+    let server = |at: usize| cluster.servers[at].as_ref().expect("it lives");
+    let stream = |at, epoch| {
+        let space = EchoSpace::builder("log", &members(epoch));
+        space.stream(server(at)).expect("once")
+    };
+    let (mut votes, liar, early) = (stream(0, 1), stream(1, u64::MAX), stream(2, 2));
+    let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
+    for sequence in 0..64 {
+        liar.cast((0, sequence), vote, vec![7; 100_000]);
+        assert!(timeout(Duration::from_millis(5), votes.next()).await.is_err(), "of no epoch here");
+    }
+    assert_eq!(votes.refused().wrong_epoch, 64 - 10, "1 MiB is kept");
+    for sequence in 0..4 {
+        early.cast((0, sequence), vote, "");
+    }
+    assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err());
+    votes.close_below(0, 3);
+    votes.change_members(&members(2)).expect("it is one of them");
+    let next = timeout(Duration::from_secs(1), votes.next()).await.expect("it was kept");
+    assert_eq!((next.from, next.tag), (node(3), (0, 3)));
+    assert_eq!(votes.later().collect::<Vec<_>>(), [node(2)]);
+    votes.change_members(&members(3).without([node(2)])).expect("it is one of them");
+    votes.change_members(&members(4)).expect("it is one of them");
+    assert_eq!(votes.later().count(), 0, "of who was no member nothing is kept");
+}
+
+#[tokio::test(start_paused = true)]
 pub(crate) async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_goes_along() {
     let cluster = cluster().await;
     let spaces: Vec<EchoSpace> = (0..2)

@@ -72,6 +72,11 @@ fn ascii(
     })
 }
 
+/// Deadline of a request, if it says one.
+pub(super) fn deadline(headers: &http::HeaderMap) -> Option<Duration> {
+    timeout(headers.get(TIMEOUT)?.as_bytes())
+}
+
 fn is_for_service(key: &str) -> bool {
     !key.starts_with("grpc-") && !HOP_BY_HOP.contains(&key)
 }

@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::seam::{EndpointSeam, RequestSeam as _};
@@ -14,11 +15,13 @@ use convoke_core::{
     Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
     StreamInvocation,
 };
-use convoke_transport::Principal;
+use convoke_transport::parts::{Seat, Seats};
+use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, StatusCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::metadata::MetadataMap;
@@ -75,9 +78,14 @@ pub(super) struct Inner {
     pub(super) methods: Option<Methods>,
     pub(super) standard: Standard,
     pub(super) message_bytes_max: usize,
-    pub(super) calls: Arc<Semaphore>,
-    pub(super) calls_max: usize,
+    pub(super) calls: Arc<Seats>,
+    /// Name of all clients of whom nothing is known, in a server of one's own.
+    pub(super) unknown: PeerName,
 }
+
+/// Longest time for the message of a request to come whole, whatever its deadline: so that who
+/// sends but a part of many holds no places for ever.
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl EdgeService {
     pub(super) fn new(inner: Inner) -> Self {
@@ -98,11 +106,16 @@ impl EdgeService {
             return refusal;
         }
         let client = request.extensions().get::<Principal>().cloned();
+        let name = request.extensions().get::<PeerName>().cloned();
+        let name = name.or_else(|| client.clone().map(PeerName::Certified));
+        let name = name.unwrap_or_else(|| self.inner.unknown.clone());
         let path = request.uri().path();
         if let Some(standard) = self.inner.standard.find(path) {
             return standard(request.map(Body::new)).await;
         }
-        let (shape, one) = match self.prepare(path, client) {
+        let message_time = metadata::deadline(request.headers())
+            .map_or(MESSAGE_TIME_MAX, |deadline| deadline.min(MESSAGE_TIME_MAX));
+        let (shape, one, whole) = match self.prepare(path, client, name) {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");
@@ -112,17 +125,28 @@ impl EdgeService {
         let mut grpc = Grpc::new(BytesCodec::of_a_call())
             .max_decoding_message_size(self.inner.message_bytes_max)
             .max_encoding_message_size(usize::MAX);
-        let response = match shape {
-            Shape::Unary => grpc.unary(one, request).await,
-            Shape::ServerStreaming => grpc.server_streaming(one, request).await,
-            Shape::ClientStreaming => grpc.client_streaming(one, request).await,
-            Shape::Streaming => grpc.streaming(one, request).await,
+        let response = async {
+            match shape {
+                Shape::Unary => grpc.unary(one, request).await,
+                Shape::ServerStreaming => grpc.server_streaming(one, request).await,
+                Shape::ClientStreaming => grpc.client_streaming(one, request).await,
+                Shape::Streaming => grpc.streaming(one, request).await,
+            }
         };
-        with_the_code_of_too_large(response)
+        tokio::select! {
+            biased;
+            response = response => with_the_code_of_too_large(response),
+            late = late(message_time, whole) => late.into_http(),
+        }
     }
 
     /// Finds out what to do; the body of the request was not looked at yet.
-    fn prepare(&self, path: &str, client: Option<Principal>) -> Result<(Shape, One), Status> {
+    fn prepare(
+        &self,
+        path: &str,
+        client: Option<Principal>,
+        name: PeerName,
+    ) -> Result<(Shape, One, oneshot::Receiver<Infallible>), Status> {
         let inner = &self.inner;
         let method = path.strip_prefix('/').unwrap_or(path);
         let known = match &inner.methods {
@@ -135,15 +159,25 @@ impl EdgeService {
             None if inner.endpoint.takes_items(method) => Shape::Streaming,
             None => Shape::ServerStreaming,
         };
-        let Ok(permit) = Arc::clone(&inner.calls).try_acquire_owned() else {
-            let text = format!("{} calls are under way, which is the limit", inner.calls_max);
-            return Err(status::own(Code::ResourceExhausted, text, Executed::No));
-        };
+        let permit = inner.calls.take(name).map_err(|full| {
+            status::own(Code::ResourceExhausted, format!("of the calls {full}"), Executed::No)
+        })?;
         let me = || inner.endpoint.me();
         let peer = inner.route.as_ref().map_or_else(me, |route| route(method));
         let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
-        Ok((shape, One { inner, method, known, client, peer, permit }))
+        let (coming, whole) = oneshot::channel();
+        let coming = Some(coming);
+        Ok((shape, One { inner, method, known, client, peer, permit, coming }, whole))
     }
+}
+
+/// Status of a request whose message does not come whole in time; never, when it does.
+async fn late(time: Duration, whole: oneshot::Receiver<Infallible>) -> Status {
+    if timeout(time, whole).await.is_ok() {
+        return pending().await;
+    }
+    let text = format!("the message of the request did not come whole within {time:?}");
+    status::own(Code::DeadlineExceeded, text, Executed::No)
 }
 
 impl<B> Service<http::Request<B>> for EdgeService
@@ -220,7 +254,9 @@ pub(super) struct One {
     /// Identity that the client has proven.
     client: Option<Principal>,
     peer: Peer,
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<Seat>,
+    /// Goes when the message has come.
+    pub(super) coming: Option<oneshot::Sender<Infallible>>,
 }
 
 impl One {
@@ -265,8 +301,8 @@ impl One {
     fn open(
         &mut self,
         request: tonic::Request<Bytes>,
-    ) -> impl Future<Output = Result<(Call<RawMessage>, Option<OwnedSemaphorePermit>), Status>> + use<>
-    {
+    ) -> impl Future<Output = Result<(Call<RawMessage>, Option<Seat>), Status>> + use<> {
+        self.coming = None;
         let (builder, permit) = (self.builder(request), self.permit.take());
         async move {
             let call = builder?.open_when_writable().await;
@@ -354,7 +390,7 @@ pub(super) struct Replies {
     first: Option<Parts>,
     /// Metadata of the replies since the headers left, which the trailers take.
     beside: MetadataMap,
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: Option<Seat>,
 }
 
 impl Stream for Replies {
@@ -384,11 +420,7 @@ impl Stream for Replies {
 }
 
 impl Replies {
-    pub(super) fn new(
-        call: Call<RawMessage>,
-        pump: Option<Pump>,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub(super) fn new(call: Call<RawMessage>, pump: Option<Pump>, permit: Option<Seat>) -> Self {
         let beside = MetadataMap::new();
         Self { call: Some(call), pump, first: None, beside, _permit: permit }
     }

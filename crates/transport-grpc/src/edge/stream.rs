@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use convoke_core::wire::Executed;
 use convoke_core::{Call, RawMessage, RequestStream, SendError};
-use tokio::sync::OwnedSemaphorePermit;
+use convoke_transport::parts::Seat;
 use tokio::task::JoinHandle;
 use tonic::codegen::BoxFuture;
 use tonic::server::{ClientStreamingService, StreamingService};
@@ -81,13 +81,14 @@ async fn pass_on(
     }
 }
 
-type Opened = (Call<RawMessage>, Pump, Option<OwnedSemaphorePermit>);
+type Opened = (Call<RawMessage>, Pump, Option<Seat>);
 
 impl One {
     fn open_stream(
         &mut self,
         request: tonic::Request<Streaming<Bytes>>,
     ) -> impl Future<Output = Result<Opened, Status>> + use<> {
+        self.coming = None;
         let (headers, _, messages) = request.into_parts();
         let (builder, permit) = (self.stream_builder(&headers), self.permit.take());
         async move {

@@ -8,7 +8,8 @@ use tonic_prost::ProstCodec;
 
 use crate::echo::{Stage, Text};
 use crate::http2::{
-    ENHANCE_YOUR_CALM, GOAWAY, PREFACE, Raw, SETTINGS, frame, frames, headers, reset,
+    DATA, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, PREFACE, Raw, SETTINGS, call, frame, frames, headers,
+    reset,
 };
 use crate::in_time;
 use crate::over::{Over, over_both};
@@ -18,6 +19,7 @@ over_both! {
     a_flood_of_resets_ends_the_connection_that_sends_it_and_no_other,
     http_2_that_is_not_grpc_is_refused,
     a_client_that_does_not_read_holds_up_nobody,
+    a_client_that_never_ends_its_requests_has_its_share_of_the_calls_and_for_a_time,
 }
 
 /// Asserts that an honest client is answered.
@@ -89,5 +91,25 @@ async fn a_client_that_does_not_read_holds_up_nobody(over: Over) {
     }
     answers(&over, &stage).await;
     drop((unread, grpc));
+    lives_on(&over, stage).await;
+}
+
+async fn a_client_that_never_ends_its_requests_has_its_share_of_the_calls_and_for_a_time(
+    over: Over,
+) {
+    let stage = Stage::with(|builder, _| over.edge(builder).calls_max(8)).await;
+    let mut begun = [PREFACE, &frame(SETTINGS, 0, 0, &[])[..]].concat();
+    for stream in (1..).step_by(2).take(8) {
+        begun.extend(call(stream, "/edge.test.Echo/Say", "1S"));
+        begun.extend(frame(DATA, 0, stream, &[0, 0, 0, 1]));
+    }
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
+    raw.send(&begun).await;
+    let mut told = Vec::new();
+    // Four are refused, and four end by their deadline, though nothing more comes of them.
+    while frames(&told).iter().filter(|(kind, _)| *kind == HEADERS).count() < 8 {
+        raw.read_some(&mut told).await;
+    }
+    answers(&over, &stage).await;
     lives_on(&over, stage).await;
 }

@@ -9,6 +9,7 @@ use crate::over::{Over, Stream};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Types of frames (RFC 9113, section 6).
+pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
@@ -31,6 +32,12 @@ impl Raw {
         let _ = in_time(self.0.flush()).await;
     }
 
+    /// What comes next.
+    pub(crate) async fn read_some(&mut self, into: &mut Vec<u8>) {
+        let count = in_time(self.0.read_buf(into)).await.expect("the victim speaks on");
+        assert!(count > 0, "the victim has closed");
+    }
+
     /// All that comes until the victim closes.
     pub(crate) async fn read_to_end(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -49,6 +56,23 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 /// A POST of `/` without a body yet, in indices of HPACK's static table.
 pub(crate) fn headers(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &[0x83, 0x84, 0x86])
+}
+
+/// A call of a method of gRPC with a deadline, whose message does not follow: headers in HPACK as
+/// literals that are not indexed (RFC 7541, section 6.2.2).
+pub(crate) fn call(stream: u32, path: &str, timeout: &str) -> Vec<u8> {
+    let text = |text: &str| {
+        let len = u8::try_from(text.len()).ok().filter(|len| *len < 127).expect("it is short");
+        [&[len], text.as_bytes()].concat()
+    };
+    let named = |name: &str, value: &str| [&[0][..], &text(name), &text(value)].concat();
+    let headers = [
+        vec![0x83, 0x86], // POST, http
+        [&[4][..], &text(path)].concat(),
+        named("content-type", "application/grpc"),
+        named("grpc-timeout", timeout),
+    ];
+    frame(HEADERS, END_HEADERS, stream, &headers.concat())
 }
 
 pub(crate) fn reset(stream: u32) -> Vec<u8> {

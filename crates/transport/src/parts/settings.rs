@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+pub use convoke_proto::limits::TIME_MAX;
+
 use super::hello::KEEP_ALIVE_TIMEOUT_MIN;
 use super::life::LifeTerms;
 use super::send_account::{LaneLimits, SendLimits};
@@ -97,7 +99,7 @@ impl Settings {
         LifeTerms { keep_alive_timeout: self.keep_alive_timeout, close_grace: self.close_grace }
     }
 
-    fn rules(&self) -> [(bool, &'static str); 13] {
+    fn rules(&self) -> [(bool, &'static str); 18] {
         let hard_bytes_min =
             self.send_buffer_bytes_soft.saturating_add(self.frame_bytes_max as usize);
         [
@@ -126,6 +128,11 @@ impl Settings {
             (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),
             (self.listen_backlog == 0, "listen_backlog is zero"),
+            (self.dial_timeout > TIME_MAX, "dial_timeout is above a year"),
+            (self.handshake_timeout > TIME_MAX, "handshake_timeout is above a year"),
+            (self.keep_alive_interval > TIME_MAX, "keep_alive_interval is above a year"),
+            (self.keep_alive_timeout > TIME_MAX, "keep_alive_timeout is above a year"),
+            (self.close_grace > TIME_MAX, "close_grace is above a year"),
         ]
     }
 }

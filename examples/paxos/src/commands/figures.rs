@@ -95,7 +95,7 @@ async fn measure(args: &FiguresArgs, kind: Kind, cases: &[Case]) -> Result<Vec<R
             }
             let local = clusters.get(&case.ledger).context("a cluster was started above")?;
             let name = format!("{round}/{:?}/{}", case.workload, case.payload_bytes);
-            let proposers = Proposers::start(local, course(args, case), &name).await?;
+            let proposers = Proposers::start(local, course(args, case)?, &name).await?;
             for (proposer, proposed) in proposers.end().await?.into_iter().enumerate() {
                 let of_round = Proposals { times_us: proposed.times_us, failed: proposed.failed };
                 rounds.entry((*case, proposer)).or_default().push(of_round);
@@ -137,14 +137,14 @@ impl Row {
     }
 }
 
-fn course(args: &FiguresArgs, case: &Case) -> Course {
-    Course {
+fn course(args: &FiguresArgs, case: &Case) -> Result<Course> {
+    Ok(Course {
         proposers: if case.workload == Workload::A { 1 } else { 2 },
         every: Duration::from_millis(args.every_ms),
-        time: Duration::from_secs_f64(args.seconds),
+        time: Duration::try_from_secs_f64(args.seconds).context("--seconds")?,
         payload: case.payload_bytes,
         shape: Shape::Gather,
-    }
+    })
 }
 
 /// Snapshots are left out, of which the paper has none: they would meet large proposals alone.

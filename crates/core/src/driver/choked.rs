@@ -1,0 +1,35 @@
+//! Casts that found a connection full are lost; who reads about them is told once it has room, so as
+//! to say them again to a member that was only slow.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::transport::{Connection, Lane};
+
+use super::Driver;
+
+/// Least time from a cast that found no room until the readers are told, which all look then: a
+/// member that reads little by little must not have them do so all the time. A connection that
+/// others leave no room is writable, too, and yet takes nothing.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Driver {
+    /// Tells the readers of casts once a connection has room again.
+    pub(super) fn tell_of_room(&self, connection: Arc<dyn Connection>) {
+        let driver = self.me.clone();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+            let Some(driver) = driver.upgrade() else { return };
+            let link = connection.link();
+            driver.with_state(|state, now, _| {
+                let id = state.connections().id(link.peer.node, link.nonce);
+                if let Some(attached) = id.and_then(|id| state.connections_mut().get_mut(id)) {
+                    attached.is_choked = false;
+                    state.node.handle_writable(now);
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,135 @@
+//! Limits at both ends of what their types hold: calls work, or are refused in words.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::{
+    CallError, Context, Endpoint, Limits, Method, NodeId, RawMessage, Service, StartError, Status,
+};
+use convoke_sim::transport::SimNetwork;
+use tokio::time::timeout;
+
+/// Answers with what it was asked.
+const ECHO: Method<RawMessage, RawMessage> = Method::new("test.Test/Echo");
+
+/// Sets limits.
+type Set = fn(&mut Limits);
+
+/// The longest that times may be.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+async fn pair(limits: Limits) -> Result<(Endpoint, Endpoint), StartError> {
+    let network = SimNetwork::new(7);
+    network.default_latency(Duration::from_millis(1));
+    let service = Service::new()
+        .unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) });
+    let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
+    let server = builder(1).listen("sim://server:0").limits(limits.clone()).serve(service);
+    let server = server.start().await?;
+    let client = builder(2).limits(limits).start().await?;
+    client.connect(&server.addresses()[0].to_string()).await.expect("the server listens");
+    Ok((server, client))
+}
+
+async fn echo(client: &Endpoint, len: usize) -> Result<usize, CallError> {
+    let request = ECHO.request(RawMessage::from(Bytes::from(vec![7; len])));
+    let reply = client.invoke(request).to(NodeId::new(1)).deadline(Duration::MAX).into_future();
+    let reply = timeout(Duration::from_secs(3_600), reply).await.expect("it ends");
+    reply.map(|reply| reply.into_bytes().len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_mean_none_are_taken() {
+    let mut limits = Limits::default();
+    limits.deadline_default = YEAR;
+    limits.deadline_max = YEAR;
+    limits.message_bytes_max = usize::MAX;
+    limits.calls_max = usize::MAX;
+    limits.branches_max = u32::MAX;
+    limits.reply_bytes_max = u64::MAX;
+    limits.waiting_reply_bytes_max = usize::MAX;
+    limits.waiting_item_bytes_max = usize::MAX;
+    limits.running_request_bytes_max = usize::MAX;
+    limits.stream_window_bytes = u64::MAX;
+    limits.tasks_max = usize::MAX;
+    limits.remembered_max = usize::MAX;
+    limits.winding_max = usize::MAX;
+    limits.casts_max = usize::MAX;
+    limits.cast_bytes_max = usize::MAX;
+    limits.cast_bytes_total_max = usize::MAX;
+    limits.dial_queue_bytes_max = usize::MAX;
+    limits.dial_bytes_total_max = usize::MAX;
+    limits.grace = YEAR;
+    limits.worry_max = YEAR;
+    limits.keep_alive_timeout = YEAR;
+    limits.reply_dial_timeout = YEAR;
+    limits.backoff_max = YEAR;
+    limits.ask_every = YEAR;
+    let (server, client) = pair(limits).await.expect("they agree with each other");
+    for len in [0, 100, 1 << 20] {
+        assert_eq!(echo(&client, len).await.expect("there is room"), len);
+    }
+    drop((server, client));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_has_its_bytes_and_not_one_more() {
+    let mut limits = Limits::default();
+    limits.message_bytes_max = 100_000;
+    let (server, client) = pair(limits).await.expect("they agree with each other");
+    assert_eq!(echo(&client, 100_000).await.expect("it may have as many"), 100_000);
+    let refused = echo(&client, 100_001).await;
+    let is_told = matches!(refused, Err(CallError::TooLarge { size: 100_001, limit: 100_000 }));
+    assert!(is_told, "{refused:?}");
+    drop((server, client));
+}
+
+/// Whatever is zero, a call ends in good time, and an idle node does nothing for ever so often: the
+/// paused clock would not come to the end of an hour.
+#[tokio::test(start_paused = true)]
+async fn no_limit_of_zero_keeps_a_node_busy_or_a_call_open() {
+    let all: [(&str, Set); 13] = [
+        ("calls_max", |limits| limits.calls_max = 0),
+        ("message_bytes_max", |limits| limits.message_bytes_max = 0),
+        ("tasks_max", |limits| limits.tasks_max = 0),
+        ("remembered_max", |limits| limits.remembered_max = 0),
+        ("winding_max", |limits| limits.winding_max = 0),
+        ("ask_min", |limits| limits.ask_min = 0),
+        ("grace", |limits| limits.grace = Duration::ZERO),
+        ("deadline_default", |limits| limits.deadline_default = Duration::ZERO),
+        ("backoff_min and backoff_max", |limits| {
+            (limits.backoff_min, limits.backoff_max) = (Duration::ZERO, Duration::ZERO);
+        }),
+        ("reply_dial_timeout", |limits| limits.reply_dial_timeout = Duration::ZERO),
+        ("waiting_reply_bytes_max", |limits| limits.waiting_reply_bytes_max = 0),
+        ("running_request_bytes_max", |limits| limits.running_request_bytes_max = 0),
+        ("dial_bytes_total_max", |limits| limits.dial_bytes_total_max = 0),
+    ];
+    let refuses = ["calls_max", "message_bytes_max", "tasks_max", "remembered_max"];
+    for (name, set) in all {
+        let mut limits = Limits::default();
+        set(&mut limits);
+        let (server, client) = pair(limits).await.expect("zero is a limit");
+        let outcome = echo(&client, 10).await;
+        assert_eq!(outcome.is_err(), refuses.contains(&name), "{name}: {outcome:?}");
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(client.load().calls, 0, "{name}");
+        drop((server, client));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_never_come_or_never_end_are_refused_in_words() {
+    let refused: [(&str, Set); 4] = [
+        ("ask_every is zero", |limits| limits.ask_every = Duration::ZERO),
+        ("worry_min is zero", |limits| limits.worry_min = Duration::ZERO),
+        ("grace is above a year", |limits| limits.grace = Duration::MAX),
+        ("backoff_max is above a year", |limits| limits.backoff_max = Duration::MAX),
+    ];
+    for (words, set) in refused {
+        let mut limits = Limits::default();
+        set(&mut limits);
+        let error = pair(limits).await.map(drop).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
