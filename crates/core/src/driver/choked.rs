@@ -1,5 +1,5 @@
-//! Casts that found a connection full are lost; who reads about them is told once it has room, so as
-//! to say them again to a member that was only slow.
+//! Casts that found a connection full are lost. Their readers are told once it has room, so that
+//! they say them again to a member that was only slow.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::transport::{Connection, Lane};
 
 use super::Driver;
 
-/// Least time from a cast that found no room until the readers are told, which all look then: a
-/// member that reads little by little must not have them do so all the time. A connection that
-/// others leave no room is writable, too, and yet takes nothing.
+/// Least time from a cast that found no room until the readers are told. All of them look then, and
+/// a member that reads little by little must not have them do so all the time. A connection whose
+/// room is taken by others is writable, too, and yet takes nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {

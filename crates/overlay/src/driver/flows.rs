@@ -172,8 +172,7 @@ fn turns(next: usize, waiting: impl ExactSizeIterator<Item = u64>) -> Vec<usize>
 mod tests {
     use super::*;
 
-    /// Of four flows one sends an eighth of what the others do. Taken in turn only, more than 400 of
-    /// 1,600 frames would wait there in the end.
+    /// One of four flows sends an eighth of what the others do.
     #[test]
     fn a_flow_that_the_network_lets_send_less_gets_less() {
         let (mut given, mut sent, mut next) = ([0_u64; 4], [0_u64; 4], 0);

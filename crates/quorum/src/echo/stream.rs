@@ -175,9 +175,9 @@ impl EchoStream {
     }
 
     /// Other members from now on, most likely of a later epoch: nobody else is heard. Votes of that
-    /// epoch which came before are given next, 256 of each member at most, with 1 MiB of payloads; those of the epoch
-    /// before are refused from now on, and counted. Members that are still in it learn of the later
-    /// one by [`Self::later`].
+    /// epoch which came before are given next, 256 of each member at most, with 1 MiB of payloads;
+    /// those of the epoch before are refused from now on, and counted. Members that are still in it
+    /// learn of the later one by [`Self::later`].
     ///
     /// # Errors
     /// [`EchoError::NotMember`] when this node is none of them; then nothing is changed.
