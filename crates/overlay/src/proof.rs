@@ -471,6 +471,19 @@ mod tests {
         assert!(proofs.poll_missed(at(670)).is_some());
     }
 
+    /// Their flows are not equally full.
+    #[test]
+    fn chunks_that_queue_are_overtaken_by_half_as_long_and_not_missed() {
+        let mut proofs = Proofs::new(10_000);
+        (0..20).for_each(|seq| assert!(notice(&mut proofs, 0, seq).is_empty()));
+        (0..20).for_each(|seq| proofs.on_taken(at(400), SOURCE, seq, RELAY));
+        (30..32).for_each(|seq| assert!(notice(&mut proofs, 500, seq).is_empty()));
+        proofs.on_taken(at(600), SOURCE, 31, RELAY);
+        assert_eq!(proofs.poll_timeout(), Some(at(800)));
+        assert_eq!(proofs.poll_missed(at(799)), None);
+        assert_eq!(proofs.poll_missed(at(800)), Some((SOURCE, RELAY, vec![30])));
+    }
+
     #[test]
     fn all_are_missed_when_a_relay_brings_nothing_any_more() {
         let mut proofs = measured();

@@ -151,6 +151,23 @@ fn what_is_on_its_way_to_a_relay_still_is_nobodys_fault_and_is_not_sent_again() 
     assert_eq!(second.missed, Some((RELAY, SiteSet::EMPTY.with(Site(2)))));
 }
 
+#[test]
+fn a_relay_is_slow_only_beside_the_other_relays() {
+    let (mut sender, mut events) = (sender(), VecDeque::new());
+    assert_eq!(sender.relay_patience(RELAY), Duration::from_secs(1));
+    let way = Relayed { relay: Site(2), forward: others().without(Site(2)) };
+    for seq in 0..8 {
+        push(&mut sender, 1_000);
+        sender.route(at(0), seq, 3, others(), Some(way), None);
+        sender.transmit(at(0), seq, Site(2)).expect("it is owed");
+    }
+    for from in way.forward.iter() {
+        sender.on_ack(at(900), from, &ack(8, &[]), &mut events).expect("it is right");
+    }
+    assert_eq!(sender.relay_patience(RELAY), Duration::from_millis(1_000 + 2 * 900));
+    assert_eq!(sender.relay_patience(Site(2)), Duration::from_secs(1), "no other was measured");
+}
+
 /// One that says nothing more is not waited for, nor one that brings a little now and then for
 /// ever.
 #[test]
