@@ -209,6 +209,17 @@ impl Proofs {
         }
     }
 
+    /// A chunk has come that this site was to bring, and there is no room for it: the site has done
+    /// its part. False for one that it was not to bring.
+    pub(crate) fn on_no_room(&mut self, now: Timestamp, source: Site, seq: u64, by: Site) -> bool {
+        let noticed = self.streams.get(&source).and_then(|stream| stream.chunks.get(&seq));
+        let was_to = noticed.is_some_and(|noticed| noticed.relay == by);
+        if was_to {
+            self.on_taken(now, source, seq, by);
+        }
+        was_to
+    }
+
     /// A chunk has come, for the first time or again. Whether it was missed, and came by its relay
     /// after all.
     pub(crate) fn is_late(&mut self, now: Timestamp, from: Site, data: &Data) -> bool {

@@ -407,9 +407,9 @@ impl Sender {
         now: Timestamp,
         seq: u64,
         (relay, by): (Site, Site),
-        is_changed: bool,
+        was_there: bool,
     ) -> bool {
-        if !is_changed && self.is_in_transit(now, seq, (relay, by)) {
+        if !was_there && self.is_in_transit(now, seq, (relay, by)) {
             return false;
         }
         let Some(chunk) = self.chunk_mut(seq) else { return false };

@@ -9,7 +9,7 @@ use crate::receive::{Holes, Taken};
 use crate::send::Progress;
 use crate::site::{Site, SiteSet};
 use crate::uplink::{Item, Repair};
-use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Floor, Forward, Frame, Life, OpId};
+use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Flaw, Floor, Forward, Frame, Life, OpId};
 
 use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
 
@@ -82,7 +82,9 @@ impl OverlayNode {
             self.forward(&data);
         }
         if self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max {
-            self.counters.no_room += 1;
+            if from == source || self.proofs.check(&data) == Proof::Right {
+                self.find_no_room(now, from, source, data.seq());
+            }
             return Ok(());
         }
         if from != source && self.receiver.life_of(source).is_none() {
@@ -139,11 +141,20 @@ impl OverlayNode {
                 self.watch_holes(now, op.source);
             }
             Taken::Duplicate => self.counters.duplicates += 1,
-            Taken::NoRoom => self.counters.no_room += 1,
+            Taken::NoRoom => self.find_no_room(now, from, op.source, seq),
             Taken::Stale => self.counters.stale += 1,
         }
         self.poll_acks(now);
         Ok(())
+    }
+
+    /// A chunk has come that is not taken. Its source sends it again, as if its relay had not
+    /// brought it.
+    fn find_no_room(&mut self, now: Timestamp, from: Site, source: Site, seq: u64) {
+        self.counters.no_room += 1;
+        if self.proofs.on_no_room(now, source, seq, from) {
+            self.note_missed(source, from, Flaw::Full, vec![seq]);
+        }
     }
 
     /// A chunk that no stream brings: of an earlier life of its source, or of what was skipped.

@@ -115,18 +115,18 @@ impl OverlayNode {
         if life != self.sender.id(0).life {
             return;
         }
-        let is_changed = flaw == Flaw::Changed;
+        let (is_changed, was_here) = (flaw == Flaw::Changed, flaw != Flaw::Absent);
         let evidence = if is_changed { Evidence::Changed { by } } else { Evidence::Missed { by } };
         for seq in seqs {
             if flaw == Flaw::Late {
                 self.on_late(now, relay, by);
-            } else if self.sender.on_missed(now, seq, (relay, by), is_changed) {
+            } else if self.sender.on_missed(now, seq, (relay, by), was_here) {
                 self.send_again(seq, SiteSet::EMPTY.with(by));
                 // It has said so, or it is being left, and what it still has to forward has no rate
                 // in the plan.
                 let has_said = self.reach.unreached_by(relay).contains(by);
                 let is_left = self.routes.failing().contains(relay);
-                if has_said || (is_left && self.trust.is_trusted(relay)) {
+                if flaw == Flaw::Full || has_said || (is_left && self.trust.is_trusted(relay)) {
                     continue;
                 }
                 self.blame_missed(now, seq, (relay, by), evidence);

@@ -25,7 +25,10 @@ fn life(site: Site) -> Life {
 
 /// A node of four, with links to all.
 fn node() -> OverlayNode {
-    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    started(NodeConfig::new(ME, 4, incarnation(ME)))
+}
+
+fn started(mut config: NodeConfig) -> OverlayNode {
     // Those who say nothing in these tests are there all the same.
     config.limits.quiet_after = Duration::from_secs(1_000);
     config.limits.ping_period = Duration::from_secs(999);
@@ -357,6 +360,47 @@ fn a_flood_of_changed_chunks_is_told_once_each() {
     assert_eq!(told.flatten().collect::<Vec<_>>(), (0..300).collect::<Vec<_>>());
 }
 
+/// It is sent again by its source; the relay has done its part.
+#[test]
+fn what_finds_no_room_at_its_receiver_is_not_held_against_its_relay() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
+    let mut node = started(config);
+    for seq in 0..9 {
+        notice(&mut node, seq, seq).expect("it is right");
+        node.handle_frame(at(seq), Site(2), Frame::Data(relayed(seq))).expect("it is right");
+    }
+    let dropped = node.counters().no_room;
+    assert!(dropped > 0, "nobody reads");
+    node.handle_timeout(at(5_000));
+    let said = drain(&mut node, at(5_000));
+    let told = said.iter().filter_map(|it| match &it.frame {
+        Frame::Missed(missed) => Some((missed.relay, missed.flaw, missed.seqs.len() as u64)),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(Site(2), Flaw::Full, dropped)]);
+}
+
+#[test]
+fn a_receiver_that_is_full_gets_it_again_and_makes_no_relay_a_suspect() {
+    for (flaw, suspicions) in [(Flaw::Full, 0), (Flaw::Absent, 1)] {
+        let mut node = node();
+        node.set_plan(at(0), through_first()).expect("it is right");
+        let credit = Frame::RelayCredit { session: 1, limit_bytes: 1 << 20 };
+        node.handle_frame(at(0), Site(1), credit).expect("it is right");
+        for _ in 0..4 {
+            node.broadcast(at(0), vec![7; 5_000].into()).expect("there is room");
+        }
+        assert_eq!(sent_data(&mut node, at(0)).len(), 4, "to the relay");
+        let seqs = (0..4).collect();
+        let missed = Missed { life: life(ME), relay: Site(1), flaw, seqs };
+        node.handle_frame(at(600), Site(2), Frame::Missed(missed)).expect("it may be");
+        let again = sent_data(&mut node, at(600));
+        assert_eq!(again.iter().filter(|(to, _)| *to == Site(2)).count(), 4, "{again:?}");
+        assert_eq!(node.counters().suspicions, suspicions, "{flaw:?}");
+    }
+}
+
 #[test]
 fn released_operations_are_neither_kept_nor_sent() {
     let mut node = node();
@@ -410,7 +454,8 @@ fn frames() -> impl Strategy<Value = Frame> {
     let notices = (lives(), site(), proptest::collection::vec((seqs(), digests), 0..5));
     let notices =
         notices.prop_map(|(life, relay, chunks)| Frame::Notice(Notice { life, relay, chunks }));
-    let flaw = prop_oneof![Just(Flaw::Absent), Just(Flaw::Changed), Just(Flaw::Late)];
+    let flaws = [Flaw::Absent, Flaw::Changed, Flaw::Late, Flaw::Full];
+    let flaw = proptest::sample::select(flaws.to_vec());
     let missed = (lives(), site(), flaw, proptest::collection::vec(seqs(), 0..5));
     let missed = missed
         .prop_map(|(life, relay, flaw, seqs)| Frame::Missed(Missed { life, relay, flaw, seqs }));

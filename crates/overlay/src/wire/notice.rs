@@ -78,6 +78,9 @@ pub enum Flaw {
     /// They have come after all, when they were missed already: the relay is slow, and not to
     /// blame.
     Late,
+    /// They came, and there was no room for them: its application does not read. The relay is not
+    /// to blame.
+    Full,
 }
 
 /// Chunks of the receiver's stream that the sender has not got by a relay as it should have.
@@ -107,6 +110,7 @@ impl Missed {
             0 => Flaw::Absent,
             1 => Flaw::Changed,
             2 => Flaw::Late,
+            3 => Flaw::Full,
             _ => return Err(WireError::Reserved),
         };
         let mut seqs = Vec::new();
