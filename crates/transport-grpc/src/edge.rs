@@ -202,7 +202,8 @@ impl GrpcEdgeBuilder {
 
     /// Most calls under way, over all connections. Default 16,384; further ones are answered
     /// with `RESOURCE_EXHAUSTED`. One client may have as many as are free: half, if it is the only
-    /// one. Within a [server of one's own](Self::into_service) all that have proven nothing are one.
+    /// one. Within a [server of one's own](Self::into_service) all that have proven nothing are
+    /// one client.
     pub fn calls_max(mut self, count: usize) -> Self {
         self.calls_max = count;
         self

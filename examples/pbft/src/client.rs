@@ -212,8 +212,8 @@ impl Client {
         match self.attempts(&request).await {
             Ok(Outcome::Done(result)) => Ok(result),
             Ok(Outcome::Forgotten) => Err(ClientError::OutcomeUnknown(
-                "the replicas remember later requests of this client: its clock went back, or another \
-                 process uses its key"
+                "the replicas remember later requests of this client: its clock went back, or \
+                 another process uses its key"
                     .to_owned(),
             )),
             Err(error) => Err(error),

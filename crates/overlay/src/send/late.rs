@@ -158,12 +158,8 @@ impl Sender {
     /// anything of. Where the direct way takes long, too, or every other relay, it is not the
     /// relay.
     pub(super) fn relay_patience(&self, relay: Site) -> Duration {
-        let of_others = |times: &[AckTime]| {
-            let others = times.iter().enumerate().filter(|(index, _)| *index != relay.index());
-            others.filter_map(|(_, time)| time.p99()).collect::<Vec<_>>()
-        };
-        let direct = of_others(&self.direct_times).into_iter().max();
-        let fastest = of_others(&self.relay_times).into_iter().min();
+        let direct = of_others(&self.direct_times, relay).max();
+        let fastest = of_others(&self.relay_times, relay).min();
         RELAY_PATIENCE + direct.max(fastest).unwrap_or_default() * 2
     }
 
@@ -191,4 +187,10 @@ impl Sender {
             self.due.remove(&(due, seq));
         }
     }
+}
+
+/// Times of the ways by all sites but one, of which 99 in 100 are not above them.
+fn of_others(times: &[AckTime], site: Site) -> impl Iterator<Item = Duration> {
+    let others = times.iter().enumerate().filter(move |(index, _)| *index != site.index());
+    others.filter_map(|(_, time)| time.p99())
 }
