@@ -176,3 +176,26 @@ async fn a_handler_that_never_waits_for_long_does_not_hold_up_a_shutdown() -> Re
     assert_eq!(outcome.failures[0].cause, Cause::ShuttingDown);
     Ok(())
 }
+
+/// Names are free where nothing proves them, so the share is that of the host: who is refused for
+/// what others there have taken is not told that it has taken it.
+#[tokio::test]
+async fn who_is_refused_for_the_share_of_its_host_is_told_so() -> Result {
+    let mut limits = Limits::default();
+    limits.tasks_max = 4;
+    let (server, greedy, peer) = pair(limits, Limits::default()).await?;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(greedy.call(NEVER, ()).to(peer).open()?);
+    }
+    // It comes behind them.
+    greedy.call(REMAINING, ()).to(peer).await.expect_err("they have the share");
+
+    let other = Endpoint::builder().transport(TcpTransport::new()).start().await?;
+    let peer = other.connect(server.addresses()).await?;
+    let error = other.call(REMAINING, ()).to(peer).await.expect_err("the share is that of both");
+    let text = error.to_string();
+    assert!(text.contains("and 127.0.0.1 has its share of tasks_max, 4: nodes that do"), "{text}");
+    assert!(!text.contains(&other.node().to_string()), "{text}");
+    Ok(())
+}

@@ -163,6 +163,11 @@ impl Shares {
         }
     }
 
+    /// Name that a peer is counted by.
+    pub(crate) fn name(&self, index: PeerIndex) -> &PeerName {
+        &self.peer(index).name
+    }
+
     /// Amount of a pool that is taken.
     pub(crate) fn used(&self, pool: Pool) -> usize {
         self.used[pool.index()]

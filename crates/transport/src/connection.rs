@@ -79,8 +79,12 @@ pub enum CloseReason {
     #[error("the peer does not read")]
     Overloaded,
     /// Frames over it may be stale: this process was paused for longer than the keep-alive timeout,
-    /// or the peer has started again since.
-    #[error("stale: this process was paused for too long, or the peer has restarted")]
+    /// or the peer has started again since, as far as can be told: another process under its number
+    /// looks the same.
+    #[error(
+        "stale: this process was paused for too long, or the peer has restarted, or another process \
+         has connected under its number: each needs one of its own"
+    )]
     Stale,
     /// The peer had only claimed to be a node, and another connection has proven to be that node.
     #[error("another connection has proven to be the node that this one claimed to be")]
@@ -113,7 +117,9 @@ impl CloseReason {
             Self::Local => "it shuts down or no longer needs the connection".into(),
             Self::Overloaded => "this end did not read what it sent".into(),
             Self::KeepAlive => "it heard nothing for its keep-alive timeout".into(),
-            Self::Stale => "it was paused for too long, or the other has restarted".into(),
+            Self::Stale => "it was paused for too long, or the other has restarted, or another \
+                            process has connected under its number: each needs one of its own"
+                .into(),
             Self::Unproven => self.to_string(),
             Self::Fault(text) | Self::Peer(text) | Self::Network(text) => text.clone(),
         }

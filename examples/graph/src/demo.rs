@@ -56,8 +56,10 @@ pub struct Effort {
 impl Effort {
     /// Time that a demo takes with frames of this delay, as far as it can be known before.
     pub fn estimate(self, delay: Duration) -> Duration {
-        let runs = u32::try_from(self.runs.next_multiple_of(TURN)).unwrap_or(u32::MAX);
-        START + (delay + HOP).saturating_mul(HOPS_PER_RUN).saturating_mul(runs)
+        let runs = self.runs.div_ceil(TURN).saturating_mul(TURN);
+        let runs = u32::try_from(runs).unwrap_or(u32::MAX);
+        let hop = delay.saturating_add(HOP);
+        START.saturating_add(hop.saturating_mul(HOPS_PER_RUN).saturating_mul(runs))
     }
 }
 
@@ -200,4 +202,15 @@ fn quantile(values: &[f64], at: f64) -> f64 {
     )]
     let index = ((sorted.len() - 1) as f64 * at).round() as usize;
     sorted[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_runs_as_there_are_numbers_take_a_time() {
+        let effort = Effort { runs: usize::MAX };
+        assert!(effort.estimate(Duration::MAX) >= effort.estimate(Duration::ZERO));
+    }
 }

@@ -5,10 +5,10 @@ use std::future::{Future, IntoFuture as _};
 use std::str::FromStr;
 use std::time::Duration;
 
-use convoke::{Call, CallError, Endpoint, Failure, Peer};
+use convoke::{Call, CallError, Endpoint, Failure, NodeId, Path, Peer};
 use tokio::task::JoinSet;
 
-use crate::proto::{Facts, GraphClient, Sight, Step, graph};
+use crate::proto::{Facts, GraphClient, Next, Sight, Step, graph};
 use crate::query::{Answer, Query};
 use crate::steps::{assemble, first};
 use crate::store::Sharding;
@@ -141,13 +141,15 @@ impl Client {
         let mut facts = Facts::default();
         let mut asked = JoinSet::new();
         for (shard, step) in first(query, id, self.sharding) {
-            asked.spawn(self.look_at(shard, step));
+            asked.spawn(self.look_at(self.peers[shard], step));
         }
         while let Some(sight) = asked.join_next().await {
-            let sight = sight.expect("a request does not panic")?;
-            for next in sight.next {
-                if let Some(step) = next.step {
-                    asked.spawn(self.look_at(next.shard as usize, step));
+            let (from, sight) = sight.expect("a request does not panic")?;
+            for Next { shard, step } in sight.next {
+                let peer = self.peers.get(shard as usize);
+                let peer = *peer.ok_or_else(|| no_shard(from, shard, self.peers.len()))?;
+                if let Some(step) = step {
+                    asked.spawn(self.look_at(peer, step));
                 }
             }
             facts.absorb(sight.facts.unwrap_or_default());
@@ -157,10 +159,11 @@ impl Client {
 
     fn look_at(
         &self,
-        shard: usize,
+        peer: Peer,
         step: Step,
-    ) -> impl Future<Output = Result<Sight, CallError>> + Send + 'static {
-        self.client.look(step).deadline(self.deadline).to(self.peers[shard]).into_future()
+    ) -> impl Future<Output = Result<(NodeId, Sight), CallError>> + Send + 'static {
+        let sight = self.client.look(step).deadline(self.deadline).to(peer).into_future();
+        async move { Ok((peer.node(), sight.await?)) }
     }
 
     async fn gather(&self, query: Query, id: i64) -> Result<Facts, CallError> {
@@ -173,6 +176,11 @@ impl Client {
             None => Ok(together(replies.into_iter().map(convoke::Reply::into_inner))),
         }
     }
+}
+
+fn no_shard(from: NodeId, shard: u32, count: usize) -> CallError {
+    let message = format!("it leads to shard {shard}, and there are {count}");
+    CallError::Decode { path: Path::root(), from, message }
 }
 
 fn together(parts: impl Iterator<Item = Facts>) -> Facts {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use console::{about, say};
 use convoke::Endpoint;
@@ -90,7 +90,7 @@ struct Demo {
     #[command(flatten)]
     data: Data,
     /// Shard processes.
-    #[arg(long, default_value = "4")]
+    #[arg(long, default_value = "4", value_parser = shards)]
     shards: NonZeroUsize,
     /// Hold every frame back for this long, in milliseconds, as a distance between the shards
     /// would. May be given several times. Default: 2 and 0.
@@ -118,7 +118,7 @@ struct Check {
     #[arg(long)]
     expected: PathBuf,
     /// Shard processes.
-    #[arg(long, default_value = "4")]
+    #[arg(long, default_value = "4", value_parser = shards)]
     shards: NonZeroUsize,
     /// Form of the query, by who walks: tree, client or nested.
     #[arg(long, default_value = "tree")]
@@ -165,7 +165,7 @@ struct Trace {
     #[arg(long)]
     id: i64,
     /// Shard processes.
-    #[arg(long, default_value = "4")]
+    #[arg(long, default_value = "4", value_parser = shards)]
     shards: NonZeroUsize,
     /// Also draw it to this file.
     #[arg(long)]
@@ -183,10 +183,10 @@ struct Lanes {
     #[arg(long)]
     id: Option<i64>,
     /// Shards.
-    #[arg(long, default_value = "4")]
+    #[arg(long, default_value = "4", value_parser = shards)]
     shards: NonZeroUsize,
     /// Time of each frame on its way, in milliseconds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     delay_ms: u32,
     /// Also draw it to this file.
     #[arg(long)]
@@ -203,6 +203,17 @@ struct Child {
     shards: NonZeroUsize,
     #[arg(long)]
     delay_us: u64,
+}
+
+/// Each is a process, and has its part of the graph in memory: who makes a typing error is told.
+const SHARDS_MAX: usize = 64;
+
+/// A query has ten seconds, and goes up to ten hops.
+const DELAY_MS_MAX: f64 = 1e3;
+
+fn shards(text: &str) -> Result<NonZeroUsize, String> {
+    let shards = text.parse().ok().filter(|shards: &NonZeroUsize| shards.get() <= SHARDS_MAX);
+    shards.ok_or_else(|| format!("there may be 1 to {SHARDS_MAX} shards"))
 }
 
 fn main() -> ExitCode {
@@ -232,8 +243,9 @@ async fn run(cli: Cli) -> ExitCode {
 async fn run_demo(args: Demo) -> Result<bool> {
     let delays = if args.delay_ms.is_empty() { vec![2.0, 0.0] } else { args.delay_ms };
     let delays = delays.into_iter().map(|ms| {
-        let delay = Duration::try_from_secs_f64(ms / 1e3);
-        delay.with_context(|| format!("--delay-ms {ms} is not a time"))
+        let is_time = (0.0..=DELAY_MS_MAX).contains(&ms);
+        ensure!(is_time, "--delay-ms {ms} is not a time from 0 to {DELAY_MS_MAX} ms");
+        Ok(Duration::from_secs_f64(ms / 1e3))
     });
     let delays: Vec<Duration> = delays.collect::<Result<_>>()?;
     let effort = Effort { runs: args.runs.max(1) };

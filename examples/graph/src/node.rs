@@ -19,14 +19,25 @@ impl Node {
         Self { shard }
     }
 
-    fn run(&self, step: Step) -> steps::Sight {
-        run(&self.shard, step)
+    /// Who counts other shards would look for ids where they are not, and find nothing.
+    fn run(&self, step: Step) -> Result<steps::Sight, Status> {
+        let part = self.shard.part();
+        let (index, shards) = (part.index(), part.sharding().shards());
+        if step.shards != shards as u64 {
+            let asked = step.shards;
+            let text = format!(
+                "shard {index} is one of {shards}, and was asked as one of {asked}: take the \
+                 cluster file that the shards have"
+            );
+            return Err(Status::new(Code::FailedPrecondition, text));
+        }
+        Ok(run(&self.shard, step))
     }
 }
 
 impl Graph for Node {
     async fn walk(&self, step: Step, task: Task<Facts>) -> Result<Finish, Status> {
-        let sight = self.run(step);
+        let sight = self.run(step)?;
         if !sight.facts.is_empty() {
             task.reply(&sight.facts)?;
         }
@@ -35,7 +46,7 @@ impl Graph for Node {
     }
 
     async fn look(&self, step: Step, _: Context) -> Result<Sight, Status> {
-        let steps::Sight { facts, next } = self.run(step);
+        let steps::Sight { facts, next } = self.run(step)?;
         let next = next.into_iter().map(|(shard, step)| Next {
             shard: u32::try_from(shard).expect("there are few shards"),
             step: Some(step),
@@ -44,7 +55,7 @@ impl Graph for Node {
     }
 
     async fn gather(&self, step: Step, context: Context) -> Result<Facts, Status> {
-        let steps::Sight { mut facts, next } = self.run(step);
+        let steps::Sight { mut facts, next } = self.run(step)?;
         if next.is_empty() {
             return Ok(facts);
         }

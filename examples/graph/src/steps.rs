@@ -56,7 +56,8 @@ pub fn first(query: Query, id: i64, sharding: Sharding) -> BTreeMap<usize, Step>
 pub fn run(shard: &Shard, step: Step) -> Sight {
     let (own, sharding) = (shard.part().index(), shard.part().sharding());
     let mut facts = Facts { depth: step.depth, ..Facts::default() };
-    let mut walk = Walk { sharding, depth: step.depth + 1, next: BTreeMap::new() };
+    let depth = step.depth.saturating_add(1);
+    let mut walk = Walk { sharding, depth, next: BTreeMap::new() };
     let mut here = Some(step);
     while let Some(step) = here {
         look_up(shard, &step, &mut facts, &mut walk);
@@ -74,8 +75,8 @@ struct Walk {
 
 impl Walk {
     fn at(&mut self, shard: usize) -> &mut Step {
-        let depth = self.depth;
-        self.next.entry(shard).or_insert_with(|| Step { depth, ..Step::default() })
+        let (depth, shards) = (self.depth, self.sharding.shards() as u64);
+        self.next.entry(shard).or_insert_with(|| Step { depth, shards, ..Step::default() })
     }
 
     fn at_message(&mut self, id: MessageId) -> &mut Step {

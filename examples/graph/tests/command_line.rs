@@ -49,3 +49,20 @@ fn a_data_folder_that_is_none_is_named() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("no/such/folder"), "{said}");
 }
+
+#[test]
+fn options_without_an_end_are_refused_in_words() {
+    for (arguments, words) in [
+        (&["demo", "--delay-ms", "1e19"][..], "not a time from 0 to 1000 ms"),
+        (&["demo", "--delay-ms", "nan"], "not a time from 0 to 1000 ms"),
+        (&["demo", "--shards", "18446744073709551615"], "1 to 64 shards"),
+        (&["trace", "is1", "--id", "1", "--shards", "65"], "1 to 64 shards"),
+        (&["lanes", "is1", "--shards", "0"], "1 to 64 shards"),
+        (&["lanes", "is1", "--delay-ms", "4294967295"], "1..=1000"),
+    ] {
+        let refused = graph(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}

@@ -5,9 +5,13 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use charts::Kind;
+use convoke::sim::transport::SimNetwork;
+use convoke::{Context, Endpoint, Finish, Status, Task};
 use graph::choose::{Sample, deepest, samples};
-use graph::forms::Form;
+use graph::cluster::shard_node;
+use graph::forms::{Client, Form};
 use graph::generate::{Recipe, generate};
+use graph::proto::{self, Facts, GraphServer, Next, Sight, Step, UsageReport, UsageRequest};
 use graph::query::Query;
 use graph::simulated::Simulated;
 use graph::store::{Graph, Sharding};
@@ -120,4 +124,62 @@ async fn lanes_have_each_frame_where_it_was() {
         let waits = panel.busy[1..].iter().map(|(_, from, to)| to - from).fold(0.0, f64::max);
         assert_eq!(waits, if form == Form::Nested { 12.0 } else { 0.0 }, "{form}");
     }
+}
+
+/// As with a cluster file that has lost two of its shards, or got two more: half of the ids
+/// would be looked for where they are not.
+#[tokio::test(start_paused = true)]
+async fn who_counts_other_shards_is_refused_and_told_so() {
+    let World { shards, .. } = World::start().await;
+    let peers = shards.client.peers();
+    for (peers, asked) in [(peers[..2].to_vec(), 2), ([peers, &peers[..2]].concat(), 6)] {
+        let sharding = Sharding::over(NonZeroUsize::new(asked).expect("not zero"));
+        let client = Client::new(shards.client.endpoint(), peers, sharding);
+        for (id, form) in (0..20).zip(Form::ALL.into_iter().cycle()) {
+            let told = match client.ask(form, Query::Is3, id).await {
+                Ok(answered) => answered.failures[0].to_string(),
+                Err(error) => error.to_string(),
+            };
+            let why =
+                format!("is one of 4, and was asked as one of {asked}: take the cluster file");
+            assert!(told.contains(&why), "{form} of {id}: {told}");
+        }
+    }
+}
+
+/// A shard that leads the client to another that there is not.
+struct Astray;
+
+impl proto::Graph for Astray {
+    async fn walk(&self, _: Step, _: Task<Facts>) -> Result<Finish, Status> {
+        unimplemented!("it is asked to look")
+    }
+
+    async fn look(&self, step: Step, _: Context) -> Result<Sight, Status> {
+        Ok(Sight { facts: None, next: vec![Next { shard: 7, step: Some(step) }] })
+    }
+
+    async fn gather(&self, _: Step, _: Context) -> Result<Facts, Status> {
+        unimplemented!("it is asked to look")
+    }
+
+    async fn usage(&self, _: UsageRequest, _: Context) -> Result<UsageReport, Status> {
+        unimplemented!("it is asked to look")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_leads_astray_is_named() {
+    let network = SimNetwork::new(1);
+    let shard = Endpoint::builder()
+        .transport(network.transport())
+        .node(shard_node(0))
+        .listen("sim://shard0");
+    let _shard = shard.serve(GraphServer::new(Astray)).start().await.expect("nothing fails");
+    let endpoint = Endpoint::builder().transport(network.transport());
+    let endpoint = endpoint.start().await.expect("nothing fails");
+    let peers = vec![endpoint.peer(shard_node(0), ["sim://shard0"]).expect("it is an address")];
+    let client = Client::new(&endpoint, peers, Sharding::over(NonZeroUsize::MIN));
+    let told = client.ask(Form::Client, Query::Is4, 1).await.expect_err("there is one shard");
+    assert!(told.to_string().contains("n1 cannot be decoded: it leads to shard 7"), "{told}");
 }

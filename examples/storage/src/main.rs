@@ -84,7 +84,7 @@ struct Lanes {
     #[arg(long)]
     form: Vec<Form>,
     /// Time of each frame on its way, in milliseconds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     delay_ms: u32,
     /// Also draw it to this file.
     #[arg(long)]
@@ -145,6 +145,9 @@ struct Child {
     crash: bool,
 }
 
+/// Longest run: a day.
+const SECONDS_MAX: f64 = 86_400.0;
+
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| "error".into());
@@ -180,8 +183,9 @@ async fn run_demo() -> Result<()> {
 }
 
 async fn run_bench(args: Bench) -> Result<()> {
-    let time = Duration::try_from_secs_f64(args.seconds)
-        .with_context(|| format!("--seconds {} is not a time", args.seconds))?;
+    let is_time = (0.0..=SECONDS_MAX).contains(&args.seconds);
+    ensure!(is_time, "--seconds {} is not a time from 0 s to a day", args.seconds);
+    let time = Duration::from_secs_f64(args.seconds);
     ensure!(args.runs > 0, "--runs 0 measures nothing");
     if let Some(folder) = &args.svg {
         // Sooner than after minutes of measuring.

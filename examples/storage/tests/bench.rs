@@ -67,3 +67,14 @@ fn a_property_that_no_case_has_is_refused() {
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("form=echo"));
 }
+
+#[test]
+fn a_run_that_never_ends_is_refused() {
+    for seconds in ["1e19", "86401", "nan"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+        let refused = command.args(["bench", "--seconds", seconds]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{seconds}: {said}");
+        assert!(said.contains("is not a time from 0 s to a day"), "{seconds}: {said}");
+    }
+}

@@ -55,6 +55,11 @@ impl Connections {
         (*there == id).then_some(attached)
     }
 
+    /// One that is open, or about to close with its index given to another.
+    pub(super) fn carrier(&self, id: LinkId) -> Option<&Attached> {
+        self.get(id).or_else(|| self.closing.get(&id))
+    }
+
     pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Attached> {
         let (there, attached) = self.open.get_mut(id.index())?.as_mut()?;
         (*there == id).then_some(attached)

@@ -121,7 +121,9 @@ impl State {
                     ResetReason::Forgotten => CloseReason::Local,
                     _ => CloseReason::Stale,
                 };
-                let connection = self.connections().get(link).map(|open| open.connection.clone());
+                // The one that opened meanwhile may have its index.
+                let carrier = self.connections().carrier(link);
+                let connection = carrier.map(|carrier| carrier.connection.clone());
                 aftermath.closes.extend(connection.map(|connection| (connection, reason)));
             }
             event @ (NodeEvent::Dial { .. } | NodeEvent::Ignored { .. }) => {

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::link::PeerName;
 use crate::links::Links;
 use crate::share::Pool;
 use crate::task::TaskFailure;
@@ -102,12 +103,15 @@ fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) ->
     if shares.may_take(by.peer, pool) {
         return None;
     }
-    Some(format!(
-        "{} {what}, and {} has its share of {limit}, {}",
-        shares.used(pool),
-        by.via,
-        shares.max(pool),
-    ))
+    let (used, name, max) = (shares.used(pool), shares.name(by.peer), shares.max(pool));
+    let text = format!("{used} {what}, and {name} has its share of {limit}, {max}");
+    // What is used may be others' than the node's that is refused.
+    Some(match name {
+        PeerName::Place(_) | PeerName::User(_) => {
+            text + ": nodes that do not prove who they are have one share with all others there"
+        }
+        PeerName::Node(_) | PeerName::Certified(_) => text,
+    })
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {
