@@ -374,6 +374,10 @@ pub(crate) struct SimArgs {
     /// Runs replicas alone, without clients, endpoints and disks: many more seeds in a second.
     #[arg(long)]
     pub(crate) core: bool,
+    /// Kills the leader of whole nodes under load, and measures how long nobody takes requests.
+    /// With `--seed`, that one, without its events.
+    #[arg(long, conflicts_with_all = ["core", "shape"])]
+    pub(crate) failover: bool,
     /// Replays this one, and prints every event.
     #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
     pub(crate) seed: Option<u64>,

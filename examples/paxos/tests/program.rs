@@ -85,6 +85,14 @@ fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
 }
 
 #[test]
+fn the_time_without_a_leader_is_measured_by_seeds() {
+    let said = text(&paxos(&["sim", "--failover", "--seeds", "2", "--start-seed", "7"]));
+    assert!(said.ends_with("2 seeds: 0 beyond three, 0 beyond six\n"), "{said}");
+    assert_eq!(said, text(&paxos(&["sim", "--failover", "--seeds", "2", "--start-seed", "7"])));
+    assert_eq!(paxos(&["sim", "--failover", "--core"]).status.code(), Some(2));
+}
+
+#[test]
 fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());

@@ -11,6 +11,10 @@ use crate::args::SimArgs;
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     #[cfg(feature = "mutants")]
     paxos::mutant::set(args.mutant);
+    if args.failover {
+        failovers(args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match (args.core, args.seed) {
         (true, Some(seed)) => {
             let menu = world::Menu::draw(seed);
@@ -33,6 +37,27 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 fn plan(args: &SimArgs, seed: u64) -> simulation::Plan {
     let drawn = simulation::Plan::draw(seed);
     simulation::Plan { shape: args.shape.unwrap_or(drawn.shape), ..drawn }
+}
+
+/// Measures the time without a leader, and says which seeds have the times of the distribution.
+fn failovers(args: &SimArgs) -> Result<()> {
+    let (first, count) = args.seed.map_or((args.start_seed, args.seeds), |seed| (seed, 1));
+    let mut measured = Vec::new();
+    for seed in first..first.saturating_add(count) {
+        let replay = || format!("seed {seed}; replay: paxos sim --failover --seed {seed}");
+        measured.push((simulation::failover(seed).with_context(replay)?.timeouts(), seed));
+    }
+    measured.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    for percent in [0, 50, 90, 99, 100] {
+        let Some(last) = measured.len().checked_sub(1) else { break };
+        let (timeouts, seed) = measured[last * percent / 100];
+        say(format_args!(
+            "{percent:>3} in 100 within {timeouts:.2} election timeouts, seed {seed}"
+        ))?;
+    }
+    let beyond = |bound| measured.iter().filter(|(timeouts, _)| *timeouts > bound).count();
+    say(format_args!("{count} seeds: {} beyond three, {} beyond six", beyond(3.0), beyond(6.0)))?;
+    Ok(())
 }
 
 fn many(args: &SimArgs, run: impl Fn(u64) -> Result<u64>) -> Result<()> {
