@@ -82,8 +82,8 @@ pub enum CloseReason {
     /// or the peer has started again since, as far as can be told: another process under its number
     /// looks the same.
     #[error(
-        "stale: this process was paused for too long, or the peer has restarted, or another process \
-         has connected under its number: each needs one of its own"
+        "stale: this process was paused for too long, or the peer has restarted, or another \
+         process has connected under its number: each needs one of its own"
     )]
     Stale,
     /// The peer had only claimed to be a node, and another connection has proven to be that node.
