@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use charts::Kind;
 use convoke::sim::transport::SimNetwork;
-use convoke::{Context, Endpoint, Finish, Status, Task};
+use convoke::{Code, Context, Endpoint, Finish, Status, Task};
 use graph::choose::{Sample, deepest, samples};
 use graph::cluster::shard_node;
 use graph::forms::{Client, Form};
@@ -152,7 +152,7 @@ struct Astray;
 
 impl proto::Graph for Astray {
     async fn walk(&self, _: Step, _: Task<Facts>) -> Result<Finish, Status> {
-        unimplemented!("it is asked to look")
+        Err(Status::new(Code::Unimplemented, "it is asked to look"))
     }
 
     async fn look(&self, step: Step, _: Context) -> Result<Sight, Status> {
@@ -160,11 +160,11 @@ impl proto::Graph for Astray {
     }
 
     async fn gather(&self, _: Step, _: Context) -> Result<Facts, Status> {
-        unimplemented!("it is asked to look")
+        Err(Status::new(Code::Unimplemented, "it is asked to look"))
     }
 
     async fn usage(&self, _: UsageRequest, _: Context) -> Result<UsageReport, Status> {
-        unimplemented!("it is asked to look")
+        Err(Status::new(Code::Unimplemented, "it is asked to look"))
     }
 }
 
