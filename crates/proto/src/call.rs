@@ -218,6 +218,13 @@ impl Call {
         }
     }
 
+    /// Asks for an undecided call to be stopped wherever it runs, without an end here.
+    pub(crate) fn give_up(&mut self, now: Timestamp) {
+        if self.end.is_none() {
+            self.send_cancel(now, CancelReason::Caller);
+        }
+    }
+
     /// The caller has enough and holds the call no longer.
     pub(crate) fn decide(&mut self, now: Timestamp, cancels_late: bool) {
         if self.end.is_none() {

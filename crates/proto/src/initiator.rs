@@ -282,6 +282,18 @@ impl Initiator {
         }
     }
 
+    /// Asks for all undecided calls to be stopped wherever they run: this node leaves. They end
+    /// as their connections or their tasks do.
+    pub(crate) fn give_up_all(&mut self, now: Timestamp) {
+        let is_undecided = |flat: &Flat| !flat.is_complete() && flat.reading != Reading::Decided;
+        let flat = self.flat.iter().filter(|(_, flat)| is_undecided(flat)).map(|(seq, _)| seq);
+        flat.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
+        for armed in self.calls.values_mut() {
+            armed.call.give_up(now);
+            armed.hand_over(&mut self.out);
+        }
+    }
+
     /// A call is ready when this many replies wait.
     pub(crate) fn wake_after(&mut self, call: CallId, count: usize) {
         if let Some(flat) = self.flat.get_mut(call.seq) {

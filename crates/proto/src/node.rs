@@ -368,6 +368,13 @@ impl<O: Outbox> Node<O> {
         self.visits.begin_shutdown();
     }
 
+    /// Asks for the undecided calls of this node to be stopped wherever they run, before its
+    /// connections are closed for good. They end as these or their tasks do.
+    pub fn give_up_calls(&mut self, now: Timestamp) {
+        self.initiator.give_up_all(now);
+        self.pump(now);
+    }
+
     // Inspection
 
     /// The outbox that its frames go to.

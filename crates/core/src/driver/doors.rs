@@ -55,13 +55,15 @@ impl Driver {
         }
     }
 
-    /// Stops all that runs and closes every connection. Calls that are made from now on fail.
+    /// Stops all that runs, here and elsewhere for the calls of this node, and closes every
+    /// connection. Calls that are made from now on fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.stop_listening();
         self.doors.kept.lock().clear();
         self.begin_closing();
         self.stop_all();
         self.state.lock().is_closed = true;
+        self.with_node(|node, now| node.give_up_calls(now));
         for connection in self.connections() {
             connection.close(CloseReason::Local);
         }
