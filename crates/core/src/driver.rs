@@ -51,7 +51,7 @@ use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
 use convoke_proto::mailbox::MailReader;
-use convoke_proto::node::{Identity, NodeEvent};
+use convoke_proto::node::{Cores, Identity, NodeEvent};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
@@ -213,7 +213,14 @@ impl Driver {
     ) -> Result<Arc<Self>, LimitsError> {
         let Parts { transports, resolver, methods, telemetry, packing, health, pull } = parts;
         let outlet = Outlet::new(telemetry.clone());
-        let mut node = Node::with_outbox(outlet, identity, secret, &limits, seed, Timestamp::ZERO)?;
+        let mut node = Node::with_outbox(
+            outlet,
+            identity,
+            (secret, seed),
+            &limits,
+            Cores::ONE,
+            Timestamp::ZERO,
+        )?;
         if resolver.is_some() {
             node.resolve_by_name();
         }
@@ -314,7 +321,7 @@ impl Driver {
         }
         let company = {
             let state = self.state.lock();
-            state.node.initiator().call_count() + state.node.visits().running_count()
+            state.node.initiators().call_count() + state.node.visits().running_count()
         };
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
@@ -406,7 +413,7 @@ impl Driver {
     /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.node.visits().running_count() == 0 && state.node.initiator().open_count() == 0
+        state.node.visits().running_count() == 0 && state.node.initiators().open_count() == 0
     }
 
     /// Resolves when something may have ended since it was enabled.
@@ -437,7 +444,7 @@ impl Driver {
         let carried = self.carried();
         let state = self.state.lock();
         let seen = crate::telemetry::Seen {
-            calls: state.node.initiator().open_count(),
+            calls: state.node.initiators().open_count(),
             tasks: state.node.visits().running_count(),
             waiting: state.gates.waiting_count(),
             ignored: state.node.ignored(),

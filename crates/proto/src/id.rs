@@ -92,6 +92,11 @@ impl Incarnation {
         (self.0 & STREAM_BITS) as u8
     }
 
+    /// The origin of the calls of one stream of this life.
+    pub const fn of_stream(self, stream: u8) -> Self {
+        Self(self.0 & !STREAM_BITS | stream as u64)
+    }
+
     /// True when calls of `origin` are calls of this life, of whichever stream.
     pub const fn is_life_of(self, origin: Self) -> bool {
         (self.0 ^ origin.0) & !STREAM_BITS == 0

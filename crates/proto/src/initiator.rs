@@ -1,4 +1,4 @@
-//! All calls of a node as their initiator: hands frames to the right call, keeps their timers, and
+//! The calls of one call stream of a node, as their initiator: hands frames to the right call, keeps their timers, and
 //! says which of them are settled. Most calls begin flat, in a ring.
 //!
 //! ```text
@@ -26,10 +26,10 @@ use super::timers::Timers;
 use super::tree::Holder;
 use super::{Arrival, Outbound};
 
-/// The calls of one node.
+/// The calls of one call stream.
 #[derive(Debug)]
 pub struct Initiator {
-    life: Incarnation,
+    origin: Incarnation,
     secret: Secret,
     limits: Limits,
     next_seq: u64,
@@ -46,7 +46,7 @@ pub struct Initiator {
     winding: BTreeMap<(bool, Timestamp, u64), u64>,
     winding_branches: u64,
     /// Ended calls that were settled before each of their tasks had said its word.
-    settled_early: u64,
+    settled_early: usize,
     /// The full calls that a node holds or passes on anything of.
     at_node: BTreeSet<(NodeId, u64)>,
     timers: Timers<u64>,
@@ -125,9 +125,9 @@ pub enum OpenError {
 const OPEN_AT_MAX: usize = 1_024;
 
 impl Initiator {
-    pub(crate) fn new(life: Incarnation, secret: Secret, limits: &Limits) -> Self {
+    pub(crate) fn new(origin: Incarnation, secret: Secret, limits: &Limits) -> Self {
         Self {
-            life,
+            origin,
             secret,
             limits: limits.clone(),
             next_seq: 1,
@@ -167,16 +167,13 @@ impl Initiator {
     /// # Errors
     /// [`OpenError`] at a bound.
     pub(crate) fn begin(&mut self, branch_count: usize) -> Result<CallId, OpenError> {
-        let Limits { calls_max, branches_max, .. } = self.limits;
-        if self.call_count() >= calls_max {
-            return Err(OpenError::TooManyCalls { limit: calls_max });
-        }
+        let Limits { branches_max, .. } = self.limits;
         if branch_count > branches_max as usize {
             return Err(OpenError::TooManyBranches { limit: branches_max });
         }
         let seq = self.next_seq;
         self.next_seq += 1;
-        Ok(CallId { origin: self.life, seq })
+        Ok(CallId { origin: self.origin, seq })
     }
 
     /// True when a call of so many branches, none of which has less time than this, can begin flat.
@@ -228,7 +225,7 @@ impl Initiator {
     /// Makes a full call of a flat one, which then hears what the flat one could not take.
     fn grow(&mut self, seq: u64) {
         if let Some(flat) = self.remove_flat(seq) {
-            let id = CallId { origin: self.life, seq };
+            let id = CallId { origin: self.origin, seq };
             self.keep(seq, Call::from_flat((id, self.secret), flat, &self.limits));
         }
     }
@@ -254,11 +251,11 @@ impl Initiator {
     }
 
     /// Says which calls from `from` on are settled (`settlement.md` S6).
-    pub(crate) fn statement(&self, origin: Incarnation, from: u64) -> Statement {
+    pub(crate) fn statement(&self, from: u64) -> Statement {
         let flat = self.flat.iter().filter(|(_, flat)| !flat.is_complete()).map(|(seq, _)| seq);
         let full = self.unsettled.range(from..).copied();
         let most = self.limits.exceptions_max;
-        Statement::of(origin, (from, self.next_seq.max(from)), flat.chain(full), most)
+        Statement::of(self.origin, (from, self.next_seq.max(from)), flat.chain(full), most)
     }
 
     pub(crate) fn cancel(&mut self, now: Timestamp, call: CallId) {
@@ -332,7 +329,7 @@ impl Initiator {
         }
         let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
         if let Some(flat) = self.flat.get(seq) {
-            let call = CallId { origin: self.life, seq };
+            let call = CallId { origin: self.origin, seq };
             let counts = match &frame.message {
                 Message::Status(status) => flat.admits_any(call, status, &self.secret),
                 _ => flat.admits(&by, (call, &task), &self.secret),
@@ -346,7 +343,7 @@ impl Initiator {
                 Message::Status(status) => call.admits_any(status),
                 _ => call.admits(&by, &task),
             };
-            if !counts && !self.forgives(now, CallId { origin: self.life, seq }, &task) {
+            if !counts && !self.forgives(now, CallId { origin: self.origin, seq }, &task) {
                 return false;
             }
         }
@@ -375,7 +372,7 @@ impl Initiator {
         let Header { call: CallId { seq, .. }, task } = header;
         if let Some(Armed { call, .. }) = self.calls.get(seq)
             && !call.admits(&by, task)
-            && !self.forgives(now, CallId { origin: self.life, seq: *seq }, task)
+            && !self.forgives(now, CallId { origin: self.origin, seq: *seq }, task)
         {
             return false;
         }
@@ -395,7 +392,7 @@ impl Initiator {
         Header { call, task }: &Header,
         reply: &mut Reply,
     ) -> Option<bool> {
-        let (seq, call) = (call.seq, CallId { origin: self.life, ..*call });
+        let (seq, call) = (call.seq, CallId { origin: self.origin, ..*call });
         let flat = self.flat.get_mut(seq)?;
         // Before it grows: who may not speak must not cost more than this.
         if !flat.admits(&by, (call, task), &self.secret) {
@@ -432,9 +429,7 @@ impl Initiator {
         asked: Holder,
         tasks: &[Asked],
     ) {
-        if self.life.is_life_of(call.origin) {
-            self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
-        }
+        self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
     }
 
     /// A connection to `node` ended. The cost is that of the calls which have anything there.
@@ -523,7 +518,7 @@ impl Initiator {
     /// A call whose writer of items waited, and waits no longer.
     pub(crate) fn poll_writable(&mut self) -> Option<CallId> {
         let seq = self.writable.pop_front()?;
-        Some(CallId { origin: self.life, seq })
+        Some(CallId { origin: self.origin, seq })
     }
 
     /// Next event of one call for the application.
@@ -562,7 +557,7 @@ impl Initiator {
     /// A call that may have something for the application since it was last asked.
     pub(crate) fn poll_ready(&mut self) -> Option<CallId> {
         let seq = self.ready.pop_front()?;
-        Some(CallId { origin: self.life, seq })
+        Some(CallId { origin: self.origin, seq })
     }
 
     pub(crate) fn has_output(&self) -> bool {
@@ -623,7 +618,7 @@ impl Initiator {
 
     /// Ended calls that were settled for lack of room, before all their tasks had said that they
     /// are over.
-    pub fn settled_early_count(&self) -> u64 {
+    pub fn settled_early_count(&self) -> usize {
         self.settled_early
     }
 

@@ -52,7 +52,7 @@
 //!     budget: None,
 //! };
 //! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
-//! let call = node.open(now, &mut Opening { budget: None, options, branches })?;
+//! let call = node.open(now, &mut Opening { stream: 0, budget: None, options, branches })?;
 //!
 //! let mut starts = Vec::new();
 //! node.take_starts(&mut starts);
@@ -75,7 +75,7 @@
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
 //! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
 //!   connections;
-//! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
+//! - [`initiators`], [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
 //! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;
@@ -95,6 +95,7 @@ pub mod id;
 pub mod inbox;
 pub mod index_set;
 pub mod initiator;
+pub mod initiators;
 mod intervals;
 pub mod key;
 pub mod limits;

@@ -118,6 +118,10 @@ pub enum Mutant {
     /// Items that a handler reads make no room for more.
     ItemsWithoutGrants,
 
+    // Call streams (`streams.md`).
+    /// A life is compared with its stream.
+    LifeWithStream,
+
     // Casts and quorum calls: found by the tests of these, not by the swarm of calls.
     /// A request that was handed on begins a round about its call, too.
     DelegatedJoins,
@@ -196,7 +200,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -248,6 +252,7 @@ impl Mutant {
         Self::GrownKeepsShare,
         Self::LostItemsAreComplete,
         Self::ItemsWithoutGrants,
+        Self::LifeWithStream,
     ];
 }
 

@@ -22,7 +22,7 @@ use crate::time::Timestamp;
 use crate::wire::{Frame, Message, Opened};
 
 use super::Fault;
-use super::initiator::Initiator;
+use super::initiators::Initiators;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
@@ -41,6 +41,21 @@ pub struct Identity {
     pub node: NodeId,
     /// This life of it.
     pub incarnation: Incarnation,
+}
+
+/// Number of cores over which a node spreads its state, each of which a frame needs one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores {
+    /// Call streams, each of which holds the calls opened on it: 1 to [`STREAMS_MAX`].
+    pub streams: u8,
+}
+
+/// Most call streams of a node.
+pub const STREAMS_MAX: u8 = 64;
+
+impl Cores {
+    /// One of each.
+    pub const ONE: Self = Self { streams: 1 };
 }
 
 /// A thing for the driver to do.
@@ -100,7 +115,7 @@ pub enum ResetReason {
 pub struct Node<O = Queue> {
     identity: Identity,
     secret: Secret,
-    initiator: Initiator,
+    initiators: Initiators,
     visits: Visits,
     mailboxes: Mailboxes,
     links: Links,
@@ -118,7 +133,8 @@ pub struct Node<O = Queue> {
 }
 
 impl Node {
-    /// A node whose frames are polled, otherwise as [`Self::with_outbox`].
+    /// A node with one core of each kind whose frames are polled, otherwise as
+    /// [`Self::with_outbox`].
     ///
     /// # Errors
     /// [`LimitsError`] when two limits contradict each other.
@@ -129,7 +145,7 @@ impl Node {
         seed: u64,
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
-        Self::with_outbox(Queue::default(), identity, secret, limits, seed, now)
+        Self::with_outbox(Queue::default(), identity, (secret, seed), limits, Cores::ONE, now)
     }
 
     /// The next frame for a connection.
@@ -141,24 +157,26 @@ impl Node {
 
 impl<O: Outbox> Node<O> {
     /// A node without calls, tasks and connections. The keys of its calls are made of `secret`,
-    /// which must be random and of this start alone; `seed` is for jitter.
+    /// which must be random and of this start alone; `seed` is for jitter. More or fewer `cores`
+    /// than there can be are as many as there can.
     ///
     /// # Errors
     /// [`LimitsError`] when two limits contradict each other.
     pub fn with_outbox(
         outbox: O,
         identity: Identity,
-        secret: Secret,
+        (secret, seed): (Secret, u64),
         limits: &Limits,
-        seed: u64,
+        cores: Cores,
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
         limits.check()?;
+        let streams = cores.streams.clamp(1, STREAMS_MAX);
         let me = NodeLife { node: identity.node, life: identity.incarnation };
         Ok(Self {
             identity,
             secret,
-            initiator: Initiator::new(identity.incarnation, secret, limits),
+            initiators: Initiators::new(identity.incarnation, secret, limits, streams),
             visits: Visits::new(me, secret, limits),
             mailboxes: Mailboxes::new(limits),
             links: Links::new(me, limits, seed),
@@ -233,7 +251,7 @@ impl<O: Outbox> Node<O> {
     /// A connection ended.
     pub fn handle_link_down(&mut self, now: Timestamp, link: LinkId) {
         if let Some(node) = self.links.handle_down(now, link) {
-            self.initiator.handle_link_down(now, (node, link), &self.links);
+            self.initiators.handle_link_down(now, (node, link), &self.links);
             self.visits.handle_link_lost(now, node, link, &mut self.links);
             self.mailboxes.tell_readers();
         }
@@ -289,7 +307,7 @@ impl<O: Outbox> Node<O> {
     /// Time passes.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.observe(now);
-        self.initiator.handle_timeout(now, &self.links);
+        self.initiators.handle_timeout(now, &self.links);
         self.visits.handle_timeout(now, &mut self.links);
         self.mailboxes.handle_timeout(now);
         self.sweep_closed_calls(now);
@@ -301,7 +319,7 @@ impl<O: Outbox> Node<O> {
     pub fn poll_timeout(&self) -> Timestamp {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
         let cores = [
-            self.initiator.poll_timeout(),
+            self.initiators.poll_timeout(),
             self.visits.poll_timeout(),
             self.mailboxes.poll_timeout(),
         ];
@@ -321,7 +339,7 @@ impl<O: Outbox> Node<O> {
         self.visits.has_starts()
             || !self.events.is_empty()
             || self.links.has_dials()
-            || self.initiator.has_news()
+            || self.initiators.has_news()
             || self.visits.has_events()
             || self.mailboxes.has_ready()
     }
@@ -346,7 +364,7 @@ impl<O: Outbox> Node<O> {
             let addresses = self.links.addresses(node);
             return Some(NodeEvent::Dial { node, addresses });
         }
-        if let Some(call) = self.initiator.poll_writable() {
+        if let Some(call) = self.initiators.poll_writable() {
             return Some(NodeEvent::ItemsWritable(call));
         }
         self.visits.poll_event().map(NodeEvent::Task)
@@ -371,7 +389,7 @@ impl<O: Outbox> Node<O> {
     /// Asks for the undecided calls of this node to be stopped wherever they run, before its
     /// connections are closed for good. They end as these or their tasks do.
     pub fn give_up_calls(&mut self, now: Timestamp) {
-        self.initiator.give_up_all(now);
+        self.initiators.give_up_all(now);
         self.pump(now);
     }
 
@@ -411,13 +429,13 @@ impl<O: Outbox> Node<O> {
     }
 
     /// Its calls.
-    pub fn initiator(&self) -> &Initiator {
-        &self.initiator
+    pub fn initiators(&self) -> &Initiators {
+        &self.initiators
     }
 
     /// Open branches of its calls at another node, for choosing who has fewer.
     pub fn open_at(&self, node: NodeId) -> usize {
-        self.initiator.open_at(node, self.links.current(node))
+        self.initiators.open_at(node, self.links.current(node))
     }
 
     /// Its tasks.

@@ -182,6 +182,11 @@ pub enum TaskEnd {
 }
 
 impl Oracle {
+    /// The secret that the keys of a call are made of.
+    pub fn secret(&self, call: CallId) -> Option<&Secret> {
+        self.secrets.get(&call.origin.of_stream(0))
+    }
+
     /// Name of a task.
     pub fn name(&self, task: &TaskRef) -> TaskName {
         self.name_of(task.call, &task.task, task.key())
@@ -189,7 +194,7 @@ impl Oracle {
 
     /// Name of the task with this key.
     pub fn name_of(&self, call: CallId, task: &TaskKey, key: Key) -> TaskName {
-        let secret = self.secrets.get(&call.origin);
+        let secret = self.secret(call);
         let own = secret.and_then(|secret| secret.branch(call, &task.path));
         TaskName { call, task: task.clone(), made_up: (own != Some(key)).then_some(key) }
     }

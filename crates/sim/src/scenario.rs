@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke_proto::limits::{Limits, ReplyDial};
+use convoke_proto::node::Cores;
 
 use crate::network::{Conditions, Network, Place};
 use crate::plan::Shape;
@@ -153,6 +154,8 @@ pub struct Scenario {
     pub clients_listen: bool,
     /// Servers that a client knows.
     pub servers_known: usize,
+    /// The cores of every node.
+    pub cores: Cores,
     /// The bounds of every node.
     pub limits: Limits,
     /// The network.
@@ -230,6 +233,7 @@ impl Scenario {
             clients: 1 + random.index(3),
             clients_listen: random.chance(50),
             servers_known: usize::MAX,
+            cores: Cores { streams: [1, 2, 3, 4][Random::of(seed, 13).index(4)] },
             limits,
             conditions: Conditions {
                 latency_us: 20..2_000,

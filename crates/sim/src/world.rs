@@ -321,10 +321,10 @@ impl World {
         let Some(node) = &host.node else { return settled };
         for id in &host.watched {
             let Some(truth) = self.oracle.calls.get_mut(id) else { continue };
-            if let Some(end) = node.initiator().end(*id) {
+            if let Some(end) = node.initiators().end(*id) {
                 truth.end.get_or_insert((self.now, end));
             }
-            if truth.settled_at.is_none() && node.initiator().is_settled(*id) {
+            if truth.settled_at.is_none() && node.initiators().is_settled(*id) {
                 truth.settled_at = Some(self.now);
                 settled.push(*id);
             }
@@ -339,7 +339,7 @@ impl World {
         let host = &mut self.hosts[place];
         let Some(node) = &host.node else { return };
         let oracle = &self.oracle;
-        host.watched.retain(|id| node.initiator().is_kept(*id));
+        host.watched.retain(|id| node.initiators().is_kept(*id));
         for (id, call) in host.watched.iter().filter_map(|id| Some((id, node.call(*id)?))) {
             let seen = Observation::Call { id: *id, call };
             observe(&mut self.invariants, &seen, oracle, &mut self.violation);

@@ -229,7 +229,7 @@ impl State {
         now: Timestamp,
         opening: &mut Opening,
     ) -> Result<(CallId, CallerFlush), OpenError> {
-        let is_alone = self.node.initiator().call_count() == 0;
+        let is_alone = self.node.initiators().call_count() == 0;
         self.node.outbox_mut().caller = Some(CallerFlush { is_alone, due: Connections::new() });
         let opened = self.node.open(now, opening);
         let flush = self.node.outbox_mut().caller.take().unwrap_or_default();

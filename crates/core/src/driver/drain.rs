@@ -83,7 +83,7 @@ impl State {
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }
-        aftermath.wakers.reserve(self.node.initiator().ready_count());
+        aftermath.wakers.reserve(self.node.initiators().ready_count());
         // Who is not parked will ask.
         while let Some(call) = self.node.poll_ready() {
             if let Some(waker) = self.parked.take(call) {

@@ -40,7 +40,7 @@ pub struct Load {
 impl Driver {
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
-        let (initiator, visits) = (state.node.initiator(), state.node.visits());
+        let (initiator, visits) = (state.node.initiators(), state.node.visits());
         Load {
             calls: initiator.call_count(),
             unsettled: initiator.winding_count(),

@@ -24,6 +24,8 @@ use super::Node;
 /// A call to be opened: all of its root branches. It takes no others later.
 #[derive(Debug)]
 pub struct Opening {
+    /// The call stream it lives in, counted from 0; beyond the last one from 0 again.
+    pub stream: u8,
     /// The time it gets; `None` is the default deadline.
     pub budget: Option<Duration>,
     /// Options of the call: what its caller wants to be told.
@@ -42,7 +44,7 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`OpenError`] at a bound; then nothing is sent.
     pub fn open(&mut self, now: Timestamp, opening: &mut Opening) -> Result<CallId, OpenError> {
-        let Opening { budget, options, ref mut branches } = *opening;
+        let Opening { stream, budget, options, ref mut branches } = *opening;
         if options.sends_items {
             let [branch] = &mut branches[..] else {
                 return Err(OpenError::ItemsToMany { count: branches.len() });
@@ -50,9 +52,9 @@ impl<O: Outbox> Node<O> {
             branch.extensions.push(Extension::items());
         }
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
-        let call = self.initiator.begin(branches.len())?;
+        let call = self.initiators.begin(stream, branches.len())?;
         // Its own number is not settled yet.
-        let floor = call.seq - self.initiator.floor().min(call.seq);
+        let floor = call.seq - self.initiators.begun(call).floor().min(call.seq);
         let secret = self.secret;
         let request = |index, branch| root_request(secret.root(call, index), budget, floor, branch);
         if let Some(flat) = self.flat(now, budget, options, branches) {
@@ -67,12 +69,13 @@ impl<O: Outbox> Node<O> {
                     rejected.push((root_path(index), reason));
                 }
             }
-            self.initiator.open_flat(call, flat);
+            self.initiators.begun(call).open_flat(call, flat);
             for (path, Rejected { text }) in rejected {
-                self.initiator.handle_unsent(now, call, &path, &text);
+                self.initiators.begun(call).handle_unsent(now, call, &path, &text);
             }
         } else {
-            self.initiator.open_full(call, now, now + budget, options, branches);
+            let stream = self.initiators.begun(call);
+            stream.open_full(call, now, now + budget, options, branches);
             for (index, branch) in (0..).zip(branches) {
                 let header = Header { call, task: key(root_path(index), 0) };
                 let payload = std::mem::take(&mut branch.payload);
@@ -94,7 +97,7 @@ impl<O: Outbox> Node<O> {
         branches: &[RootBranch],
     ) -> Option<Flat> {
         let least = branches.iter().filter_map(|branch| branch.budget).fold(budget, Duration::min);
-        if !options.suits_flat() || !self.initiator.suits_flat(least, branches.len()) {
+        if !options.suits_flat() || !self.initiators.suits_flat(least, branches.len()) {
             return None;
         }
         let mut flat = Flat::new(now, now + budget, options);
@@ -113,12 +116,12 @@ impl<O: Outbox> Node<O> {
 
     /// Next event of a call for the application.
     pub fn poll_call(&mut self, call: CallId) -> Option<CallEvent> {
-        self.initiator.poll_event(call)
+        self.initiators.of_mut(call)?.poll_event(call)
     }
 
     /// True when reading a call has left frames to be sent, see [`Self::flush`].
     pub fn has_output(&self) -> bool {
-        self.initiator.has_output()
+        self.initiators.has_output()
     }
 
     /// Next event of a call, and small replies behind it in `ahead`, with its end if only that is
@@ -128,36 +131,44 @@ impl<O: Outbox> Node<O> {
         call: CallId,
         ahead: &mut VecDeque<Delivered>,
     ) -> Option<(CallEvent, Option<End>)> {
-        self.initiator.poll_last(call, ahead)
+        self.initiators.of_mut(call)?.poll_last(call, ahead)
     }
 
     /// A call that may have something for the application since it was last asked.
     pub fn poll_ready(&mut self) -> Option<CallId> {
-        self.initiator.poll_ready()
+        self.initiators.poll_ready()
     }
 
     /// A call is ready when `count` replies wait, a branch has failed, or the call has ended; once
     /// it is read, for each.
     pub fn wake_after(&mut self, call: CallId, count: usize) {
-        self.initiator.wake_after(call, count);
+        if let Some(stream) = self.initiators.of_mut(call) {
+            stream.wake_after(call, count);
+        }
     }
 
     /// Gives a call up.
     pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.cancel(now, call);
+        if let Some(stream) = self.initiators.of_mut(call) {
+            stream.cancel(now, call);
+        }
         self.pump(now);
     }
 
     /// The caller has enough and reads the call no longer. What still runs goes on, unless it
     /// `cancels_late`.
     pub fn decide_call(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
-        self.initiator.decide(now, call, cancels_late);
+        if let Some(stream) = self.initiators.of_mut(call) {
+            stream.decide(now, call, cancels_late);
+        }
         self.pump(now);
     }
 
     /// Nobody reads the call any more; an undecided one is cancelled.
     pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.detach(now, call);
+        if let Some(stream) = self.initiators.of_mut(call) {
+            stream.detach(now, call);
+        }
         self.pump(now);
     }
 
@@ -168,12 +179,12 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`SendError`] when no item will be taken.
     pub fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
-        self.initiator.poll_items_writable(call)
+        self.initiators.of_mut(call).ok_or(SendError::Ended)?.poll_items_writable(call)
     }
 
     /// The connection that the items of a call's request take, once they may leave.
     pub fn items_link(&self, call: CallId) -> Option<LinkId> {
-        self.initiator.call(call)?.items_link()
+        self.initiators.call(call)?.items_link()
     }
 
     /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who
@@ -191,19 +202,22 @@ impl<O: Outbox> Node<O> {
         if size > limit {
             return Err(SendError::TooLarge { size, limit });
         }
-        let sent = self.initiator.send_item(call, payload);
+        let stream = self.initiators.of_mut(call).ok_or(SendError::Ended)?;
+        let sent = stream.send_item(call, payload);
         self.pump(now);
         sent
     }
 
     /// No further items of a call's request come.
     pub fn finish_items(&mut self, now: Timestamp, call: CallId) {
-        self.initiator.finish_items(call);
+        if let Some(stream) = self.initiators.of_mut(call) {
+            stream.finish_items(call);
+        }
         self.pump(now);
     }
 
     /// A call that is not flat, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.initiator.call(call)
+        self.initiators.call(call)
     }
 }

@@ -30,11 +30,12 @@ impl<O: Outbox> Node<O> {
             opened.read_request(&mut request)?;
             return self.dispatch_request(now, by, &opened.header, &mut request);
         }
-        let is_mine = opened.header.call.origin == self.identity.incarnation;
-        if is_mine && opened.is_plain_reply() {
+        if opened.is_plain_reply()
+            && let Some(stream) = self.initiators.of_mut(opened.header.call)
+        {
             let mut reply = Reply::blank();
             opened.read_reply(&mut reply)?;
-            let counts = self.initiator.handle_reply(now, by, &opened.header, reply);
+            let counts = stream.handle_reply(now, by, &opened.header, reply);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
             return Ok(());
         }
@@ -53,9 +54,9 @@ impl<O: Outbox> Node<O> {
         // In place: most frames are not moved again.
         match &mut frame.message {
             Message::Credit(Credit { of: Credited::Items, limit_bytes }) if !is_relayed => {
-                if header.call.origin == self.identity.incarnation {
-                    let (call, limit) = (header.call, *limit_bytes);
-                    let counts = self.initiator.handle_items_credit(&by, call, limit);
+                let (call, limit) = (header.call, *limit_bytes);
+                if let Some(stream) = self.initiators.of_mut(call) {
+                    let counts = stream.handle_items_credit(&by, call, limit);
                     self.note(now, &by, counts, Ignored::SpeaksForOther);
                 }
             }
@@ -98,8 +99,7 @@ impl<O: Outbox> Node<O> {
         header: &Header,
         request: &mut Request,
     ) -> Result<(), Fault> {
-        let is_mine = header.call.origin == self.identity.incarnation;
-        if is_mine && self.initiator.is_settled(header.call) {
+        if self.initiators.is_settled(header.call) {
             return Ok(());
         }
         self.visits.handle_request(now, by, header, request, &mut self.links)
@@ -107,14 +107,14 @@ impl<O: Outbox> Node<O> {
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
     fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: &mut Frame) {
-        let origin = frame.header.call.origin;
-        if origin == self.identity.incarnation {
-            let counts = self.initiator.handle_frame(now, by, frame, &self.links);
+        let call = frame.header.call;
+        if let Some(stream) = self.initiators.of_mut(call) {
+            let counts = stream.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
-        } else if frame.relayed.is_some() {
+        } else if !self.initiators.is_own(call) && frame.relayed.is_some() {
             self.visits.relay_up(now, &by, frame.take(), &mut self.links);
         }
-        // Else it is for an earlier life of this node.
+        // Else it is for an earlier life of this node, or a call that it has not begun.
     }
 
     /// A frame of the initiator for a task: here, or further down where only this node's children
@@ -168,9 +168,9 @@ impl<O: Outbox> Node<O> {
         let (mut exceptions_left, mut named_left) = (EXCEPTIONS_MAX, NAMED_MAX);
         let mut statements = Vec::new();
         for (origin, from) in &ask.origins {
-            let statement = match *origin == self.identity.incarnation {
-                true => self.initiator.statement(*origin, *from),
-                false => self.visits.statement(now, by.via, (*origin, *from), named_left),
+            let statement = match self.initiators.of(CallId { origin: *origin, seq: *from }) {
+                Some(stream) => stream.statement(*from),
+                None => self.visits.statement(now, by.via, (*origin, *from), named_left),
             };
             // What finds no room is asked for again.
             let rest = exceptions_left.checked_sub(statement.exceptions.len());
@@ -188,14 +188,14 @@ impl<O: Outbox> Node<O> {
     /// Moves what the cores want sent to connections, and this node's frames to itself back in.
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
-        if self.initiator.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
+        if self.initiators.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
             self.pump_all(now);
         }
     }
 
     fn pump_all(&mut self, now: Timestamp) {
         loop {
-            if let Some(outbound) = self.initiator.poll_outbound() {
+            if let Some(outbound) = self.initiators.poll_outbound() {
                 self.send(now, outbound);
             } else if let Some(outbound) = self.visits.poll_outbound() {
                 self.send(now, outbound);
@@ -231,7 +231,7 @@ impl<O: Outbox> Node<O> {
             Way::Up(link) => {
                 if let Some((call, path)) = self.own_request(&frame) {
                     let life = self.links.life(to).map(|(life, _)| life);
-                    self.initiator.handle_sent(call, &path, link, life);
+                    self.initiators.begun(call).handle_sent(call, &path, link, life);
                 } else if let Message::Request(request) = &frame.message
                     && bound_to.is_none()
                 {
@@ -261,7 +261,9 @@ impl<O: Outbox> Node<O> {
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload));
         if let Err(Rejected { text }) = sent {
             match self.own_request(&frame) {
-                Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
+                Some((call, path)) => {
+                    self.initiators.begun(call).handle_unsent(now, call, &path, &text)
+                }
                 None => self.handle_undeliverable(now, to.to, frame),
             }
         }
@@ -289,14 +291,14 @@ impl<O: Outbox> Node<O> {
         }
         let (call, task) = (frame.header.call, &frame.header.task);
         let is_root = task.hop == 0 && task.path.level_count() == 1;
-        let is_own = is_root && call.origin == self.identity.incarnation;
+        let is_own = is_root && self.initiators.of(call).is_some();
         is_own.then(|| (call, task.path.clone()))
     }
 
     pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, frame: Frame) {
         if let Some((call, path)) = self.own_request(&frame) {
             let text = self.links.why_unreachable(to);
-            self.initiator.handle_unsent(now, call, &path, text);
+            self.initiators.begun(call).handle_unsent(now, call, &path, text);
             return;
         }
         let Frame { header, message, relayed, .. } = frame;
@@ -307,9 +309,15 @@ impl<O: Outbox> Node<O> {
             Message::Probe(probe) => {
                 let relay = relayed.map(|_| to);
                 let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
-                self.initiator.handle_unasked(now, header.call, asked, &probe.tasks);
+                if let Some(stream) = self.initiators.of_mut(header.call) {
+                    stream.handle_unasked(now, header.call, asked, &probe.tasks);
+                }
             }
-            Message::Item(_) => self.initiator.lose_items(header.call),
+            Message::Item(_) => {
+                if let Some(stream) = self.initiators.of_mut(header.call) {
+                    stream.lose_items(header.call);
+                }
+            }
             Message::Cast(cast) => self.note_unsent_cast(to, header.call, cast.about),
             // Replies that had only this way are lost; the rest is repeated or not needed.
             _ => {}

@@ -3,6 +3,7 @@
 mod bounds;
 mod callers;
 mod chains;
+mod cores;
 mod faults;
 mod flow;
 mod items;

@@ -28,8 +28,8 @@ impl Invariant for Tables {
 
 fn sizes(node: &Node) -> [(&'static str, usize); 6] {
     [
-        ("calls", node.initiator().call_count()),
-        ("unsettled calls", node.initiator().unsettled_count()),
+        ("calls", node.initiators().call_count()),
+        ("unsettled calls", node.initiators().unsettled_count()),
         ("running tasks", node.visits().running_count()),
         ("remembered", node.visits().remembered_count()),
         ("stubs", node.visits().stub_count()),

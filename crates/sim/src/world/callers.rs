@@ -224,7 +224,9 @@ impl World {
             ..CallOptions::default()
         };
         let (budget, branches) = (Some(spec.budget), branches.collect());
-        let opened = node.open(now, &mut Opening { budget, options, branches });
+        // On each in turn.
+        let stream = self.oracle.calls.len().to_le_bytes()[0];
+        let opened = node.open(now, &mut Opening { stream, budget, options, branches });
         let Ok(call) = opened else { return };
         self.note_open(place, call, spec);
         self.settle(place);

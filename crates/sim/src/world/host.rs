@@ -7,6 +7,7 @@ use convoke_proto::id::{CallId, Incarnation, LinkId, LinkNonce, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::link::Hello;
 use convoke_proto::node::{Identity, Node};
+use convoke_proto::outbox::Queue;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 
@@ -73,7 +74,14 @@ impl Host {
         let identity = Identity { node: self.id, incarnation: self.incarnation() };
         let seed = scenario.seed ^ self.incarnation().0;
         self.links.clear();
-        let node = Node::new(identity, self.secret(scenario), &scenario.limits, seed, now);
+        let node = Node::with_outbox(
+            Queue::default(),
+            identity,
+            (self.secret(scenario), seed),
+            &scenario.limits,
+            scenario.cores,
+            now,
+        );
         let mut node = node.expect("the limits of every scenario agree");
         for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
             if knows(scenario, self.place, place) {

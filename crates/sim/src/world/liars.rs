@@ -214,6 +214,7 @@ impl World {
             && let Some(life) = self.some_life()
         {
             // A call that is still to come.
+            let life = life.of_stream([0, 1, 2, 3][self.liars.random.index(4)]);
             let opened = self.oracle.calls.keys().filter(|call| call.origin == life).count() as u64;
             let seq = match self.liars.random.within(0..10) {
                 0 => 0,
@@ -603,7 +604,7 @@ impl World {
             return;
         }
         let call = frame.header.call;
-        let Some(secret) = self.oracle.secrets.get(&call.origin) else { return };
+        let Some(secret) = self.oracle.secret(call) else { return };
         let told = keys_in(frame).into_iter().find(|(path, key)| {
             secret.branch(call, path) == Some(*key) && !self.oracle.is_tainted(call, path)
         });
@@ -646,7 +647,10 @@ impl World {
         let may_change = self.brings_word(&frame)
             || self.is_part_of(call, &frame) && self.is_exhausted(to, &frame.header)
             || self.is_part_of(call, &frame)
-                && !self.hosts[to].node.as_ref().is_some_and(|node| node.initiator().is_kept(call));
+                && !self.hosts[to]
+                    .node
+                    .as_ref()
+                    .is_some_and(|node| node.initiators().is_kept(call));
         let changed = before.iter().try_for_each(|((of, what), state)| {
             match after.get(&(*of, what.clone())) {
                 Some(now) if now == state => ControlFlow::Continue(()),
@@ -673,8 +677,8 @@ impl World {
     /// True when a call is of the node's present life, and settled as that itself says.
     fn is_own_and_settled(&self, place: Place, call: CallId) -> bool {
         let host = &self.hosts[place];
-        let node = host.node.as_ref().filter(|_| call.origin == host.incarnation());
-        node.is_some_and(|node| node.initiator().is_settled(call))
+        let node = host.node.as_ref().filter(|_| host.incarnation().is_life_of(call.origin));
+        node.is_some_and(|node| node.initiators().is_settled(call))
     }
 
     fn hang_up(&mut self, place: Place, link: LinkNonce) {
@@ -696,7 +700,7 @@ impl World {
                     }
                 }
             } else {
-                all.insert((*id, String::new()), node.initiator().snapshot(*id));
+                all.insert((*id, String::new()), node.initiators().snapshot(*id));
             }
         }
         // What a task passes on for one below it takes the way that its own replies will.
@@ -710,8 +714,9 @@ impl World {
                 && self.oracle.is_sound(name)
                 && !passes_on(name)
             {
-                let secret = &self.oracle.secrets[&name.call.origin];
-                let Some(key) = secret.branch(name.call, &name.task.path) else { continue };
+                let secret = self.oracle.secret(name.call);
+                let key = secret.and_then(|secret| secret.branch(name.call, &name.task.path));
+                let Some(key) = key else { continue };
                 let record = node.visits().snapshot(name.call, &name.task, key);
                 all.insert((name.call, format!("task {}", name.task)), record);
             }
@@ -742,7 +747,7 @@ impl World {
         if orders && self.is_part_of(call, frame) {
             return true;
         }
-        let Some(secret) = self.oracle.secrets.get(&call.origin) else { return false };
+        let Some(secret) = self.oracle.secret(call) else { return false };
         let mut message = frame.message.clone();
         let entries = carried(&mut message).map(std::mem::take).unwrap_or_default();
         entries.iter().any(|sealed| {
@@ -780,7 +785,7 @@ impl World {
         let is_whole = reply.is_final && reply.part.is_none() && frame.relayed.is_none();
         let is_sound = self.oracle.is_sound(&name);
         let is_sent = self.oracle.tasks.get(&name).is_some_and(|truth| truth.sent_to == via);
-        let secret = self.oracle.secrets.get(&call.origin);
+        let secret = self.oracle.secret(call);
         let own = secret.and_then(|secret| secret.branch(call, &name.task.path));
         let Some(truth) = self.oracle.calls.get_mut(&call) else { return };
         let shows = frame.key.is_none() || frame.key == own;

@@ -117,9 +117,9 @@ fn timers_of_ended_calls_are_swept_out() {
         take(&mut client, two, header(1, call.seq, task(&[0])), reply);
         client.detach_call(NOW, call);
         drain(&mut client);
-        assert!(client.initiator().timer_count() <= 66, "call {}", call.seq);
+        assert!(client.initiators().timer_count() <= 66, "call {}", call.seq);
     }
-    assert_eq!(client.initiator().call_count(), 0);
+    assert_eq!(client.initiators().call_count(), 0);
 }
 
 #[test]
@@ -347,7 +347,8 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
         let mut branch = root_branch(2);
         branch.payload = Bytes::from_static(bytes);
         let (now, branches) = (mesh.now, Branches::from_iter([branch]));
-        let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
+        let mut opening =
+            Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
         let call = mesh.with(from, |node| node.open(now, &mut opening).unwrap());
         mesh.deliver_all();
         mesh.told(from, call)

@@ -235,7 +235,7 @@ fn a_stream_flows_on_when_its_caller_has_enough_and_has_not_read_it() {
     mesh.with(2, |node| node.finish(now, &task));
     mesh.deliver_all();
     assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
-    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiators().unsettled_count(), 0);
 }
 
 /// Found by the simulation (relayed, seed 7600000067656): a decided call was settled when all its
@@ -255,7 +255,7 @@ fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
     assert_eq!(mesh.nodes[&2].visits().running_count(), 1, "most waits for credit");
     mesh.deliver_all();
     assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
-    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiators().unsettled_count(), 0);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_branch_that_waited_beyond_its_own_time_has_waited_in_that_of_its_call() {
     let mut mesh = Mesh::dialling();
     let own = RootBranch { budget: Some(millis(100)), ..root_branch(2) };
     let (options, branches) = (CallOptions::default(), [own].into());
-    let mut opening = Opening { budget: None, options, branches };
+    let mut opening = Opening { stream: 0, budget: None, options, branches };
     let now = mesh.now;
     mesh.with(1, |node| node.open(now, &mut opening)).unwrap();
     mesh.now = mesh.now + millis(1_000);

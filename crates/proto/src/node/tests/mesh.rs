@@ -47,6 +47,9 @@ pub(super) struct Mesh {
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
     next_link: u64,
+    cores: Cores,
+    /// Calls that were opened: each on the next stream.
+    opened: u8,
 }
 
 pub(super) fn id(node: u64) -> NodeId {
@@ -60,6 +63,11 @@ pub(super) fn millis(count: u64) -> Duration {
 impl Mesh {
     /// Nodes 1 to `count`, not connected.
     pub(super) fn new(count: u64, limits: &Limits) -> Self {
+        Self::with_cores(count, limits, Cores::ONE)
+    }
+
+    /// As [`Self::new`], each with so many cores.
+    pub(super) fn with_cores(count: u64, limits: &Limits, cores: Cores) -> Self {
         let mut mesh = Self {
             now: Timestamp::from_nanos(1),
             nodes: BTreeMap::new(),
@@ -74,6 +82,8 @@ impl Mesh {
             ends: BTreeMap::new(),
             lives: BTreeMap::new(),
             next_link: 1,
+            cores,
+            opened: 0,
         };
         (1..=count).for_each(|node| mesh.start(node, limits));
         mesh
@@ -87,12 +97,18 @@ impl Mesh {
     /// As [`Self::connected`], under these limits.
     pub(super) fn connected_with(count: u64, limits: &Limits) -> Self {
         let mut mesh = Self::new(count, limits);
-        for one in 1..=count {
-            for other in one + 1..=count {
-                mesh.connect(one, other);
+        mesh.connect_all();
+        mesh
+    }
+
+    /// Connects each with each.
+    pub(super) fn connect_all(&mut self) {
+        let nodes: Vec<u64> = self.nodes.keys().copied().collect();
+        for (index, one) in nodes.iter().enumerate() {
+            for other in &nodes[index + 1..] {
+                self.connect(*one, *other);
             }
         }
-        mesh
     }
 
     /// Nodes 1 to `count`, each connected with each, and a call of 1 whose requests to `roots` have
@@ -125,7 +141,9 @@ impl Mesh {
         *self.lives.entry(node).or_default() += 1;
         let identity = Identity { node: id(node), incarnation: self.life(node) };
         self.ends.retain(|(at, _), _| *at != node);
-        let made = Node::new(identity, self.secret(node), limits, node, self.now);
+        let secret = (self.secret(node), node);
+        let made =
+            Node::with_outbox(Queue::default(), identity, secret, limits, self.cores, self.now);
         self.nodes.insert(node, made.unwrap());
     }
 
@@ -150,9 +168,14 @@ impl Mesh {
 
     /// The name of the first connection between two nodes that is up.
     pub(super) fn link_between(&self, at: u64, peer: u64) -> LinkNonce {
+        self.find_link(at, peer).unwrap()
+    }
+
+    /// The same, if there is one.
+    pub(super) fn find_link(&self, at: u64, peer: u64) -> Option<LinkNonce> {
         let links = self.nodes[&at].links();
-        let (_, link) = links.up().find(|(node, _)| *node == id(peer)).unwrap();
-        links.nonce(link).unwrap()
+        let (_, link) = links.up().find(|(node, _)| *node == id(peer))?;
+        links.nonce(link)
     }
 
     /// Opens a connection, dialled by the first.
@@ -287,8 +310,10 @@ impl Mesh {
     pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
         let now = self.now;
         let branches = roots.iter().map(|root| root_branch(*root)).collect();
+        let stream = self.opened;
+        self.opened = stream.wrapping_add(1);
         self.with(at, |node| {
-            node.open(now, &mut Opening { budget: None, options, branches }).unwrap()
+            node.open(now, &mut Opening { stream, budget: None, options, branches }).unwrap()
         })
     }
 
@@ -346,7 +371,7 @@ impl Mesh {
     }
 
     pub(super) fn end(&self, at: u64, call: CallId) -> Option<End> {
-        self.nodes[&at].initiator().end(call)
+        self.nodes[&at].initiators().end(call)
     }
 }
 
@@ -359,7 +384,8 @@ pub(super) fn root_branch(to: u64) -> RootBranch {
 /// Opens a call with one root branch at a lone node.
 pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
     let branches = Branches::from_iter([root_branch(to)]);
-    let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
+    let mut opening =
+        Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
     node.open(now, &mut opening).unwrap()
 }
 

@@ -19,7 +19,7 @@ use crate::wire::{
 
 /// Calls of node 1 that are not settled, and those of them that nobody reads any more.
 pub(super) fn unsettled(mesh: &Mesh) -> (usize, usize) {
-    let initiator = mesh.nodes[&1].initiator();
+    let initiator = mesh.nodes[&1].initiators();
     (initiator.unsettled_count(), initiator.winding_count())
 }
 
@@ -64,7 +64,7 @@ fn a_complete_call_is_settled_with_its_end() {
     mesh.answer("/0/0", b"");
     mesh.deliver_all();
     assert_eq!(unsettled(&mesh), (0, 0));
-    assert_eq!(mesh.nodes[&1].initiator().floor(), call.seq + 1, "read or not");
+    assert_eq!(mesh.nodes[&1].initiators().floor(), call.seq + 1, "read or not");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_cancelled_call_is_settled_when_its_task_has_said_that_it_stops() {
         assert_eq!(mesh.on_wire(), ["2-1 MANIFEST"]);
         mesh.deliver(0);
         assert_eq!(unsettled(&mesh), (0, 0));
-        assert!(!mesh.nodes[&1].initiator().is_kept(call));
+        assert!(!mesh.nodes[&1].initiators().is_kept(call));
     }
 }
 
@@ -211,7 +211,7 @@ fn a_call_without_a_word_is_settled_when_nothing_of_it_can_do_harm() {
     assert_eq!(unsettled(&mesh), (1, 1));
     pass(&mut mesh, Duration::from_secs(1));
     assert_eq!(unsettled(&mesh), (0, 0));
-    assert_eq!(mesh.nodes[&1].initiator().settled_early_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiators().settled_early_count(), 0);
 }
 
 #[test]
