@@ -26,7 +26,7 @@ use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Message, Relayed, Reply,
+    Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Item, Message, Relayed, Reply,
     ReplyRoute, RequestHead, Rung,
 };
 
@@ -270,11 +270,17 @@ impl Call {
         self.upload.as_ref()?.link()
     }
 
-    /// Takes an item of the request.
-    pub(crate) fn send_item(&mut self, payload: Bytes) -> Result<(), SendError> {
-        self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)?;
-        self.drain_items();
-        Ok(())
+    /// Takes an item of the request. One that can leave in one frame now is to leave by this
+    /// connection.
+    pub(crate) fn send_item(
+        &mut self,
+        payload: Bytes,
+    ) -> Result<Option<(LinkId, Item)>, SendError> {
+        let leaves = self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)?;
+        if leaves.is_none() {
+            self.drain_items();
+        }
+        Ok(leaves)
     }
 
     /// No further items come.

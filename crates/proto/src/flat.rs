@@ -84,13 +84,18 @@ pub(crate) struct Answer {
 }
 
 impl Flat {
-    /// A call without branches.
-    pub(crate) fn new(opened_at: Timestamp, deadline: Timestamp, options: CallOptions) -> Self {
+    /// A call without branches, which is to have so many.
+    pub(crate) fn new(
+        opened_at: Timestamp,
+        deadline: Timestamp,
+        options: CallOptions,
+        legs: usize,
+    ) -> Self {
         Self {
             opened_at,
             deadline,
             options,
-            legs: SmallVec::new(),
+            legs: SmallVec::with_capacity(legs),
             heard: 0,
             heard_at: opened_at,
             read: 0,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Asked, Frame, Header, Message, Reply, Statement};
+use crate::wire::{Asked, Frame, Header, Item, Message, Reply, Statement};
 
 use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
@@ -481,11 +481,19 @@ impl Initiator {
         armed.call.poll_items_writable()
     }
 
-    pub(crate) fn send_item(&mut self, call: CallId, payload: Bytes) -> Result<(), SendError> {
+    /// Takes an item of a call's request. One that can leave in one frame now is to leave by this
+    /// connection.
+    pub(crate) fn send_item(
+        &mut self,
+        call: CallId,
+        payload: Bytes,
+    ) -> Result<Option<(LinkId, Item)>, SendError> {
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
-        armed.call.send_item(payload)?;
-        armed.hand_over(&mut self.out);
-        Ok(())
+        let leaves = armed.call.send_item(payload)?;
+        if leaves.is_none() {
+            armed.hand_over(&mut self.out);
+        }
+        Ok(leaves)
     }
 
     pub(crate) fn finish_items(&mut self, call: CallId) {

@@ -84,6 +84,7 @@ const KIND_STATUS: u8 = 7;
 const KIND_CAST: u8 = 10;
 const KIND_ASK: u8 = 11;
 const KIND_SETTLED: u8 = 12;
+const KIND_ITEM: u8 = 13;
 const KIND_REPLY_EXTENDED: u8 = 14;
 
 /// One frame of the call protocol.
@@ -188,7 +189,7 @@ impl Message {
             Self::Cast(_) => KIND_CAST,
             Self::Ask(_) => KIND_ASK,
             Self::Settled(_) => KIND_SETTLED,
-            Self::Item(_) => 13,
+            Self::Item(_) => KIND_ITEM,
         }
     }
 
@@ -246,7 +247,7 @@ impl Message {
             KIND_CAST => Self::Cast(Cast::read(flags, input)?),
             KIND_ASK => Self::Ask(Ask::read(input)?),
             KIND_SETTLED => Self::Settled(Settled::read(input)?),
-            13 => Self::Item(Item::read(flags, input)?),
+            KIND_ITEM => Self::Item(Item::read(flags, input)?),
             KIND_REPLY_EXTENDED => Self::Reply(Reply::read_extended(flags, input)?),
             kind => return Err(WireError::UnknownKind(kind)),
         })

@@ -74,15 +74,20 @@ impl Upload {
         self.stopped.map_or(Ok(()), Err)
     }
 
-    /// Takes the next item, whether it can leave now or not.
-    pub(crate) fn send(&mut self, payload: Bytes) -> Result<(), SendError> {
+    /// Takes the next item. One that can leave in one frame now is to leave; another waits for
+    /// [`Self::poll`].
+    pub(crate) fn send(&mut self, payload: Bytes) -> Result<Option<(LinkId, Item)>, SendError> {
         self.check()?;
         if self.wait == Wait::End {
             self.wait = Wait::Nothing;
         }
-        let kind = self.channel.next_item();
-        self.channel.push(Piece::whole(kind, Vec::new(), payload));
-        Ok(())
+        let piece = Piece::whole(self.channel.next_item(), Vec::new(), payload);
+        let Some(link) = self.link.filter(|_| self.channel.can_send_whole(&piece)) else {
+            self.channel.push(piece);
+            return Ok(None);
+        };
+        self.channel.send_whole(&piece);
+        Ok(Some((link, item_of(piece))))
     }
 
     /// No further items come.
@@ -130,12 +135,15 @@ impl Upload {
     /// The next frame, and the connection for it.
     pub(crate) fn poll(&mut self) -> Option<(LinkId, Item)> {
         let link = self.link?;
-        let Piece { kind, part, payload, .. } = self.channel.poll()?;
-        let kind = match kind {
-            ReplyKind::Item { seq, is_last } => ItemKind::Item { seq, is_last },
-            ReplyKind::End { count } => ItemKind::End { count },
-            ReplyKind::Message => unreachable!("items alone were appended"),
-        };
-        Some((link, Item { kind, part, payload }))
+        Some((link, item_of(self.channel.poll()?)))
     }
+}
+
+fn item_of(Piece { kind, part, payload, .. }: Piece) -> Item {
+    let kind = match kind {
+        ReplyKind::Item { seq, is_last } => ItemKind::Item { seq, is_last },
+        ReplyKind::End { count } => ItemKind::End { count },
+        ReplyKind::Message => unreachable!("items alone were appended"),
+    };
+    Item { kind, part, payload }
 }

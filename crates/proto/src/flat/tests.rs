@@ -235,7 +235,7 @@ impl Twin {
                 deadline: now + branch.budget_of(BUDGET),
                 answer: None,
             };
-            let mut flat = Flat::new(now, now + BUDGET, options);
+            let mut flat = Flat::new(now, now + BUDGET, options, branches.len());
             flat.legs.extend(branches.iter().map(leg));
             initiator.open_flat(call, flat);
         } else {

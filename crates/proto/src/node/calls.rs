@@ -18,7 +18,7 @@ use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
 use super::super::outbox::{Destination, Outbox, Rejected};
 use super::super::task::SendError;
-use super::super::{Outbound, key};
+use super::super::{Arrival, Outbound, key};
 use super::Node;
 
 /// A call to be opened: all of its root branches. It takes no others later.
@@ -100,7 +100,7 @@ impl<O: Outbox> Node<O> {
         if !options.suits_flat() || !self.initiators.suits_flat(least, branches.len()) {
             return None;
         }
-        let mut flat = Flat::new(now, now + budget, options);
+        let mut flat = Flat::new(now, now + budget, options, branches.len());
         for branch in branches {
             let (link, life) = self.links.current_to(branch.to)?;
             flat.legs.push(Leg {
@@ -203,9 +203,18 @@ impl<O: Outbox> Node<O> {
             return Err(SendError::TooLarge { size, limit });
         }
         let stream = self.initiators.of_mut(call).ok_or(SendError::Ended)?;
-        let sent = stream.send_item(call, payload);
+        if let Some((link, item)) = stream.send_item(call, payload)?
+            && let Some(Arrival { via: to, .. }) = self.links.arrival(link)
+        {
+            let task = &key(root_path(0), 0);
+            let head = Envelope { call, task, relayed: None, key: None }.item(&item);
+            let to = Destination { to, link, lane: Lane::Data };
+            if self.hand_over(now, to, head.head(), item.payload).is_err() {
+                self.initiators.begun(call).lose_items(call);
+            }
+        }
         self.pump(now);
-        sent
+        Ok(())
     }
 
     /// No further items of a call's request come.

@@ -94,8 +94,8 @@ impl Intake {
         }
     }
 
-    /// Takes a frame.
-    pub(crate) fn accept(&mut self, item: &Item) {
+    /// Takes a frame, and its payload out of it.
+    pub(crate) fn accept(&mut self, item: &mut Item) {
         if self.end.is_some() || self.is_dropped {
             return;
         }
@@ -103,7 +103,7 @@ impl Intake {
             ItemKind::Item { seq, is_last } => ReplyKind::Item { seq, is_last },
             ItemKind::End { count } => ReplyKind::End { count },
         };
-        let (part, payload) = (item.part, item.payload.clone());
+        let (part, payload) = (item.part, std::mem::take(&mut item.payload));
         let piece = Piece { kind, part, extensions: Vec::new(), payload };
         match self.assembly.accept(piece, self.message_max) {
             Ok(accepted) => {

@@ -34,7 +34,7 @@ impl Visits {
         &mut self,
         by: &Arrival,
         header: &Header,
-        item: &Item,
+        item: &mut Item,
         links: &mut Links,
     ) {
         let name = RingName { life: header.call.origin, sender: by.sender() };

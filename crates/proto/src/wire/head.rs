@@ -7,9 +7,9 @@ use crate::key::Key;
 
 use super::codec::{Out, Scratch};
 use super::{
-    FLAG_RELAYED, Frame, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_FAIL, KIND_PROBE,
-    KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, Reply, RequestHead, VERSION,
-    WireError, can_show_key, header, reply,
+    FLAG_RELAYED, Frame, Item, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_FAIL,
+    KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, Reply,
+    RequestHead, VERSION, WireError, can_show_key, header, reply,
 };
 
 /// The head of a frame that is about to leave.
@@ -97,6 +97,15 @@ impl Envelope<'_> {
         head
     }
 
+    /// The head of an ITEM.
+    pub(crate) fn item(&self, item: &Item) -> Scratch {
+        let mut head = Scratch::new();
+        self.write(KIND_ITEM, item.flags(), &mut head);
+        item.write(&mut head);
+        head
+    }
+
+    #[inline]
     pub(super) fn write(&self, kind: u8, flags: u8, out: &mut impl Out) {
         let (is_keyed, is_relayed) = (self.key.is_some(), self.relayed.is_some());
         debug_assert!(!is_keyed || can_show_key(kind), "a frame of kind {kind} shows no key");
