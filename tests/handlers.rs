@@ -309,3 +309,27 @@ async fn a_tail_that_is_not_returned_hands_nothing_on() {
     let causes: Vec<Cause> = outcome.failures.iter().map(|failure| failure.cause).collect();
     assert_eq!(causes, [Cause::Application]);
 }
+
+/// The room of the last handler waits for the next one, and keeps nothing that was in it.
+#[tokio::test]
+async fn what_handlers_hold_goes_with_them_and_their_service_with_its_endpoint() {
+    let held = Arc::new(());
+    let of_service = held.clone();
+    let service = Service::new().unary(COUNT, move |number, _: Context| {
+        let held = of_service.clone();
+        async move { Ok::<_, Status>(number + Arc::strong_count(&held) as u64) }
+    });
+    let endpoint = start(service).await;
+    for _ in 0..3 {
+        let answer = endpoint.call(COUNT, 0).to(endpoint.me()).await;
+        assert_eq!(answer.expect("it answers"), 3, "the test's, its own and its service's");
+        assert_eq!(Arc::strong_count(&held), 2, "the test's and its service's");
+    }
+    endpoint.shutdown(Duration::from_secs(60)).await;
+    let is_gone = async {
+        while Arc::strong_count(&held) > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_gone).await.expect("its endpoint is gone");
+}

@@ -223,7 +223,7 @@ impl<Resp: Payload> CallBuilder<Resp> {
         }
         let probe = begin(&endpoint, &mut self.branches);
         let is_read_only = self.branches.iter().all(|(_, request)| request.is_read_only);
-        let mut branches = node::Branches::new();
+        let mut branches = node::Branches::with_capacity(self.branches.len());
         for (peer, request) in self.branches {
             branches.push(request.at(peer.node()));
         }

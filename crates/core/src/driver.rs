@@ -94,6 +94,7 @@ use promise::Promise;
 use proof::Proofs;
 pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
+use spare::Spare;
 pub(crate) use stopper::Stopper;
 pub(crate) use task::{NewBranch, TaskHandle};
 
@@ -146,6 +147,8 @@ struct State {
     mail_wakers: BTreeMap<MailReader, Waker>,
     stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
     gates: Gates,
+    /// Left by the handlers of the last batch to those of the next.
+    spare: Spare,
     proofs: Proofs,
     armed: Timestamp,
     is_closing: bool,
@@ -236,6 +239,7 @@ impl Driver {
             mail_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),
             gates: Gates::default(),
+            spare: Spare::default(),
             proofs: Proofs::new(&transports),
             armed: Timestamp::MAX,
             is_closing: false,
@@ -501,7 +505,7 @@ impl Driver {
         if !aftermath.starts.is_empty() {
             let starts = std::mem::take(&mut aftermath.starts);
             let starts = self.take_own(starts, aftermath.starts_apart);
-            run_queue::start_all(self, starts);
+            run_queue::start_all(self, starts, std::mem::take(&mut aftermath.spare));
         }
     }
 

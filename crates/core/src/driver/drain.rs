@@ -11,12 +11,15 @@ use smallvec::SmallVec;
 
 use crate::transport::{CloseReason, Connection};
 
+use super::spare::Spare;
 use super::{State, run_queue};
 
 /// Work that is left once the lock is released.
 #[derive(Default)]
 pub(super) struct Aftermath {
     pub(super) starts: Vec<Start>,
+    /// Room for their handlers.
+    pub(super) spare: Spare,
     /// Those of this node's own are not to run on this task.
     pub(super) starts_apart: bool,
     pub(super) events: Vec<NodeEvent>,
@@ -72,6 +75,7 @@ impl State {
         if self.node.has_starts() {
             aftermath.starts = run_queue::room();
             self.node.take_starts(&mut aftermath.starts);
+            aftermath.spare = std::mem::take(&mut self.spare);
         }
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);

@@ -118,12 +118,12 @@ impl Driver {
     pub(super) fn run_batch(
         self: &Arc<Self>,
         starts: impl Iterator<Item = Start>,
+        spare: &mut Spare,
         mut after_each: impl FnMut(),
     ) {
-        let mut spare = Spare::default();
         for start in starts {
             self.admit(start, |start, method, gate| {
-                self.run_handler_in(start, method, gate, &mut spare);
+                self.run_handler_in(start, method, gate, spare);
             });
             after_each();
         }
@@ -139,13 +139,14 @@ impl Driver {
         self.run_handler_in(start, method, gate, &mut Spare::default());
     }
 
-    fn run_handler_in<'a>(
-        self: &'a Arc<Self>,
+    fn run_handler_in(
+        self: &Arc<Self>,
         mut start: Start,
-        method: &'a MethodEntry,
+        method: &MethodEntry,
         gate: Option<GateKey>,
-        spare: &mut Spare<'a>,
+        spare: &mut Spare,
     ) {
+        let id = start.method;
         let unpacked = self.packing.unpack_request(std::mem::take(&mut start.payload));
         let (payload, held) = match unpacked {
             Ok(unpacked) => unpacked,
@@ -159,7 +160,7 @@ impl Driver {
         };
         let handle = spare.keep(TaskHandle::new(self.clone(), start, gate, method.name, held));
         let (mut future, payload, is_own) = match carrier::reference_in(&payload) {
-            None => (spare.room_of(method), payload, true),
+            None => (spare.room_of(id, method), payload, true),
             Some(reference) => (room(start_with_body), reference, false),
         };
         let started = || future.as_mut().start(handle.clone(), payload);
@@ -173,7 +174,7 @@ impl Driver {
             let room = emptied(future);
             handle.finish(result);
             if let Some(room) = room.filter(|_| is_own) {
-                spare.take_room(method, room);
+                spare.take_room(id, room);
             }
             spare.take_handle(handle);
         } else {

@@ -17,6 +17,7 @@ use tokio::runtime::RuntimeFlavor;
 
 use super::Driver;
 use super::run_queue::{self, IN_A_ROW_MAX};
+use super::spare::Spare;
 
 /// Starts that wait for their turn, while a task sees to them.
 #[derive(Debug, Default)]
@@ -90,7 +91,7 @@ async fn run_own(driver: Arc<Driver>) {
     loop {
         for _ in 0..IN_A_ROW_MAX {
             let Some(start) = driver.next_own() else { return };
-            let start_it = || run_queue::start_all(&driver, vec![start]);
+            let start_it = || run_queue::start_all(&driver, vec![start], Spare::default());
             // Handlers that panic are caught; whatever else does must not silence those behind it.
             if std::panic::catch_unwind(AssertUnwindSafe(start_it)).is_err() {
                 tracing::error!("starting a handler panicked");

@@ -15,6 +15,7 @@ use super::Driver;
 use super::ending::LastWord;
 use super::flush::FlushScope;
 use super::gate::GateKey;
+use super::spare::Spare;
 
 /// A handler to be started.
 struct Job {
@@ -66,9 +67,9 @@ pub(super) const IN_A_ROW_MAX: usize = 256;
 /// them up; small ones rarely come to as much in a batch.
 const ENDING_BYTES_MAX: usize = 64 << 10;
 
-/// Starts handlers that were brought together, in their order: now, or after those that are being
-/// started on this thread.
-pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
+/// Starts handlers that were brought together, in their order: now, in what room there is, or after
+/// those that are being started on this thread.
+pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare: Spare) {
     let Some(_draining) = Draining::begin() else {
         return starts.into_iter().for_each(|start| {
             driver.admit(start, |start, _, gate| {
@@ -80,7 +81,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();
     let mut left = IN_A_ROW_MAX;
-    driver.run_batch(starts.drain(..), || {
+    driver.run_batch(starts.drain(..), &mut spare, || {
         while left > 0
             && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
         {
@@ -90,7 +91,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>) {
     });
     drop(runtime);
     QUEUE.with_borrow_mut(|queue| queue.room = starts);
-    drain();
+    drain(Some((driver, spare)));
 }
 
 /// Room for the starts of a batch.
@@ -103,20 +104,21 @@ pub(super) fn run_next(driver: &Arc<Driver>, start: Start, gate: GateKey) {
     let job = Job { driver: driver.clone(), start, gate: Some(gate) };
     QUEUE.with_borrow_mut(|queue| queue.passed.push_back(job));
     if let Some(_draining) = Draining::begin() {
-        drain();
+        drain(None);
     }
 }
 
-/// Starts what waits on this thread, as long as others have their turn soon.
-fn drain() {
+/// Starts what waits on this thread, as long as others have their turn soon. What room a batch has
+/// left goes back to its driver with the ends of its tasks.
+fn drain(mut spare: Option<(&Arc<Driver>, Spare)>) {
     for _ in 0..IN_A_ROW_MAX {
         match QUEUE.with_borrow_mut(Queue::next) {
             Some(job) => job.run(),
-            None if end_tasks() => {}
+            None if end_tasks(&mut spare) => {}
             None => return,
         }
     }
-    end_tasks();
+    end_tasks(&mut spare);
     let rest = QUEUE.with_borrow_mut(|queue| {
         let mut rest = std::mem::take(&mut queue.passed);
         rest.append(&mut queue.jobs);
@@ -130,7 +132,7 @@ fn drain() {
 fn resume(jobs: VecDeque<Job>) {
     QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs));
     if let Some(_draining) = Draining::begin() {
-        drain();
+        drain(None);
     }
 }
 
@@ -140,30 +142,32 @@ impl Queue {
     }
 }
 
-/// Leaves a task to be ended with others, if handlers are being started on this thread; otherwise
-/// gives its last word back.
-pub(super) fn say_later(
-    driver: &Arc<Driver>,
-    task: &TaskRef,
-    word: LastWord,
-) -> Result<(), LastWord> {
-    let is_full = QUEUE.with_borrow_mut(|queue| {
-        if !queue.is_draining {
-            return Err(word);
+impl Driver {
+    /// Leaves a task to be ended with others, if handlers are being started on this thread;
+    /// otherwise gives its last word back.
+    pub(super) fn say_later(
+        self: &Arc<Self>,
+        task: &TaskRef,
+        word: LastWord,
+    ) -> Result<(), LastWord> {
+        let is_full = QUEUE.with_borrow_mut(|queue| {
+            if !queue.is_draining {
+                return Err(word);
+            }
+            let (driver, task) = (self.clone(), task.clone());
+            queue.ending_bytes += word.len();
+            queue.endings.push(Ending { driver, task, word });
+            Ok(queue.ending_bytes >= ENDING_BYTES_MAX)
+        })?;
+        if is_full {
+            end_tasks(&mut None);
         }
-        let (driver, task) = (driver.clone(), task.clone());
-        queue.ending_bytes += word.len();
-        queue.endings.push(Ending { driver, task, word });
-        Ok(queue.ending_bytes >= ENDING_BYTES_MAX)
-    })?;
-    if is_full {
-        end_tasks();
+        Ok(())
     }
-    Ok(())
 }
 
 /// True when there were any.
-fn end_tasks() -> bool {
+fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
     let mut endings = QUEUE.with_borrow_mut(|queue| {
         queue.ending_bytes = 0;
         std::mem::take(&mut queue.endings)
@@ -171,7 +175,8 @@ fn end_tasks() -> bool {
     let has_some = !endings.is_empty();
     for of_driver in endings.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
         let driver = of_driver[0].driver.clone();
-        driver.with_state(|state, now, aftermath| {
+        let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
+        let _dropped_unlocked = driver.with_state(|state, now, aftermath| {
             for Ending { task, word, .. } in of_driver {
                 std::mem::replace(word, LastWord::Nothing).say(&mut state.node, now, task);
                 // Parts of it that were spawned may have begun to wait since its handler ended.
@@ -180,6 +185,7 @@ fn end_tasks() -> bool {
                     aftermath.wakers.extend(waiting.into_iter().flatten());
                 }
             }
+            spare.map(|spare| std::mem::replace(&mut state.spare, spare))
         });
     }
     endings.clear();

@@ -1,19 +1,24 @@
-//! Room that handlers of one batch leave to those after them: most end at their first poll, and the
-//! next one of the same method needs what they had.
+//! Room that handlers leave to those after them: most end at their first poll, and the next one of
+//! the same method needs what they had.
+//!
+//! A batch takes what the one before it left, and gives back what it has left itself.
 
+use std::fmt;
 use std::sync::Arc;
+
+use convoke_proto::id::MethodId;
 
 use super::methods::{HandlerFuture, MethodEntry};
 use super::task::TaskHandle;
 
 /// The room of the last handler that has ended, empty.
 #[derive(Default)]
-pub(super) struct Spare<'a> {
+pub(super) struct Spare {
     handle: Option<Arc<TaskHandle>>,
-    room: Option<(&'a MethodEntry, HandlerFuture)>,
+    room: Option<(MethodId, HandlerFuture)>,
 }
 
-impl<'a> Spare<'a> {
+impl Spare {
     /// Keeps a handle in the place of another that nobody has any more.
     pub(super) fn keep(&mut self, handle: TaskHandle) -> Arc<TaskHandle> {
         if let Some(mut spare) = self.handle.take()
@@ -26,9 +31,9 @@ impl<'a> Spare<'a> {
     }
 
     /// A room for a handler of this method.
-    pub(super) fn room_of(&mut self, method: &'a MethodEntry) -> HandlerFuture {
+    pub(super) fn room_of(&mut self, id: MethodId, method: &MethodEntry) -> HandlerFuture {
         match self.room.take() {
-            Some((of, room)) if std::ptr::eq(of, method) => room,
+            Some((of, room)) if of == id => room,
             _ => (method.room)(),
         }
     }
@@ -43,7 +48,14 @@ impl<'a> Spare<'a> {
     }
 
     /// Takes the room of a handler of this method, which is gone from it.
-    pub(super) fn take_room(&mut self, method: &'a MethodEntry, room: HandlerFuture) {
-        self.room = Some((method, room));
+    pub(super) fn take_room(&mut self, id: MethodId, room: HandlerFuture) {
+        self.room = Some((id, room));
+    }
+}
+
+impl fmt::Debug for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let room = self.room.as_ref().map(|(id, _)| id);
+        f.debug_struct("Spare").field("room", &room).finish_non_exhaustive()
     }
 }

@@ -23,14 +23,14 @@ use super::gate::GateKey;
 use super::hold::Hold;
 #[cfg(feature = "tower")]
 use super::passage::Passage;
-use super::run_queue::say_later;
 use super::stopper::Stopper;
 
 pub(crate) use output::NewBranch;
 
 /// State that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
-    driver: Arc<Driver>,
+    /// Until the task is over and the handle waits for another: the driver keeps it then.
+    driver: Option<Arc<Driver>>,
     start: Start,
     /// While the handler is polled, what it sends may be held back until it waits or ends.
     hold: Hold,
@@ -69,7 +69,7 @@ impl TaskHandle {
         let me = driver.identity.node;
         let probe = TaskProbe::begin(&driver.telemetry, me, method, &start, || driver.now());
         Self {
-            driver,
+            driver: Some(driver),
             start,
             hold: Hold::default(),
             ahead: Mutex::default(),
@@ -84,6 +84,7 @@ impl TaskHandle {
 
     /// Drops what the task held, which is over: the rest waits for another to take its place.
     pub(super) fn let_go(&mut self) {
+        self.driver = None;
         self.start.extensions = Vec::new();
         self.probe = TaskProbe::over();
         self._held = packing::Held::default();
@@ -94,7 +95,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.driver
+        self.driver.as_ref().expect("nobody has the handle of a task that is over")
     }
 
     /// The request, as it came.
@@ -108,7 +109,7 @@ impl TaskHandle {
 
     /// Caller that opened the branch.
     pub(crate) fn caller(&self) -> Caller {
-        self.driver.caller(&self.start)
+        self.driver().caller(&self.start)
     }
 
     /// The task's own span, if one is recorded.
@@ -131,7 +132,7 @@ impl TaskHandle {
     /// The handler's future returned pending.
     pub(super) fn yield_now(&self) {
         if self.hold.take() {
-            self.driver.with_node(|node, now| self.release_held(node, now));
+            self.driver().with_node(|node, now| self.release_held(node, now));
         }
     }
 
@@ -143,14 +144,14 @@ impl TaskHandle {
             HandlerResult::Ended(word) => word,
         };
         if self.hold.has_output() && !self.ahead.lock().is_empty() {
-            self.driver.with_node(|node, now| self.hand_over(node, now));
+            self.driver().with_node(|node, now| self.hand_over(node, now));
         }
         match &word {
             LastWord::Failure(failure) => self.probe.failed(failure),
             _ => self.probe.finished(),
         }
-        if let Err(word) = say_later(&self.driver, self.task(), word) {
-            self.driver.with_node(|node, now| word.say(node, now, self.task()));
+        if let Err(word) = self.driver().say_later(self.task(), word) {
+            self.driver().with_node(|node, now| word.say(node, now, self.task()));
         }
         self.end();
     }
@@ -158,7 +159,7 @@ impl TaskHandle {
     /// The handler is gone, and the task goes on until it is answered or stopped.
     fn defer(&self, stopper: Arc<Stopper>) {
         self.note_kept();
-        self.driver.keep_stopper(self.task(), stopper);
+        self.driver().keep_stopper(self.task(), stopper);
         self.yield_now();
         self.release();
     }
@@ -166,13 +167,13 @@ impl TaskHandle {
     /// Sends the only reply of a task whose handler is gone.
     pub(crate) fn answer_deferred(&self, payload: Bytes) -> Result<(), SendError> {
         let payload = self.packed(payload);
-        let answered = self.driver.with_node(|node, now| node.answer(now, self.task(), payload));
+        let answered = self.driver().with_node(|node, now| node.answer(now, self.task(), payload));
         match answered {
             Ok(()) => self.probe.finished(),
             Err(refusal) => {
                 let failure = Status::from(refusal).into();
                 self.probe.failed(&failure);
-                self.driver.with_node(|node, now| node.fail(now, self.task(), failure));
+                self.driver().with_node(|node, now| node.fail(now, self.task(), failure));
             }
         }
         self.end();
@@ -188,7 +189,7 @@ impl TaskHandle {
     pub(super) fn end(&self) {
         self.probe.gone();
         if self.is_kept.load(Ordering::Acquire) {
-            self.driver.forget_task(self.task());
+            self.driver().forget_task(self.task());
         }
         self.release();
     }
@@ -198,7 +199,7 @@ impl TaskHandle {
         if let Some(gate) = &self.gate
             && !gate.is_left.swap(true, Ordering::AcqRel)
         {
-            self.driver.leave_gate(gate.key);
+            self.driver().leave_gate(gate.key);
         }
     }
 }

@@ -39,7 +39,7 @@ impl TaskHandle {
     /// Carries out an output of the task. One that comes from beside the handler, from a part of it
     /// that was spawned, is not held back: no end of a poll would let it go.
     pub(crate) fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
-        self.driver.with_node(|node, now| {
+        self.driver().with_node(|node, now| {
             self.hand_over(node, now);
             let result = act(node, now);
             self.let_go_beside_poll(node, now);
@@ -77,10 +77,10 @@ impl TaskHandle {
 
     /// A reply as it travels. In process it travels as it is.
     pub(crate) fn packed(&self, payload: Bytes) -> Bytes {
-        if self.start.origin == self.driver.identity.node {
+        if self.start.origin == self.driver().identity.node {
             return payload;
         }
-        self.driver.packing.pack_reply(&self.start.extensions, payload)
+        self.driver().packing.pack_reply(&self.start.extensions, payload)
     }
 
     pub(crate) fn reply(&self, payload: Bytes) -> Result<(), SendError> {
@@ -100,7 +100,7 @@ impl TaskHandle {
         let branch = Branch {
             to: peer.node(),
             method: request.method,
-            payload: self.driver.packing.pack_request(peer.node(), request.payload.clone()),
+            payload: self.driver().packing.pack_request(peer.node(), request.payload.clone()),
             extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
             deadline: None,
         };
@@ -113,7 +113,7 @@ impl TaskHandle {
         branch: &mut NewBranch,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        self.driver.with_state(|state, now, _| {
+        self.driver().with_state(|state, now, _| {
             ready!(self.poll_room(state, branch.branch.to, cx));
             self.hand_over(&mut state.node, now);
             let opened = state.node.delegate(now, self.task(), branch.take(now));
@@ -129,7 +129,7 @@ impl TaskHandle {
         branches: &mut VecDeque<NewBranch>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        self.driver.with_state(|state, now, _| {
+        self.driver().with_state(|state, now, _| {
             self.hand_over(&mut state.node, now);
             for _ in 0..BRANCHES_A_LOCK {
                 let Some(branch) = branches.front_mut() else { break };
@@ -154,8 +154,8 @@ impl TaskHandle {
         branch: &mut NewBranch,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Branch, SendError>> {
-        let now = self.driver.now();
-        let mut state = self.driver.state.lock();
+        let now = self.driver().now();
+        let mut state = self.driver().state.lock();
         let Branch { to, ref payload, .. } = branch.branch;
         ready!(self.poll_room(&mut state, to, cx));
         state.node.check_branch(now, self.task(), to, payload.len())?;
@@ -179,7 +179,7 @@ impl TaskHandle {
         cx: &Context<'_>,
         poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
     ) -> Poll<Result<T, E>> {
-        self.driver.poll_stream(self.task(), cx.waker(), |node, now| {
+        self.driver().poll_stream(self.task(), cx.waker(), |node, now| {
             let polled = poll(node, now, self.task()).transpose();
             if polled.is_none() {
                 // Before the lock is let go of: the end of the task comes after it.
@@ -199,7 +199,7 @@ impl TaskHandle {
     ) -> Poll<Result<(), SendError>> {
         if self.ahead.lock().take(index, item) {
             if self.hold.on_output() {
-                self.driver.with_node(|node, now| self.release_held(node, now));
+                self.driver().with_node(|node, now| self.release_held(node, now));
             }
             return Poll::Ready(Ok(()));
         }
@@ -223,7 +223,7 @@ impl TaskHandle {
 
     /// Adds metadata to the next reply, item of a stream or failure.
     pub(crate) fn reply_metadata(&self, key: &str, value: &[u8]) -> Result<(), SendError> {
-        self.driver.with_node(|node, now| {
+        self.driver().with_node(|node, now| {
             self.hand_over(node, now);
             node.reply_metadata(now, self.task(), key, value)
         })
@@ -231,7 +231,7 @@ impl TaskHandle {
 
     /// Takes no further items of its request.
     pub(crate) fn drop_items(&self) {
-        self.driver.with_node(|node, now| node.drop_items(now, self.task()));
+        self.driver().with_node(|node, now| node.drop_items(now, self.task()));
     }
 }
 
