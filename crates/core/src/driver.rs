@@ -325,7 +325,7 @@ impl Driver {
         }
         let company = {
             let state = self.state.lock();
-            state.node.initiators().call_count() + state.node.visits().running_count()
+            state.node.initiators().call_count() + state.node.shards().running_count()
         };
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
@@ -417,7 +417,7 @@ impl Driver {
     /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.node.visits().running_count() == 0 && state.node.initiators().open_count() == 0
+        state.node.shards().running_count() == 0 && state.node.initiators().open_count() == 0
     }
 
     /// Resolves when something may have ended since it was enabled.
@@ -449,7 +449,7 @@ impl Driver {
         let state = self.state.lock();
         let seen = crate::telemetry::Seen {
             calls: state.node.initiators().open_count(),
-            tasks: state.node.visits().running_count(),
+            tasks: state.node.shards().running_count(),
             waiting: state.gates.waiting_count(),
             ignored: state.node.ignored(),
             connections: state.connections().iter().count(),

@@ -76,7 +76,7 @@
 //! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
 //!   connections;
 //! - [`initiators`], [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
-//! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
+//! - [`shards`], [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;
 //! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
@@ -107,6 +107,7 @@ pub mod mutant;
 pub mod node;
 pub mod outbox;
 pub mod ring;
+pub mod shards;
 pub mod share;
 pub mod task;
 pub mod time;

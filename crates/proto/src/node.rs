@@ -27,8 +27,9 @@ use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
 use super::outbox::{Outbox, Queue, Transmit};
+use super::shards::Shards;
 use super::share::Taken;
-use super::visits::{Start, TaskRef, VisitEvent, Visits};
+use super::visits::{Start, TaskRef, VisitEvent};
 
 pub use calls::{Branches, Opening};
 pub use casts::Reach;
@@ -46,16 +47,19 @@ pub struct Identity {
 /// Number of cores over which a node spreads its state, each of which a frame needs one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores {
-    /// Call streams, each of which holds the calls opened on it: 1 to [`STREAMS_MAX`].
+    /// Call streams, each of which holds the calls opened on it: 1 to [`CORES_MAX`].
     pub streams: u8,
+    /// Shards, each of which holds the tasks of some origins: 1 to [`CORES_MAX`], and a power of
+    /// two. What waits for a dial is bounded for each.
+    pub shards: u8,
 }
 
-/// Most call streams of a node.
-pub const STREAMS_MAX: u8 = 64;
+/// Most cores of each kind.
+pub const CORES_MAX: u8 = 64;
 
 impl Cores {
     /// One of each.
-    pub const ONE: Self = Self { streams: 1 };
+    pub const ONE: Self = Self { streams: 1, shards: 1 };
 }
 
 /// A thing for the driver to do.
@@ -116,7 +120,9 @@ pub struct Node<O = Queue> {
     identity: Identity,
     secret: Secret,
     initiators: Initiators,
-    visits: Visits,
+    shards: Shards,
+    /// Tasks to be started, in the order of their requests.
+    starts: Vec<Start>,
     mailboxes: Mailboxes,
     links: Links,
     loopback: VecDeque<Frame>,
@@ -171,13 +177,15 @@ impl<O: Outbox> Node<O> {
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
         limits.check()?;
-        let streams = cores.streams.clamp(1, STREAMS_MAX);
+        let streams = cores.streams.clamp(1, CORES_MAX);
+        let shards = cores.shards.clamp(1, CORES_MAX);
         let me = NodeLife { node: identity.node, life: identity.incarnation };
         Ok(Self {
             identity,
             secret,
             initiators: Initiators::new(identity.incarnation, secret, limits, streams),
-            visits: Visits::new(me, secret, limits),
+            shards: Shards::new(me, secret, limits, shards),
+            starts: Vec::new(),
             mailboxes: Mailboxes::new(limits),
             links: Links::new(me, limits, seed),
             loopback: VecDeque::new(),
@@ -242,7 +250,7 @@ impl<O: Outbox> Node<O> {
             take_time(&mut outbound.frame.message, waited_us);
             self.send(now, outbound);
         }
-        self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
+        self.shards.handle_dial_over(now, link.peer.node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
         id
@@ -252,7 +260,7 @@ impl<O: Outbox> Node<O> {
     pub fn handle_link_down(&mut self, now: Timestamp, link: LinkId) {
         if let Some(node) = self.links.handle_down(now, link) {
             self.initiators.handle_link_down(now, (node, link), &self.links);
-            self.visits.handle_link_lost(now, node, link, &mut self.links);
+            self.shards.handle_link_lost(now, node, link, &mut self.links);
             self.mailboxes.tell_readers();
         }
         self.pump(now);
@@ -274,7 +282,7 @@ impl<O: Outbox> Node<O> {
         for (_, outbound) in self.links.handle_dial_failed(now, node) {
             self.handle_undeliverable(now, outbound.to, outbound.frame);
         }
-        self.visits.handle_dial_over(now, node, &mut self.links);
+        self.shards.handle_dial_over(now, node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
     }
@@ -284,7 +292,8 @@ impl<O: Outbox> Node<O> {
         self.links.note_dial_error(node, text);
     }
 
-    /// The bytes of a frame came over a connection.
+    /// The bytes of a frame came over a connection. What follows is sent at the end of its batch, by
+    /// [`Self::flush`].
     ///
     /// # Errors
     /// [`Fault`]: the peer's doing. The frame is dropped; the connection should be closed.
@@ -299,16 +308,14 @@ impl<O: Outbox> Node<O> {
         opened.read()?;
         // What a connection that was reset still brings may be stale.
         let Some(by) = self.links.arrival(link) else { return Ok(()) };
-        let result = self.dispatch_opened(now, by, &mut opened);
-        self.pump(now);
-        result
+        self.dispatch_opened(now, by, &mut opened)
     }
 
     /// Time passes.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.observe(now);
         self.initiators.handle_timeout(now, &self.links);
-        self.visits.handle_timeout(now, &mut self.links);
+        self.shards.handle_timeout(now, &mut self.links);
         self.mailboxes.handle_timeout(now);
         self.sweep_closed_calls(now);
         self.pump(now);
@@ -320,39 +327,43 @@ impl<O: Outbox> Node<O> {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
         let cores = [
             self.initiators.poll_timeout(),
-            self.visits.poll_timeout(),
+            self.shards.poll_timeout(),
             self.mailboxes.poll_timeout(),
         ];
         cores.into_iter().flatten().fold(tick, Timestamp::min)
     }
 
-    /// Ends a batch of inputs: sends what reading calls has left to be sent, and lets go of what
-    /// the batch settles. To be called before the lock of the node is released.
+    /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets go
+    /// of what the batch settles. To be called before the lock of the node is released.
     pub fn flush(&mut self, now: Timestamp) {
-        self.visits.settle_risen(&mut self.links);
+        self.shards.settle_risen(&mut self.links);
         self.pump(now);
     }
 
     /// True when there is a thing for the driver to do: tasks to be started, an event, a call or a
     /// reader of casts that may have something.
     pub fn has_news(&self) -> bool {
-        self.visits.has_starts()
+        !self.starts.is_empty()
             || !self.events.is_empty()
             || self.links.has_dials()
             || self.initiators.has_news()
-            || self.visits.has_events()
+            || self.shards.has_events()
             || self.mailboxes.has_ready()
     }
 
     /// True when tasks are to be started.
     pub fn has_starts(&self) -> bool {
-        self.visits.has_starts()
+        !self.starts.is_empty()
     }
 
     /// Moves the tasks to be started to a list, in the order of their requests. To be called before
     /// [`Self::poll_event`], which may say that one is to be stopped.
     pub fn take_starts(&mut self, into: &mut Vec<Start>) {
-        self.visits.take_starts(into);
+        if into.is_empty() {
+            std::mem::swap(&mut self.starts, into); // The room of the one for the other.
+        } else {
+            into.append(&mut self.starts);
+        }
     }
 
     /// The next thing for the driver to do.
@@ -367,23 +378,23 @@ impl<O: Outbox> Node<O> {
         if let Some(call) = self.initiators.poll_writable() {
             return Some(NodeEvent::ItemsWritable(call));
         }
-        self.visits.poll_event().map(NodeEvent::Task)
+        self.shards.poll_event().map(NodeEvent::Task)
     }
 
     /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
     pub fn raise_epoch(&mut self, epoch: u64) {
-        self.visits.raise_epoch(epoch);
+        self.shards.raise_epoch(epoch);
         self.mailboxes.tell_readers();
     }
 
     /// The epoch of the configuration that this node was told of; 0 without one.
     pub fn epoch(&self) -> u64 {
-        self.visits.epoch()
+        self.shards.epoch()
     }
 
     /// Refuses requests from now on; what runs goes on.
     pub fn begin_shutdown(&mut self) {
-        self.visits.begin_shutdown();
+        self.shards.begin_shutdown();
     }
 
     /// Asks for the undecided calls of this node to be stopped wherever they run, before its
@@ -412,7 +423,7 @@ impl<O: Outbox> Node<O> {
 
     /// True when the handler of a task has not ended and has not been stopped.
     pub fn is_running(&self, task: &TaskRef) -> bool {
-        self.visits.is_running(task)
+        self.shards.is_running(task)
     }
 
     /// Shares that each peer has of the pools.
@@ -425,7 +436,7 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// The first difference, in words.
     pub fn audit_shares(&self) -> Result<(), String> {
-        self.visits.audit(&self.links)
+        self.shards.audit(&self.links)
     }
 
     /// Its calls.
@@ -439,8 +450,8 @@ impl<O: Outbox> Node<O> {
     }
 
     /// Its tasks.
-    pub fn visits(&self) -> &Visits {
-        &self.visits
+    pub fn shards(&self) -> &Shards {
+        &self.shards
     }
 
     /// Frames that did not count, by what they did.

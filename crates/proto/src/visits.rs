@@ -129,7 +129,7 @@ type Place = (RingIndex, Name);
 /// Branches that left for a node: of which call, and the ring of the tasks that opened them.
 type Left = (NodeId, CallId, RingIndex);
 
-/// The tasks of one node.
+/// The tasks of some origins.
 #[derive(Debug)]
 pub struct Visits {
     me: NodeLife,
@@ -155,7 +155,6 @@ pub struct Visits {
     timers: Timers<(RingIndex, Option<Name>)>,
     /// Origins of which nothing is held any more.
     idle: Timers<OriginIndex>,
-    starts: Vec<Start>,
     events: VecDeque<VisitEvent>,
     out: VecDeque<Outbound>,
 }
@@ -179,13 +178,12 @@ impl Visits {
             epoch: 0,
             timers: Timers::new(),
             idle: Timers::new(),
-            starts: Vec::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
         }
     }
 
-    /// A REQUEST for this node.
+    /// A REQUEST for this node, whose handler is among the `starts` if it may run.
     ///
     /// # Errors
     /// [`Fault`]: the sender's doing; the request is dropped.
@@ -195,7 +193,7 @@ impl Visits {
         by: Arrival,
         header: &Header,
         request: &mut Request,
-        links: &mut Links,
+        (links, starts): (&mut Links, &mut Vec<Start>),
     ) -> Result<(), Fault> {
         let call = header.call;
         let is_direct = request.reply_route == ReplyRoute::Sender;
@@ -244,7 +242,7 @@ impl Visits {
                 return Ok(());
             }
         }
-        self.admit(now, by, (name, origin), header, request, links);
+        self.admit(now, by, (name, origin), header, request, (links, starts));
         Ok(())
     }
 
@@ -255,7 +253,7 @@ impl Visits {
         (initiator, origin): (NodeLife, Option<OriginIndex>),
         header: &Header,
         request: &mut Request,
-        links: &mut Links,
+        (links, starts): (&mut Links, &mut Vec<Start>),
     ) {
         let Header { call, task } = header.clone();
         let ring_name = RingName { life: call.origin, sender: by.sender() };
@@ -344,7 +342,7 @@ impl Visits {
         if !is_quiet {
             self.drain_task(now, call, &task.place(), links);
         }
-        self.starts.push(Start {
+        starts.push(Start {
             task,
             from: by.via,
             link: by.link,
@@ -472,22 +470,6 @@ impl Visits {
     /// Refuses from now on what is of an older configuration. Epochs do not go back.
     pub(crate) fn raise_epoch(&mut self, epoch: u64) {
         self.epoch = self.epoch.max(epoch);
-    }
-
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    pub(crate) fn take_starts(&mut self, into: &mut Vec<Start>) {
-        if into.is_empty() {
-            std::mem::swap(&mut self.starts, into); // The room of the one for the other.
-        } else {
-            into.append(&mut self.starts);
-        }
-    }
-
-    pub(crate) fn has_starts(&self) -> bool {
-        !self.starts.is_empty()
     }
 
     pub(crate) fn has_events(&self) -> bool {

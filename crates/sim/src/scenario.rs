@@ -233,7 +233,11 @@ impl Scenario {
             clients: 1 + random.index(3),
             clients_listen: random.chance(50),
             servers_known: usize::MAX,
-            cores: Cores { streams: [1, 2, 3, 4][Random::of(seed, 13).index(4)] },
+            cores: {
+                let mut random = Random::of(seed, 13);
+                let [streams, shards] = [[1, 2, 3, 4], [1, 1, 2, 4]].map(|of| of[random.index(4)]);
+                Cores { streams, shards }
+            },
             limits,
             conditions: Conditions {
                 latency_us: 20..2_000,

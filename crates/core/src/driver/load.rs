@@ -40,13 +40,13 @@ pub struct Load {
 impl Driver {
     pub(crate) fn load(&self) -> Load {
         let state = self.state.lock();
-        let (initiator, visits) = (state.node.initiators(), state.node.visits());
+        let (initiators, shards) = (state.node.initiators(), state.node.shards());
         Load {
-            calls: initiator.call_count(),
-            unsettled: initiator.winding_count(),
-            tasks: visits.running_count(),
-            remembered: visits.remembered_count(),
-            stubs: visits.stub_count(),
+            calls: initiators.call_count(),
+            unsettled: initiators.winding_count(),
+            tasks: shards.running_count(),
+            remembered: shards.remembered_count(),
+            stubs: shards.stub_count(),
             mailboxes: state.node.mailboxes().count(),
             waiting: state.waiting(),
             connections: state.connections().len(),

@@ -71,7 +71,8 @@ impl<O: Outbox> Node<O> {
                 return self.dispatch_request(now, by, header, request);
             }
             Message::Cancel(cancel) => {
-                let counts = self.visits.handle_cancel(now, &by, header, cancel, &mut self.links);
+                let shard = self.shards.of_mut(header.call.origin);
+                let counts = shard.handle_cancel(now, &by, header, cancel, &mut self.links);
                 self.note(now, &by, counts, Ignored::OrdersOther);
             }
             Message::Cast(cast) => {
@@ -82,10 +83,11 @@ impl<O: Outbox> Node<O> {
             Message::Ask(ask) => self.state_settled(now, &by, (header.call.seq, ask)),
             Message::Settled(settled) => {
                 let of_question = (header.call.seq, &*settled);
-                self.visits.handle_settled(now, &by, of_question, &mut self.links);
+                self.shards.handle_settled(now, &by, of_question, &mut self.links);
             }
             Message::Item(item) => {
-                self.visits.handle_item(&by, header, item, &mut self.links);
+                let shard = self.shards.of_mut(header.call.origin);
+                shard.handle_item(&by, header, item, &mut self.links);
             }
         }
         Ok(())
@@ -102,7 +104,8 @@ impl<O: Outbox> Node<O> {
         if self.initiators.is_settled(header.call) {
             return Ok(());
         }
-        self.visits.handle_request(now, by, header, request, &mut self.links)
+        let shard = self.shards.of_mut(header.call.origin);
+        shard.handle_request(now, by, header, request, (&mut self.links, &mut self.starts))
     }
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
@@ -112,7 +115,7 @@ impl<O: Outbox> Node<O> {
             let counts = stream.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
         } else if !self.initiators.is_own(call) && frame.relayed.is_some() {
-            self.visits.relay_up(now, &by, frame.take(), &mut self.links);
+            self.shards.of_mut(call.origin).relay_up(now, &by, frame.take(), &mut self.links);
         }
         // Else it is for an earlier life of this node, or a call that it has not begun.
     }
@@ -120,18 +123,18 @@ impl<O: Outbox> Node<O> {
     /// A frame of the initiator for a task: here, or further down where only this node's children
     /// are known.
     fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: &mut Frame) {
+        let shard = self.shards.of_mut(frame.header.call.origin);
         if frame.relayed.is_some_and(|to| to.node != self.identity.node) {
-            self.visits.relay_down(by, frame.take(), &self.links);
-            return;
+            return shard.relay_down(by, frame.take(), &self.links);
         }
         let at = frame.relayed.map_or(Rung::default(), |relayed| relayed.at);
         let Frame { header, message, .. } = frame;
         match message {
             Message::Probe(probe) => {
-                self.visits.handle_probe(now, by, (header, at), probe, &mut self.links);
+                shard.handle_probe(now, by, (header, at), probe, &mut self.links);
             }
             Message::Credit(credit) => {
-                let counts = self.visits.handle_credit(now, by, header, *credit, &mut self.links);
+                let counts = shard.handle_credit(now, by, header, *credit, &mut self.links);
                 self.note(now, by, counts, Ignored::OrdersOther);
             }
             _ => debug_assert!(false, "only these go down"),
@@ -170,7 +173,10 @@ impl<O: Outbox> Node<O> {
         for (origin, from) in &ask.origins {
             let statement = match self.initiators.of(CallId { origin: *origin, seq: *from }) {
                 Some(stream) => stream.statement(*from),
-                None => self.visits.statement(now, by.via, (*origin, *from), named_left),
+                None => {
+                    let shard = self.shards.of(*origin);
+                    shard.statement(now, by.via, (*origin, *from), named_left)
+                }
             };
             // What finds no room is asked for again.
             let rest = exceptions_left.checked_sub(statement.exceptions.len());
@@ -188,7 +194,7 @@ impl<O: Outbox> Node<O> {
     /// Moves what the cores want sent to connections, and this node's frames to itself back in.
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
-        if self.initiators.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
+        if self.initiators.has_output() || self.shards.has_output() || !self.loopback.is_empty() {
             self.pump_all(now);
         }
     }
@@ -197,7 +203,7 @@ impl<O: Outbox> Node<O> {
         loop {
             if let Some(outbound) = self.initiators.poll_outbound() {
                 self.send(now, outbound);
-            } else if let Some(outbound) = self.visits.poll_outbound() {
+            } else if let Some(outbound) = self.shards.poll_outbound() {
                 self.send(now, outbound);
             } else if let Some(mut frame) = self.loopback.pop_front() {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
@@ -235,7 +241,8 @@ impl<O: Outbox> Node<O> {
                 } else if let Message::Request(request) = &frame.message
                     && bound_to.is_none()
                 {
-                    self.visits.handle_sent(&frame.header, request.key, to, link);
+                    let shard = self.shards.of_mut(frame.header.call.origin);
+                    shard.handle_sent(&frame.header, request.key, to, link);
                 }
                 self.hand_over_frame(now, Destination { to, link, lane }, frame);
             }
@@ -304,7 +311,8 @@ impl<O: Outbox> Node<O> {
         let Frame { header, message, relayed, .. } = frame;
         match message {
             Message::Request(request) => {
-                self.visits.handle_unsent(now, &header, to, request, &mut self.links);
+                let shard = self.shards.of_mut(header.call.origin);
+                shard.handle_unsent(now, &header, to, request, &mut self.links);
             }
             Message::Probe(probe) => {
                 let relay = relayed.map(|_| to);

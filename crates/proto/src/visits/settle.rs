@@ -16,7 +16,7 @@ use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::{Pool, Shares};
 use crate::time::Timestamp;
-use crate::wire::{Ask, Cause, Header, Message, NAMED_MAX, Settled, Statement};
+use crate::wire::{Ask, Cause, Header, Message, NAMED_MAX, Statement};
 use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
@@ -381,50 +381,48 @@ impl Visits {
     }
 
     /// A statement of another node, about its own calls or those of somebody else.
-    pub(crate) fn handle_settled(
+    pub(crate) fn handle_statement(
         &mut self,
         now: Timestamp,
         by: &Arrival,
-        (number, settled): (u64, &Settled),
+        (number, statement): (u64, &Statement),
         links: &mut Links,
     ) {
-        for statement in &settled.statements {
-            let Statement { origin, from, to, exceptions, open } = statement;
-            let exceptions = match mutant::is(Mutant::ExceptionsIgnored) {
-                true => &[],
-                false => exceptions.as_slice(),
+        let Statement { origin, from, to, exceptions, open } = statement;
+        let exceptions = match mutant::is(Mutant::ExceptionsIgnored) {
+            true => &[],
+            false => exceptions.as_slice(),
+        };
+        let bounds = exceptions.iter().copied().chain([*to]);
+        let starts = [*from].into_iter().chain(exceptions.iter().map(|seq| seq + 1));
+        let gaps = starts.zip(bounds);
+        if by.life.is_life_of(*origin) {
+            let name = NodeLife { node: by.via, life: *origin };
+            let Some(index) = self.origins.find(name) else { return };
+            if mutant::is(Mutant::StatementReplaces) {
+                self.origins.get_mut(index).settled = Intervals::default();
+            }
+            gaps.for_each(|(from, to)| self.settle(index, from, to, links));
+            let is_cut = exceptions.len() >= self.limits.exceptions_max;
+            let origin = self.origins.get_mut(index);
+            origin.asked.note(origin.over, is_cut.then_some(*to));
+        } else {
+            let name = RingName { life: *origin, sender: by.sender() };
+            let Some(ring) = self.origins.find_ring(name) else { return };
+            let asked_at = self.origins.ring_mut(ring);
+            let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, number)) else {
+                return;
             };
-            let bounds = exceptions.iter().copied().chain([*to]);
-            let starts = [*from].into_iter().chain(exceptions.iter().map(|seq| seq + 1));
-            let gaps = starts.zip(bounds);
-            if by.life.is_life_of(*origin) {
-                let name = NodeLife { node: by.via, life: *origin };
-                let Some(index) = self.origins.find(name) else { continue };
-                if mutant::is(Mutant::StatementReplaces) {
-                    self.origins.get_mut(index).settled = Intervals::default();
-                }
-                gaps.for_each(|(from, to)| self.settle(index, from, to, links));
-                let is_cut = exceptions.len() >= self.limits.exceptions_max;
-                let origin = self.origins.get_mut(index);
-                origin.asked.note(origin.over, is_cut.then_some(*to));
-            } else {
-                let name = RingName { life: *origin, sender: by.sender() };
-                let Some(ring) = self.origins.find_ring(name) else { continue };
-                let asked_at = self.origins.ring_mut(ring);
-                let Some(asked_at) = asked_at.and_then(|of| of.asked.take(by.link, number)) else {
-                    continue;
-                };
-                for gap in gaps {
-                    self.make_stubs(now, (ring, asked_at), gap, |_| true, links);
-                }
-                for of_call in open.chunk_by(|(one, _), (next, _)| one == next) {
-                    let seq = of_call[0].0;
-                    let is_over = |record: &Record| !is_of_one(&record.task, of_call);
-                    self.make_stubs(now, (ring, asked_at), (seq, seq + 1), is_over, links);
-                }
-                if let Some(ring) = self.origins.ring_mut(ring) {
-                    ring.asked.note(ring.over, (*to < u64::MAX).then_some(*to));
-                }
+            for gap in gaps {
+                self.make_stubs(now, (ring, asked_at), gap, |_| true, links);
+            }
+            for of_call in open.chunk_by(|(one, _), (next, _)| one == next) {
+                let seq = of_call[0].0;
+                let is_over = |record: &Record| !is_of_one(&record.task, of_call);
+                self.make_stubs(now, (ring, asked_at), (seq, seq + 1), is_over, links);
+            }
+            if let Some(ring) = self.origins.ring_mut(ring) {
+                ring.asked.note(ring.over, (*to < u64::MAX).then_some(*to));
             }
         }
     }

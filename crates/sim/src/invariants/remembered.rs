@@ -64,7 +64,7 @@ impl Remembered {
     fn check(&mut self, node: &Node, lag: Duration, oracle: &Oracle) -> Result<(), String> {
         let mut settled = BTreeMap::new();
         let before = self.settled.remove(&node.identity().node).unwrap_or_default();
-        for (origin, sender, seq) in node.visits().remembered() {
+        for (origin, sender, seq) in node.shards().remembered() {
             let call = oracle.calls.get(&CallId { origin: origin.life, seq });
             if call.is_some_and(|call| call.settled_at.is_some()) {
                 let is_connected = node.links().to_life(origin).is_some();

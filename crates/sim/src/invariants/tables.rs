@@ -30,10 +30,10 @@ fn sizes(node: &Node) -> [(&'static str, usize); 6] {
     [
         ("calls", node.initiators().call_count()),
         ("unsettled calls", node.initiators().unsettled_count()),
-        ("running tasks", node.visits().running_count()),
-        ("remembered", node.visits().remembered_count()),
-        ("stubs", node.visits().stub_count()),
-        ("origins", node.visits().origin_count()),
+        ("running tasks", node.shards().running_count()),
+        ("remembered", node.shards().remembered_count()),
+        ("stubs", node.shards().stub_count()),
+        ("origins", node.shards().origin_count()),
     ]
 }
 

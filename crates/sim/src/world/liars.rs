@@ -717,7 +717,7 @@ impl World {
                 let secret = self.oracle.secret(name.call);
                 let key = secret.and_then(|secret| secret.branch(name.call, &name.task.path));
                 let Some(key) = key else { continue };
-                let record = node.visits().snapshot(name.call, &name.task, key);
+                let record = node.shards().snapshot(name.call, &name.task, key);
                 all.insert((name.call, format!("task {}", name.task)), record);
             }
         }

@@ -144,7 +144,7 @@ impl World {
         let Some(node) = &self.hosts[at].node else { return };
         let open = self.oracle.calls.iter().filter(|(_, truth)| truth.settled_at.is_none());
         let mut known = open.filter(|(_, truth)| !truth.is_orphan);
-        let wrong = known.find(|(call, truth)| node.visits().has_settled(truth.node, **call));
+        let wrong = known.find(|(call, truth)| node.shards().has_settled(truth.node, **call));
         if let Some((call, _)) = wrong.map(|(call, truth)| (*call, truth.node)) {
             let message = format!("{} takes {call:?} for settled", self.hosts[at].id);
             self.violate("I27: no request of an unsettled call is refused as settled", message);

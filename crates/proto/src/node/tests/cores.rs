@@ -10,7 +10,7 @@ use super::mesh::{Mesh, Sent, branch, millis};
 use crate::call::{CallOptions, End};
 use crate::id::{CallId, TaskKey};
 use crate::limits::Limits;
-use crate::node::{Cores, Node, STREAMS_MAX};
+use crate::node::{CORES_MAX, Cores, Node};
 use crate::task::TaskFailure;
 use crate::visits::TaskRef;
 use crate::wire::{Cause, Executed, Frame, Header};
@@ -221,10 +221,11 @@ impl Run {
 proptest! {
     #[test]
     fn what_becomes_of_calls_does_not_depend_on_the_number_of_cores(
-        streams in 2..=STREAMS_MAX,
+        streams in 1..=CORES_MAX,
+        shards in 1..=CORES_MAX,
         steps in vec(step(), 1..60),
     ) {
-        let mut runs = [Run::new(Cores::ONE), Run::new(Cores { streams })];
+        let mut runs = [Run::new(Cores::ONE), Run::new(Cores { streams, shards })];
         for (index, step) in steps.iter().enumerate() {
             let [one, several] = runs.each_mut().map(|run| (run.apply(step), run.seen()));
             prop_assert_eq!(one, several, "step {}", index);

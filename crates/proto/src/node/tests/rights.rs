@@ -205,7 +205,7 @@ fn a_later_hop_of_a_root_branch_needs_the_key() {
 
 /// The state of a node's tasks.
 fn tasks(mesh: &Mesh, at: u64) -> String {
-    format!("{:?}", mesh.nodes[&at].visits())
+    format!("{:?}", mesh.nodes[&at].shards())
 }
 
 fn credit() -> Message {
