@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use crate::{Address, Transport};
 
-pub use crate::parts::lock::counted::locks_taken;
+pub use crate::parts::lock::counted::{lock_waits, locks_taken};
 pub use crowd::*;
 pub use ends::*;
 pub use flow::*;

@@ -5,7 +5,8 @@ use std::sync::{MutexGuard, PoisonError};
 /// Mutual exclusion without poisoning: a [`std::sync::Mutex`] that is locked whoever has panicked
 /// while it held it, since what endpoints and transports keep behind one is whole after each line.
 /// With the feature `conformance` each thread counts how often it locks one, so that a test can say
-/// how many locks a call takes: `conformance::locks_taken`.
+/// how many locks a call takes (`conformance::locks_taken`), and all threads together for how long
+/// they wait (`conformance::lock_waits`).
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
@@ -21,21 +22,48 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(feature = "conformance")]
-        counted::note();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let guard = counted::lock(&self.0);
+        #[cfg(not(feature = "conformance"))]
+        let guard = self.0.lock();
+        guard.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(feature = "conformance")]
 pub(crate) mod counted {
     use std::cell::Cell;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{LockResult, Mutex, MutexGuard, TryLockError};
+    use std::time::{Duration, Instant};
 
     thread_local! {
         static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
 
-    pub(super) fn note() {
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    static WAITED_NANOS: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> LockResult<MutexGuard<'_, T>> {
         TAKEN.set(TAKEN.get() + 1);
+        match mutex.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        #[expect(clippy::disallowed_methods, reason = "it measures, and nothing depends on it")]
+        let begun = Instant::now();
+        let locked = mutex.lock();
+        let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        WAITS.fetch_add(1, Ordering::Relaxed);
+        WAITED_NANOS.fetch_add(nanos, Ordering::Relaxed);
+        locked
+    }
+
+    /// Locks that were held by another thread when one was to take them, and for how long all
+    /// threads together have waited: since the process began, of endpoints and their transports.
+    pub fn lock_waits() -> (u64, Duration) {
+        let waited = Duration::from_nanos(WAITED_NANOS.load(Ordering::Relaxed));
+        (WAITS.load(Ordering::Relaxed), waited)
     }
 
     /// Locks that this thread has taken since it began, of endpoints and their transports.
@@ -47,7 +75,7 @@ pub(crate) mod counted {
 #[cfg(test)]
 mod tests {
     #[cfg(feature = "conformance")]
-    use super::counted::locks_taken;
+    use super::counted::{lock_waits, locks_taken};
     use super::*;
 
     #[test]
@@ -60,6 +88,27 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(*mutex.lock(), 1);
+    }
+
+    #[cfg(feature = "conformance")]
+    #[test]
+    fn who_finds_it_held_is_counted_with_the_time_it_waits() {
+        let (mutex, before) = (Mutex::new(()), lock_waits());
+        // Whether the other thread has come as far as to wait is not to be seen; once it has.
+        for _ in 0..10_000 {
+            let held = mutex.lock();
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| drop(mutex.lock()));
+                (0..100).for_each(|_| std::thread::yield_now());
+                drop(held);
+                other.join().expect("it gets it");
+            });
+            let after = lock_waits();
+            if after.0 > before.0 && after.1 > before.1 {
+                return;
+            }
+        }
+        panic!("nobody has waited");
     }
 
     #[cfg(feature = "conformance")]
