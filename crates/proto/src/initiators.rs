@@ -32,27 +32,31 @@ impl Initiators {
     }
 
     /// True for the calls of this life, of whichever stream.
-    #[inline]
     pub(crate) fn is_own(&self, call: CallId) -> bool {
-        if mutant::is(Mutant::LifeWithStream) {
-            return self.life == call.origin;
-        }
         self.life.is_life_of(call.origin)
+    }
+
+    /// The place of a call's stream, beyond all there can be for a call of another life.
+    #[inline]
+    fn index(&self, call: CallId) -> usize {
+        if mutant::is(Mutant::LifeWithStream) && self.life != call.origin {
+            return usize::MAX;
+        }
+        // The life has stream 0: what else they differ in are upper bits.
+        usize::try_from(self.life.0 ^ call.origin.0).unwrap_or(usize::MAX)
     }
 
     /// The stream of a call, if it is one of this life's.
     #[inline]
     pub(crate) fn of(&self, call: CallId) -> Option<&Initiator> {
-        let stream = self.streams.get(usize::from(call.origin.stream()))?;
-        self.is_own(call).then_some(stream)
+        self.streams.get(self.index(call))
     }
 
     /// The same, to be changed.
     #[inline]
     pub(crate) fn of_mut(&mut self, call: CallId) -> Option<&mut Initiator> {
-        let is_own = self.is_own(call);
-        let stream = self.streams.get_mut(usize::from(call.origin.stream()))?;
-        is_own.then_some(stream)
+        let index = self.index(call);
+        self.streams.get_mut(index)
     }
 
     /// A name for a new call of so many root branches on a stream. One beyond the last is the

@@ -50,7 +50,6 @@ pub(crate) mod counted {
             Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
             Err(TryLockError::WouldBlock) => {}
         }
-        #[expect(clippy::disallowed_methods, reason = "it measures, and nothing depends on it")]
         let begun = Instant::now();
         let locked = mutex.lock();
         let nanos = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
