@@ -196,6 +196,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::SetupError;
 
     #[test]
     fn the_defaults_agree_with_each_other() {
@@ -207,5 +208,7 @@ mod tests {
         let limits = Limits { payload_bytes_max: 1 << 30, ..Limits::default() };
         let error = limits.check().unwrap_err();
         assert_eq!(error.to_string(), "payload_bytes_max is above 4,096 chunks of 32 KiB");
+        let told = SetupError::from(error).to_string();
+        assert!(told.contains("payload_bytes_max"), "{told}");
     }
 }

@@ -37,7 +37,7 @@ impl From<PieceFault> for InboxFault {
 }
 
 /// Bytes that a message takes besides its own.
-const MESSAGE_BYTES: u64 = 128;
+pub(crate) const MESSAGE_BYTES: u64 = 128;
 
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]

@@ -121,7 +121,7 @@ impl Node {
     /// A node whose frames are polled, otherwise as [`Self::with_outbox`].
     ///
     /// # Errors
-    /// [`LimitsError`] when two limits contradict each other.
+    /// [`LimitsError`] when the limits are not usable.
     pub fn new(
         identity: Identity,
         secret: Secret,
@@ -144,7 +144,7 @@ impl<O: Outbox> Node<O> {
     /// which must be random and of this start alone; `seed` is for jitter.
     ///
     /// # Errors
-    /// [`LimitsError`] when two limits contradict each other.
+    /// [`LimitsError`] when the limits are not usable.
     pub fn with_outbox(
         outbox: O,
         identity: Identity,

@@ -25,7 +25,10 @@ pub enum ItemsFailure {
     #[error("the connection that the items came over has ended")]
     Lost,
     /// The caller sent more than it was granted.
-    #[error("the caller sent more items than it was granted")]
+    #[error(
+        "the caller sent more items than it was granted: unscheduled_bytes must be the same at \
+         both ends"
+    )]
     Overrun,
     /// The caller's frames do not fit together.
     #[error("the caller's items do not fit together")]
