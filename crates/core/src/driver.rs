@@ -383,6 +383,11 @@ impl Driver {
         self.state.lock().is_closing
     }
 
+    /// True when it has closed its connections.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// Carrier of large bodies to several nodes at once, if there is one.
     pub(crate) fn carrier(&self) -> Option<Arc<dyn BodyCarrier>> {
         self.carrier.lock().clone()

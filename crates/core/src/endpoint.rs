@@ -41,7 +41,7 @@ enum Handle {
     Within(Arc<Driver>),
 }
 
-/// Closes the endpoint with its last holder.
+/// Closes the endpoint with its last holder, or at the end of a shutdown.
 struct Guard(Arc<Driver>);
 
 impl Drop for Guard {
@@ -245,8 +245,13 @@ impl Endpoint {
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to
     /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
     /// ended by themselves.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the grace is over.
     pub async fn shutdown(self, grace: Duration) -> bool {
         let driver = self.driver();
+        // Also where this future is dropped: other handles would keep it neither serving nor closed.
+        let _closes = Guard(driver.clone());
         driver.stop_listening();
         driver.health.iter().for_each(Health::stop);
         driver.begin_closing();
@@ -260,9 +265,7 @@ impl Endpoint {
                 changed.await;
             }
         };
-        let is_drained = tokio::time::timeout(grace, drained).await.is_ok();
-        driver.close();
-        is_drained
+        tokio::time::timeout(grace, drained).await.is_ok()
     }
 
     /// The endpoint of a driver, which it does not keep open.

@@ -254,8 +254,8 @@ pub enum StartError {
     /// An address is not one.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// Two limits contradict each other.
-    #[error("the limits contradict each other: {0}")]
+    /// Two limits contradict each other, or nothing works with one.
+    #[error("the limits are not usable: {0}")]
     Limits(#[from] LimitsError),
     /// Two methods have the same name, or the same 32-bit hash of it: rename one.
     #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]

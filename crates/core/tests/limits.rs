@@ -19,14 +19,19 @@ type Set = fn(&mut Limits);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 async fn pair(limits: Limits) -> Result<(Endpoint, Endpoint), StartError> {
+    pair_of(limits.clone(), limits).await
+}
+
+/// A server and a client.
+async fn pair_of(of_server: Limits, of_client: Limits) -> Result<(Endpoint, Endpoint), StartError> {
     let network = SimNetwork::new(7);
     network.default_latency(Duration::from_millis(1));
     let service = Service::new()
         .unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) });
     let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
-    let server = builder(1).listen("sim://server:0").limits(limits.clone()).serve(service);
+    let server = builder(1).listen("sim://server:0").limits(of_server).serve(service);
     let server = server.start().await?;
-    let client = builder(2).limits(limits).start().await?;
+    let client = builder(2).limits(of_client).start().await?;
     client.connect(&server.addresses()[0].to_string()).await.expect("the server listens");
     Ok((server, client))
 }
@@ -119,8 +124,21 @@ async fn no_limit_of_zero_keeps_a_node_busy_or_a_call_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_that_never_come_or_never_end_are_refused_in_words() {
-    let refused: [(&str, Set); 4] = [
+async fn what_cannot_work_is_refused_in_words() {
+    let refused: [(&str, Set); 8] = [
+        ("keep_alive_timeout is below 100 ms", |limits| {
+            limits.keep_alive_timeout = Duration::from_nanos(1);
+        }),
+        ("keep_alive_timeout is below 100 ms", |limits| {
+            limits.keep_alive_timeout = Duration::from_millis(99);
+        }),
+        ("deadline_max is zero", |limits| {
+            (limits.deadline_default, limits.deadline_max) = (Duration::ZERO, Duration::ZERO);
+        }),
+        ("reply_bytes_max is below 128", |limits| {
+            (limits.message_bytes_max, limits.reply_bytes_max) = (100, 100);
+            (limits.unscheduled_bytes, limits.stream_window_bytes) = (1, 1);
+        }),
         ("ask_every is zero", |limits| limits.ask_every = Duration::ZERO),
         ("worry_min is zero", |limits| limits.worry_min = Duration::ZERO),
         ("grace is above a year", |limits| limits.grace = Duration::MAX),
@@ -132,4 +150,15 @@ async fn times_that_never_come_or_never_end_are_refused_in_words() {
         let error = pair(limits).await.map(drop).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// The other way round nobody can tell: the reply waits for its deadline.
+#[tokio::test(start_paused = true)]
+async fn a_reply_of_who_has_a_larger_unscheduled_part_is_refused_with_its_name() {
+    let mut smaller = Limits::default();
+    smaller.unscheduled_bytes /= 2;
+    let (server, client) = pair_of(Limits::default(), smaller).await.expect("each is valid");
+    let error = echo(&client, 100_000).await.expect_err("the server sends more than it may");
+    assert!(error.to_string().contains("unscheduled_bytes"), "{error}");
+    drop((server, client));
 }

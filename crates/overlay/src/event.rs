@@ -182,8 +182,8 @@ pub enum SetupError {
         /// Number of sites.
         sites: usize,
     },
-    /// The limits contradict each other.
-    #[error("the limits contradict each other")]
+    /// Two limits contradict each other, or nothing works with one.
+    #[error("the limits are not usable: {0}")]
     Limits(#[from] crate::limits::LimitsError),
 }
 

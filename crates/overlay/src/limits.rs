@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use convoke_core::proto::limits::TIME_MAX;
+
 use crate::wire::{CHUNK_BYTES, CHUNKS_MAX};
 
 /// Bounds and times of one [`OverlayNode`](crate::OverlayNode). All finite; [`Limits::check`] says
@@ -185,6 +187,23 @@ impl Limits {
             (self.probation_min <= self.probation_max, "probation_min is above probation_max"),
             (!self.credit_retry.is_zero(), "credit_retry is zero"),
             (!self.stall_max.is_zero(), "stall_max is zero"),
+            (self.burst <= TIME_MAX, "burst is above a year"),
+            (self.ack_delay <= TIME_MAX, "ack_delay is above a year"),
+            (self.relay_timer_initial <= TIME_MAX, "relay_timer_initial is above a year"),
+            (self.relay_timer_margin <= TIME_MAX, "relay_timer_margin is above a year"),
+            (self.relay_timer_max <= TIME_MAX, "relay_timer_max is above a year"),
+            (self.direct_timer_min <= TIME_MAX, "direct_timer_min is above a year"),
+            (self.direct_timer_max <= TIME_MAX, "direct_timer_max is above a year"),
+            (self.ping_period <= TIME_MAX, "ping_period is above a year"),
+            (self.quiet_after <= TIME_MAX, "quiet_after is above a year"),
+            (self.probation_min <= TIME_MAX, "probation_min is above a year"),
+            (self.probation_max <= TIME_MAX, "probation_max is above a year"),
+            (self.owed_for <= TIME_MAX, "owed_for is above a year"),
+            (self.lag_max <= TIME_MAX, "lag_max is above a year"),
+            (self.stall_max <= TIME_MAX, "stall_max is above a year"),
+            (self.pull_after <= TIME_MAX, "pull_after is above a year"),
+            (self.fetch_timeout <= TIME_MAX, "fetch_timeout is above a year"),
+            (self.credit_retry <= TIME_MAX, "credit_retry is above a year"),
         ];
         rules
             .into_iter()
@@ -196,6 +215,7 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::SetupError;
 
     #[test]
     fn the_defaults_agree_with_each_other() {
@@ -207,5 +227,9 @@ mod tests {
         let limits = Limits { payload_bytes_max: 1 << 30, ..Limits::default() };
         let error = limits.check().unwrap_err();
         assert_eq!(error.to_string(), "payload_bytes_max is above 4,096 chunks of 32 KiB");
+        let limits = Limits { relay_timer_margin: Duration::MAX, ..Limits::default() };
+        assert_eq!(limits.check().unwrap_err().to_string(), "relay_timer_margin is above a year");
+        let told = SetupError::from(error).to_string();
+        assert!(told.contains("payload_bytes_max"), "{told}");
     }
 }

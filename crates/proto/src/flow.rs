@@ -21,6 +21,19 @@ pub(crate) use channel::Channel;
 pub(crate) const AHEAD_ITEMS: usize = 32;
 pub(crate) const AHEAD_BYTES: usize = 4 << 10;
 
+/// Messages that wait to be read in the buffers that they came in. A prompt reader leaves no more; of
+/// a slow one's, those beyond are [`kept`].
+pub(crate) const IN_BUFFERS_MAX: usize = 256;
+
+/// A payload below this size is copied where it is kept.
+const COPIED_BYTES_MAX: usize = 4 << 10;
+
+/// Bytes for who keeps them for long: small ones leave the buffer that they came in, which they
+/// would keep as a whole, 64 KiB for a few of them.
+pub(crate) fn kept(bytes: Bytes) -> Bytes {
+    if bytes.len() < COPIED_BYTES_MAX { Bytes::copy_from_slice(&bytes) } else { bytes }
+}
+
 /// Credit charged for a payload of `len` bytes: at least 1, so that empty items are bounded as
 /// well.
 pub fn cost(len: usize) -> u64 {
@@ -153,5 +166,40 @@ impl ReceiveWindow {
     /// Bytes granted and not here yet.
     pub fn outstanding(&self) -> u64 {
         self.limit - self.received
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Buffers of a transport, each of which lives as long as a slice of it.
+    #[derive(Default)]
+    pub(crate) struct Buffers(Arc<()>);
+
+    struct Buffer {
+        bytes: [u8; 1 << 10],
+        _alive: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for Buffer {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    impl Buffers {
+        /// The first bytes of a new one.
+        pub(crate) fn slice(&self, len: usize) -> Bytes {
+            let buffer = Buffer { bytes: [7; 1 << 10], _alive: self.0.clone() };
+            Bytes::from_owner(buffer).slice(..len)
+        }
+
+        /// How many are alive.
+        pub(crate) fn count(&self) -> usize {
+            Arc::strong_count(&self.0) - 1
+        }
     }
 }

@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 use crate::id::Path;
 use crate::wire::{Extension, Reply, ReplyKind};
 
-use super::flow::{Accepted, Assembly, Piece, PieceFault, ReceiveWindow, Whole, cost_of};
+use super::flow::{
+    Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Whole, cost_of, kept,
+};
 use super::limits::Limits;
 
 /// One reply of one branch.
@@ -37,7 +39,7 @@ impl From<PieceFault> for InboxFault {
 }
 
 /// Bytes that a message takes besides its own.
-const MESSAGE_BYTES: u64 = 128;
+pub(crate) const MESSAGE_BYTES: u64 = 128;
 
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]
@@ -123,6 +125,9 @@ impl Inbox {
 
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
         let is_simple = reply.kind == ReplyKind::Message && reply.part.is_none();
+        let is_behind = reply.part.is_none() && self.unread_count >= IN_BUFFERS_MAX as u64;
+        let payload = reply.payload.clone();
+        let payload = if is_behind { kept(payload) } else { payload };
         if is_simple {
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
@@ -130,7 +135,7 @@ impl Inbox {
             self.unread += reply.payload.len() as u64;
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
-            let (extensions, payload) = (reply.extensions.clone(), reply.payload.clone());
+            let extensions = reply.extensions.clone();
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
             return Ok(Accepted { messages, is_whole: true });
         }
@@ -143,8 +148,7 @@ impl Inbox {
         let assembly =
             self.assemblies.entry(name).or_insert_with(|| Assembly::new(unscheduled, is_stream));
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
-        let Reply { kind, part, ref extensions, ref payload, .. } = *reply;
-        let (extensions, payload) = (extensions.clone(), payload.clone());
+        let (kind, part, extensions) = (reply.kind, reply.part, reply.extensions.clone());
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         self.gathered = self.gathered + assembly.unfinished() - before;
         self.beside = self.beside + assembly.beside() - beside_before;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::inbox::MESSAGE_BYTES;
 use crate::wire::EXCEPTIONS_MAX;
 
 /// Bounds and times of one node. All finite; [`Limits::check`] says which relation is broken.
@@ -78,8 +79,8 @@ pub struct Limits {
     pub worry_min: Duration,
     /// And at most this long between questions. Default 1 s.
     pub worry_max: Duration,
-    /// A connection without a sign of life for this long is dead. Default 10 s. What is remembered
-    /// of a finished task is kept for its budget and this time.
+    /// A connection without a sign of life for this long is dead. Default 10 s, at least 100 ms.
+    /// What is remembered of a finished task is kept for its budget and this time.
     pub keep_alive_timeout: Duration,
     /// Time that dialling an initiator may take before its replies go through the parent. Default
     /// 1 s.
@@ -145,7 +146,11 @@ impl Default for Limits {
 /// Longest of the times of a node, and of transports: sums and multiples of them have an end.
 pub const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Two limits that contradict each other, or one that is too long.
+/// Least keep-alive timeout of a node, and of transports: below it the pauses of any process count
+/// as its end.
+pub const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
+
+/// Two limits that contradict each other, or one with which nothing works.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LimitsError(&'static str);
@@ -167,6 +172,10 @@ impl Limits {
                 self.stream_window_bytes <= self.reply_bytes_max,
                 "stream_window_bytes is above reply_bytes_max",
             ),
+            (
+                self.reply_bytes_max >= MESSAGE_BYTES,
+                "reply_bytes_max is below 128, which each message counts",
+            ),
             (self.unscheduled_bytes > 0, "unscheduled_bytes is zero"),
             (self.carry_copies > 0, "carry_copies is zero"),
             (
@@ -179,8 +188,12 @@ impl Limits {
             (!self.worry_min.is_zero(), "worry_min is zero"),
             (!self.ask_every.is_zero(), "ask_every is zero"),
             (self.backoff_min <= self.backoff_max, "backoff_min is above backoff_max"),
+            (!self.deadline_max.is_zero(), "deadline_max is zero"),
             (self.deadline_default <= self.deadline_max, "deadline_default is above deadline_max"),
-            (!self.keep_alive_timeout.is_zero(), "keep_alive_timeout is zero"),
+            (
+                self.keep_alive_timeout >= KEEP_ALIVE_TIMEOUT_MIN,
+                "keep_alive_timeout is below 100 ms",
+            ),
             (self.deadline_max <= TIME_MAX, "deadline_max is above a year"),
             (self.ask_every <= TIME_MAX, "ask_every is above a year"),
             (self.grace <= TIME_MAX, "grace is above a year"),

@@ -423,7 +423,7 @@ impl Links {
     /// already.
     pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
         let to = outbound.to;
-        let size = outbound.frame.message.payload().map_or(0, bytes::Bytes::len) + 128;
+        let size = outbound.frame.waiting_len();
         self.dial(to);
         let neighbour = self.neighbours.entry(to).or_default();
         let fits = neighbour.waiting_bytes + size <= self.queue_bytes_max

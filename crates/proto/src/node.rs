@@ -143,7 +143,7 @@ impl Node {
     /// [`Self::with_outbox`].
     ///
     /// # Errors
-    /// [`LimitsError`] when two limits contradict each other.
+    /// [`LimitsError`] when the limits are not usable.
     pub fn new(
         identity: Identity,
         secret: Secret,
@@ -167,7 +167,7 @@ impl<O: Outbox> Node<O> {
     /// than there can be are as many as there can.
     ///
     /// # Errors
-    /// [`LimitsError`] when two limits contradict each other.
+    /// [`LimitsError`] when the limits are not usable.
     pub fn with_outbox(
         outbox: O,
         identity: Identity,

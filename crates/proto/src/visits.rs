@@ -144,6 +144,8 @@ pub struct Visits {
     /// Number of branches that have left so, or never will.
     left: BTreeMap<Left, usize>,
     dials: BTreeMap<NodeId, Dial>,
+    /// Bytes of what waits for all of them.
+    dial_bytes: usize,
     /// Tasks whose request is followed by items, by the connection that these take.
     intakes: BTreeSet<(LinkId, RingIndex, Name)>,
     running: usize,
@@ -171,6 +173,7 @@ impl Visits {
             refusals: Refusals::new(),
             left: BTreeMap::new(),
             dials: BTreeMap::new(),
+            dial_bytes: 0,
             intakes: BTreeSet::new(),
             running: 0,
             spare: Spare::default(),

@@ -331,6 +331,12 @@ impl Frame {
         count.len()
     }
 
+    /// Memory that it takes while it waits, about: its payload, and 128 bytes for its head or what
+    /// that has on the wire, with metadata.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.head_len().max(128) + self.message.payload().map_or(0, Bytes::len)
+    }
+
     /// Bytes of the whole frame.
     pub fn encoded_len(&self) -> usize {
         self.head_len() + self.message.payload().map_or(0, Bytes::len)

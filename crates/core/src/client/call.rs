@@ -12,7 +12,7 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
 use convoke_proto::metadata::{Extensions, Metadata};
 use convoke_proto::trace::TraceEvent;
-use convoke_proto::wire::Extension;
+use convoke_proto::wire::{Cause, Extension};
 use futures_core::Stream;
 
 use crate::carrier;
@@ -300,7 +300,11 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             CallEvent::Reply(delivered) => {
                 Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
             }
-            CallEvent::Failure(failure) => {
+            CallEvent::Failure(mut failure) => {
+                let is_lost = failure.cause == Cause::NodeDown && failure.text.is_empty();
+                if is_lost && self.endpoint.driver().is_closed() {
+                    "this endpoint has been shut down".clone_into(&mut failure.text);
+                }
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
             }

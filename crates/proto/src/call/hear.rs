@@ -493,19 +493,24 @@ impl Call {
 
     /// Fails a branch whose reply cannot be taken.
     fn fail_reply(&mut self, now: Timestamp, task: &TaskKey, fault: InboxFault) {
-        let (size, limit) = match fault {
-            InboxFault::Reply(PieceFault::TooLarge { size, limit }) => (size, limit),
+        let (cause, text) = match fault {
             InboxFault::OverShare => return self.exhaust(now, &task.path),
-            InboxFault::Reply(PieceFault::Overrun | PieceFault::Malformed) => {
-                self.fail(task, Cause::Protocol, Executed::Yes);
-                return;
+            InboxFault::Reply(PieceFault::TooLarge { size, limit }) => (
+                Cause::ResourceExhausted,
+                format!("a reply of {size} bytes is larger than its message_bytes_max, {limit}"),
+            ),
+            InboxFault::Reply(PieceFault::Overrun) => (
+                Cause::Protocol,
+                "it sent more of a reply than it was granted: unscheduled_bytes must be the same \
+                 at both ends"
+                    .to_owned(),
+            ),
+            InboxFault::Reply(PieceFault::Malformed) => {
+                (Cause::Protocol, "the frames of its reply do not fit together".to_owned())
             }
         };
         if self.tree.fail(&task.path) {
-            let mut failure = self.found(task, Cause::ResourceExhausted, Executed::Yes);
-            failure.text =
-                format!("a reply of {size} bytes is larger than its message_bytes_max, {limit}");
-            self.record(failure);
+            self.record(Failure { text, ..self.found(task, cause, Executed::Yes) });
         }
     }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::wire::{Extension, Part, ReplyKind};
 
-use super::{Overrun, Piece, ReceiveWindow, cost};
+use super::{Overrun, Piece, ReceiveWindow, cost, kept};
 
 /// Pieces that break the rules: their sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +207,7 @@ impl Assembly {
         if place == (self.next_item, self.next_offset) {
             return self.advance(piece);
         }
+        piece.payload = kept(piece.payload);
         self.early.insert(place, piece);
         Ok(Accepted { messages: SmallVec::new(), is_whole: self.is_whole() })
     }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use bytes::Bytes;
 
 use super::*;
+use crate::flow::tests::Buffers;
 use crate::wire::Part;
 
 fn limits() -> Limits {
@@ -268,4 +269,22 @@ fn what_comes_beside_messages_is_bounded_too() {
     assert!(inbox.is_over());
     inbox.forget(&path());
     assert_eq!((inbox.beside, inbox.is_over()), (0, false));
+}
+
+#[test]
+fn replies_of_a_slow_reader_keep_few_of_the_buffers_that_they_came_in() {
+    let (buffers, mut inbox) = (Buffers::default(), Inbox::new(1, &Limits::default()));
+    let mut unread = Vec::new();
+    for number in 0..1_000 {
+        let kind = ReplyKind::Item { seq: number, is_last: false };
+        let item = reply(0, kind, None, buffers.slice(10));
+        unread.push(inbox.accept(&path(), &item).unwrap());
+        let index = u32::try_from(number + 1).unwrap();
+        let whole = reply(index, ReplyKind::Message, None, buffers.slice(10));
+        unread.push(inbox.accept(&path(), &whole).unwrap());
+    }
+    assert_eq!(buffers.count(), IN_BUFFERS_MAX);
+    let early = ReplyKind::Item { seq: 2_000, is_last: false };
+    inbox.accept(&path(), &reply(0, early, None, buffers.slice(10))).unwrap();
+    assert_eq!(buffers.count(), IN_BUFFERS_MAX, "nor does what came before its turn");
 }

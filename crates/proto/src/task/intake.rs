@@ -10,7 +10,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::flow::{AHEAD_BYTES, AHEAD_ITEMS, Assembly, Piece, PieceFault, cost};
+use crate::flow::{
+    AHEAD_BYTES, AHEAD_ITEMS, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, cost, kept,
+};
 use crate::mutant::{self, Mutant};
 use crate::wire::{Item, ItemKind, ReplyKind};
 
@@ -25,7 +27,10 @@ pub enum ItemsFailure {
     #[error("the connection that the items came over has ended")]
     Lost,
     /// The caller sent more than it was granted.
-    #[error("the caller sent more items than it was granted")]
+    #[error(
+        "the caller sent more items than it was granted: unscheduled_bytes must be the same at \
+         both ends"
+    )]
     Overrun,
     /// The caller's frames do not fit together.
     #[error("the caller's items do not fit together")]
@@ -104,6 +109,8 @@ impl Intake {
             ItemKind::End { count } => ReplyKind::End { count },
         };
         let (part, payload) = (item.part, std::mem::take(&mut item.payload));
+        let is_behind = part.is_none() && self.waiting.len() >= IN_BUFFERS_MAX;
+        let payload = if is_behind { kept(payload) } else { payload };
         let piece = Piece { kind, part, extensions: Vec::new(), payload };
         match self.assembly.accept(piece, self.message_max) {
             Ok(accepted) => {
@@ -228,5 +235,21 @@ impl Intake {
     /// Notes what is paid. Returns what was.
     pub(crate) fn pay(&mut self, bytes: usize) -> usize {
         std::mem::replace(&mut self.paid, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::tests::Buffers;
+
+    #[test]
+    fn items_of_a_slow_reader_keep_few_of_the_buffers_that_they_came_in() {
+        let (buffers, mut intake) = (Buffers::default(), Intake::new(16 << 10, 256 << 10, 1 << 20));
+        for seq in 0..1_000 {
+            let kind = ItemKind::Item { seq, is_last: false };
+            intake.accept(&mut Item { kind, part: None, payload: buffers.slice(10) });
+        }
+        assert_eq!((intake.waiting.len(), buffers.count()), (1_000, IN_BUFFERS_MAX));
     }
 }

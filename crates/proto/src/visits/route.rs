@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::id::{CallId, LinkId, NodeId, NodeLife, Path, TaskKey};
 use crate::key::Key;
-use crate::limits::ReplyDial;
+use crate::limits::{Limits, ReplyDial};
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
 use crate::task::{Branch, ChildRequest, TaskFailure};
@@ -276,9 +276,13 @@ impl Visits {
             links.dial(origin);
             Dial { give_up_at: now + timeout, queue: VecDeque::new(), queue_bytes: 0 }
         });
-        dial.queue_bytes += upward.message.payload().map_or(0, bytes::Bytes::len) + QUEUED_BYTES;
-        dial.queue.push_back((place.clone(), call, upward));
-        if dial.queue_bytes > self.limits.dial_queue_bytes_max {
+        let frame = Frame::new(Header { call, task: upward.task.clone() }, upward.message);
+        let bytes = frame.waiting_len();
+        dial.queue.push_back((place.clone(), call, Upward { message: frame.message, ..upward }));
+        dial.queue_bytes += bytes;
+        self.dial_bytes += bytes;
+        let Limits { dial_queue_bytes_max, dial_bytes_total_max, .. } = self.limits;
+        if dial.queue_bytes > dial_queue_bytes_max || self.dial_bytes > dial_bytes_total_max {
             self.give_up_dial(now, origin, links);
         }
     }
@@ -287,6 +291,7 @@ impl Visits {
     /// there is now.
     pub(crate) fn handle_dial_over(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
         let Some(dial) = self.dials.remove(&node) else { return };
+        self.dial_bytes -= dial.queue_bytes;
         for (place, call, upward) in dial.queue {
             self.send_upward(now, call, &place, upward, links);
         }
@@ -545,6 +550,3 @@ impl Visits {
         opened.min_by_key(|(has_left, _)| *has_left).map(|(_, place)| place)
     }
 }
-
-/// Memory of a message that waits, besides its payload.
-const QUEUED_BYTES: usize = 128;

@@ -101,8 +101,11 @@ impl EchoStream {
                 Poll::Ready(cast) => Some(cast),
                 Poll::Pending => None,
             });
-            if !matches!(&polled, Poll::Ready(cast) if cast.tag < self.space.floor()) {
-                break polled;
+            // Since the gate was given it, the tag may be closed, and the members be others.
+            match &polled {
+                Poll::Ready(cast) if cast.tag < self.space.floor() => {}
+                Poll::Ready(cast) if !self.is_of_member(cast) => {}
+                _ => break polled,
             }
         };
         self.gate = Some(gate);
@@ -119,20 +122,27 @@ impl EchoStream {
                     TaggedCast { tag, initiator: None, from: received.from, body: received.body }
                 }
             };
-            let (epoch, ours) = (cast.body.epoch, self.members.epoch());
-            if epoch > ours {
+            if cast.body.epoch > self.members.epoch() {
                 match self.has_room_for_later(&cast) && !mutant::is(Mutant::LaterDropped) {
                     true => self.later.push_back(cast),
                     false => self.refused.wrong_epoch += 1,
                 }
-            } else if epoch < ours {
-                self.refused.wrong_epoch += 1;
-            } else if self.members.index_of(cast.from) != Some(cast.body.sender) {
-                self.refused.wrong_index += 1;
-            } else {
+            } else if self.is_of_member(&cast) {
                 return Poll::Ready(cast);
             }
         }
+    }
+
+    /// True for a vote of this epoch by the member in whose place it is; any other is counted.
+    fn is_of_member(&mut self, cast: &TaggedCast) -> bool {
+        let is_of_epoch = cast.body.epoch == self.members.epoch();
+        let is_in_place = self.members.index_of(cast.from) == Some(cast.body.sender);
+        match (is_of_epoch, is_in_place) {
+            (true, true) => return true,
+            (true, false) => self.refused.wrong_index += 1,
+            (false, _) => self.refused.wrong_epoch += 1,
+        }
+        false
     }
 
     fn has_room_for_later(&self, cast: &TaggedCast) -> bool {

@@ -1,6 +1,8 @@
 //! All votes of a space in one stream, and the gates on both sides of a vote.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use convoke_core::{NodeId, Service};
@@ -160,6 +162,38 @@ pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept(
     assert_eq!(votes.refused().wrong_epoch, 1);
     let server = cluster.servers[0].as_ref().expect("it lives");
     assert_eq!(server.casts_dropped().strangers, 1, "who is no member any more");
+}
+
+/// Votes that a verifier has in its hands are of members that may be none by the time it is done.
+#[tokio::test(start_paused = true)]
+async fn votes_that_are_verified_while_the_members_change_are_judged_by_the_new_ones() {
+    let cluster = cluster().await;
+    let one = cluster.members.with_epoch(1);
+    let two = cluster.members.without([node(4)]).with_epoch(2);
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let verify = move |_: &TaggedCast| {
+        let _ = held.lock().expect("no panic").recv();
+        Ok(())
+    };
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let space = EchoSpace::builder("log", &one).verify(verify);
+    let mut votes = space.stream(server).expect("once");
+    let (mut stays, leaves) = (stream(&cluster, 1, &one), stream(&cluster, 3, &one));
+    let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
+    stays.cast((0, 7), vote, "");
+    leaves.cast((0, 7), vote, "");
+    cluster.settle().await;
+    let is_looked_at = poll_fn(|cx| Poll::Ready(votes.poll_next(cx).is_pending())).await;
+    assert!(is_looked_at);
+    for votes in [&mut votes, &mut stays] {
+        votes.change_members(&two).expect("it is one of them");
+    }
+    stays.cast((0, 8), vote, "");
+    drop(let_go);
+    let next = timeout(Duration::from_secs(1), votes.next()).await.expect("it is of the new epoch");
+    assert_eq!((next.from, next.tag, next.body.epoch), (node(2), (0, 8), 2));
+    assert_eq!(votes.refused().wrong_epoch, 2);
 }
 
 #[tokio::test(start_paused = true)]

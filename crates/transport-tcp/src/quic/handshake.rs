@@ -32,6 +32,9 @@ const REFUSED_CODE: VarInt = VarInt::from_u32(1);
 /// The first error code of QUIC that carries an alert of TLS; there are 256 (RFC 9001, section
 /// 4.8).
 const ALERTS: u64 = 0x100;
+/// The error code of a connection that was refused before its handshake, for which QUIC has no text
+/// (RFC 9000, section 20.1).
+const CONNECTION_REFUSED: u64 = 2;
 /// The alert of a peer that speaks another protocol (RFC 7301, section 3.2).
 const ALERT_NO_APPLICATION_PROTOCOL: u64 = 120;
 
@@ -141,6 +144,13 @@ fn of_lost(lost: &ConnectionError, address: Address) -> DialError {
         (None, ConnectionError::ApplicationClosed(close)) => {
             let message = format!("it refused: {}", clean_text(&close.reason));
             DialError::Handshake { address, message }
+        }
+        (None, ConnectionError::ConnectionClosed(close))
+            if u64::from(close.error_code) == CONNECTION_REFUSED =>
+        {
+            let message = "it refused: as many connections are in their handshake as its \
+                           handshakes_max lets one address have";
+            DialError::Handshake { address, message: message.into() }
         }
         (None, ConnectionError::ConnectionClosed(_) | ConnectionError::VersionMismatch) => {
             DialError::Handshake { address, message: lost.to_string() }

@@ -216,3 +216,17 @@ async fn connections_above_the_limit_are_refused_with_the_reason() {
     held.close(CloseReason::Local);
     sink.closed(held.link().nonce).await;
 }
+
+#[tokio::test]
+async fn who_is_refused_before_the_handshake_is_told_why() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let transport = cluster.builder(2).handshakes_max(2).build().expect("it is a setting");
+    let listener = listen(&transport, &sink).await;
+    let _silent = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+    let dialler = Arc::new(Recorder::new(1));
+    let refused = dial(&cluster.node(1), &*listener, &dialler).await.map(drop);
+    let Err(DialError::Handshake { message, .. }) = refused else {
+        panic!("one of two is what one address may have: {refused:?}")
+    };
+    assert!(message.contains("handshakes_max"), "{message}");
+}

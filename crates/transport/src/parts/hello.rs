@@ -28,6 +28,9 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut};
 
+/// A peer must not be able to ask for a flood of keep-alives, either.
+pub use convoke_proto::limits::KEEP_ALIVE_TIMEOUT_MIN;
+
 use super::text::{TEXT_BYTES_MAX, clean_text, cut_text};
 use crate::id::{Incarnation, NodeId};
 use crate::{Address, Hello, sockets};
@@ -42,8 +45,6 @@ pub const ADDRESSES_MAX: usize = 16;
 pub const WINDOW_BYTES_MIN: u32 = 4 * 1024;
 /// Smallest chunk limit.
 pub const CHUNK_BYTES_MIN: u32 = 1024;
-/// Smallest keep-alive timeout; a peer must not be able to ask for a flood of keep-alives.
-pub const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
 const MAGIC: [u8; 8] = *b"\x93convoke";
 const VERSION: u16 = 1;

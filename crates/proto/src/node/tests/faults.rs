@@ -1,8 +1,9 @@
 //! Probes, fences, cancels, lost connections, restarts, pauses.
 
 use super::super::*;
-use super::mesh::{Mesh, branch, millis};
+use super::mesh::{Mesh, branch, millis, root_branch};
 use crate::call::{CallOptions, End};
+use crate::metadata;
 use crate::task::Branch;
 use crate::task::{SendError, TaskFailure};
 use crate::wire::{Cause, TaskStatus};
@@ -27,6 +28,24 @@ fn what_does_not_fit_behind_a_dial_fails_at_once_and_says_why() {
     assert!(told[0].contains("dial_queue_bytes_max"), "{told:?}");
     mesh.connect(1, 2);
     assert_eq!(mesh.on_wire(), ["1-2 REQUEST", "1-2 REQUEST"]);
+}
+
+#[test]
+fn metadata_counts_as_what_waits_behind_a_dial() {
+    let limits = Limits { dial_queue_bytes_max: 2_000, ..Limits::default() };
+    let mut mesh = Mesh::dialling_with(&limits);
+    let branches = [(); 3].map(|()| {
+        let mut branch = root_branch(2);
+        metadata::push(&mut branch.extensions, "about", &[7; 900]).unwrap();
+        branch
+    });
+    let branches = branches.into_iter().collect();
+    let mut opening =
+        Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
+    let now = mesh.now;
+    let call = mesh.with(1, |node| node.open(now, &mut opening).unwrap());
+    let told = mesh.told(1, call);
+    assert!(told.len() == 1 && told[0].contains("dial_queue_bytes_max"), "{told:?}");
 }
 
 /// Found by the simulation: questions piled up behind a slow dial until there was no room for more,

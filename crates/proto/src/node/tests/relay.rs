@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, Sent, branch, id, millis};
+use super::strangers::{KEY, frame, in_the_name_of, request, send};
 use crate::call::{CallEvent, CallOptions};
 use crate::id::CallId;
 
@@ -173,6 +174,26 @@ fn a_dial_of_the_initiator_is_tried_once() {
     assert_eq!(mesh.dials.len(), 1);
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
+}
+
+/// A stranger names initiators that nobody reaches: what is for them all is bounded, too.
+#[test]
+fn what_waits_for_dials_of_many_initiators_is_bounded() {
+    let limits = Limits { dial_bytes_total_max: 1_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let mut relayed = Vec::new();
+    for node in 10..14 {
+        mesh.with(1, |core| core.configure(id(node), vec!["test://away".parse().unwrap()]));
+        let call = CallId { origin: Incarnation::of_random(node << 8), seq: 1 };
+        let frame = frame(call, "/0/0", request(KEY, in_the_name_of(node), 1));
+        assert_eq!(send(&mut mesh, 2, 1, frame), Ok(()));
+        mesh.answer("/0/0", &[7; 300]);
+        relayed.push(mesh.wire.len());
+    }
+    assert_eq!(mesh.dials, [(1, 10), (1, 11), (1, 12), (1, 13)]);
+    assert_eq!(relayed, [0, 0, 1, 2], "two wait, and the others go by the sender");
+    mesh.pass(Duration::from_secs(1));
+    assert_eq!(mesh.wire.len(), 4);
 }
 
 const OUT_OF_SIGHT: &str = "at n4: the request was lost on its way (it did not run)";

@@ -1,0 +1,54 @@
+//! Ends of an endpoint that others still hold.
+
+use std::future::pending;
+use std::time::Duration;
+
+use convoke_core::{Call, Context, Endpoint, Method, NodeId, Service, Status};
+use convoke_sim::transport::SimNetwork;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Never answers.
+const NEVER: Method<u64, u64> = Method::new("test.Test/Never");
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const SOON: Duration = Duration::from_secs(1);
+
+/// A server, and a client with a call that runs there.
+async fn calling() -> (Endpoint, Endpoint, Call<u64>) {
+    let network = SimNetwork::new(7);
+    let started = std::sync::Arc::new(Notify::new());
+    let starts = started.clone();
+    let service = Service::new().unary(NEVER, move |_: u64, _: Context| {
+        starts.notify_one();
+        pending::<Result<u64, Status>>()
+    });
+    let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
+    let server = builder(1).listen("sim://server:0").serve(service);
+    let server = server.start().await.expect("its address is free");
+    let client = builder(2).start().await.expect("it listens nowhere");
+    let peer = client.connect(server.addresses()).await.expect("the server listens");
+    let call = client.call(NEVER, 1).to(peer).deadline(HOUR / 10).open().expect("there is room");
+    started.notified().await;
+    (server, client, call)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_is_given_up_closes_at_once() {
+    let (server, _client, call) = calling().await;
+    let held = server.clone();
+    assert!(timeout(SOON, server.shutdown(HOUR)).await.is_err(), "a handler runs");
+    let ended = timeout(SOON, call.first()).await.expect("nothing runs there any more");
+    let error = ended.expect_err("it was stopped").to_string();
+    assert!(error.contains("shutting down"), "{error}");
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_an_endpoint_that_is_shut_down_say_so() {
+    let (_server, client, call) = calling().await;
+    client.shutdown(Duration::ZERO).await;
+    let ended = timeout(SOON, call.first()).await.expect("its connections are closed");
+    let error = ended.expect_err("nothing answers").to_string();
+    assert!(error.contains("this endpoint has been shut down (it may have run)"), "{error}");
+}
