@@ -301,8 +301,9 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
                 Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
             }
             CallEvent::Failure(mut failure) => {
-                let is_lost = failure.cause == Cause::NodeDown && failure.text.is_empty();
-                if is_lost && self.endpoint.driver().is_closed() {
+                // Cancelled as it closed, or lost with its connections.
+                let is_ended = matches!(failure.cause, Cause::NodeDown | Cause::Cancelled);
+                if is_ended && failure.text.is_empty() && self.endpoint.driver().is_closed() {
                     "this endpoint has been shut down".clone_into(&mut failure.text);
                 }
                 self.probe.branch_failed(&failure);
