@@ -250,7 +250,8 @@ impl Endpoint {
     /// Dropped before it resolves, the grace is over.
     pub async fn shutdown(self, grace: Duration) -> bool {
         let driver = self.driver();
-        // Also where this future is dropped: other handles would keep it neither serving nor closed.
+        // Also where this future is dropped: other handles would keep it, neither serving nor
+        // closed.
         let _closes = Guard(driver.clone());
         driver.stop_listening();
         driver.health.iter().for_each(Health::stop);

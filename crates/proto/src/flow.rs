@@ -21,8 +21,8 @@ pub(crate) use channel::Channel;
 pub(crate) const AHEAD_ITEMS: usize = 32;
 pub(crate) const AHEAD_BYTES: usize = 4 << 10;
 
-/// Messages that wait to be read in the buffers that they came in. A prompt reader leaves no more; of
-/// a slow one's, those beyond are [`kept`].
+/// Messages that wait to be read in the buffers that they came in. A prompt reader leaves no more;
+/// of a slow one's, those beyond are [`kept`].
 pub(crate) const IN_BUFFERS_MAX: usize = 256;
 
 /// A payload below this size is copied where it is kept.
@@ -197,7 +197,7 @@ pub(crate) mod tests {
             Bytes::from_owner(buffer).slice(..len)
         }
 
-        /// How many are alive.
+        /// Number of those that are alive.
         pub(crate) fn count(&self) -> usize {
             Arc::strong_count(&self.0) - 1
         }

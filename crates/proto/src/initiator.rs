@@ -1,5 +1,5 @@
-//! The calls of one call stream of a node, as their initiator: hands frames to the right call, keeps their timers, and
-//! says which of them are settled. Most calls begin flat, in a ring.
+//! The calls of one call stream of a node, as their initiator: hands frames to the right call,
+//! keeps their timers, and says which of them are settled. Most calls begin flat, in a ring.
 //!
 //! ```text
 //!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──all words in, time──▶ settled

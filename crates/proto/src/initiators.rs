@@ -186,8 +186,8 @@ impl Initiators {
         self.of(call)?.call(call)
     }
 
-    /// True when a call of this life is settled: nothing of it can be in flight any more, or do harm
-    /// if it is.
+    /// True when a call of this life is settled: nothing of it can be in flight any more, or do
+    /// harm if it is.
     pub fn is_settled(&self, call: CallId) -> bool {
         self.of(call).is_some_and(|stream| stream.is_settled(call))
     }

@@ -75,7 +75,8 @@
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
 //! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
 //!   connections;
-//! - [`initiators`], [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
+//! - [`initiators`], [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by
+//!   number;
 //! - [`shards`], [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;

@@ -78,7 +78,7 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::GrownKeepsShare, Kind::Calm, &["I42"]),
     (Mutant::LostItemsAreComplete, Kind::Cuts, &["I51"]),
     (Mutant::ItemsWithoutGrants, Kind::Calm, &["I3"]),
-    // What is for a stream beyond the first is for nobody.
+    // Frames for a stream beyond the first are for nobody.
     (Mutant::LifeWithStream, Kind::Calm, &["I27", "I1", "I3"]),
 ];
 

@@ -15,7 +15,7 @@ impl Visits {
     /// Counts what is kept for each peer.
     ///
     /// # Errors
-    /// What is kept for another than who pays, or noted otherwise than it is, in words.
+    /// The first thing kept for another than who pays, or noted otherwise than it is, in words.
     pub(crate) fn audit(
         &self,
         links: &Links,

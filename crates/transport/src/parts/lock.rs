@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn who_finds_it_held_is_counted_with_the_time_it_waits() {
         let (mutex, before) = (Mutex::new(()), lock_waits());
-        // Whether the other thread has come as far as to wait is not to be seen; once it has.
+        // The other thread is not seen to wait; after a few tries it has.
         for _ in 0..10_000 {
             let held = mutex.lock();
             std::thread::scope(|scope| {
