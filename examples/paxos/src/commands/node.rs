@@ -26,8 +26,9 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let mut stop = StopSignal::listen()?;
     let (metrics, health) = (Metrics::install()?, NodeHealth::new("reading the ledger"));
     let at = cluster.node(args.id)?.operation;
-    let _listener = Listener::of_node(at, metrics, &health, page.as_ref()).await?;
+    let _listener = Listener::of_node(at, metrics.clone(), &health, page.as_ref()).await?;
     let mut node = start(&cluster, args.id, &health).await?;
+    metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
     say(format_args!("node {} of cluster {} listens at {address}", args.id, cluster.name()))?;
