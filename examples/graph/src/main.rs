@@ -57,11 +57,11 @@ struct Data {
     /// The folder of an LDBC data set; without one a graph is made up.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Persons of a graph that is made up: at most 100,000.
+    /// Persons of a graph that is made up: at most 20,000.
     #[arg(
         long,
         default_value_t = Recipe::default().persons,
-        value_parser = clap::value_parser!(u32).range(1..=100_000)
+        value_parser = clap::value_parser!(u32).range(1..=20_000)
     )]
     persons: u32,
     /// Seed of a graph that is made up.
