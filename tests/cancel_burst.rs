@@ -1,5 +1,5 @@
-//! Many calls that are given up at once: by a caller, who loses none of the others, and by an endpoint
-//! that leaves, and takes with it what runs elsewhere for it.
+//! Many calls that are given up at once: by a caller, who loses none of the others, and by an
+//! endpoint that leaves, and takes with it what runs elsewhere for it.
 
 #![cfg(feature = "tcp")]
 

@@ -488,6 +488,7 @@ impl Initiator {
         call: CallId,
         payload: Bytes,
     ) -> Result<Option<(LinkId, Item)>, SendError> {
+        debug_assert!(self.out.is_empty(), "an item overtakes none that waits");
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
         let leaves = armed.call.send_item(payload)?;
         if leaves.is_none() {

@@ -31,11 +31,6 @@ impl Initiators {
         Self { life, streams: (0..streams).map(stream).collect(), calls_max: limits.calls_max }
     }
 
-    /// True for the calls of this life, of whichever stream.
-    pub(crate) fn is_own(&self, call: CallId) -> bool {
-        self.life.is_life_of(call.origin)
-    }
-
     /// The place of a call's stream, beyond all there can be for a call of another life.
     #[inline]
     fn index(&self, call: CallId) -> usize {
@@ -193,7 +188,8 @@ impl Initiators {
     }
 
     /// The oldest call of the first stream that is not settled; every older one of it is.
-    pub fn floor(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn floor(&self) -> u64 {
         self.streams[0].floor()
     }
 

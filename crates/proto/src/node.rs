@@ -292,8 +292,8 @@ impl<O: Outbox> Node<O> {
         self.links.note_dial_error(node, text);
     }
 
-    /// The bytes of a frame came over a connection. What follows is sent at the end of its batch, by
-    /// [`Self::flush`].
+    /// The bytes of a frame came over a connection. What follows is sent at the end of its batch,
+    /// by [`Self::flush`].
     ///
     /// # Errors
     /// [`Fault`]: the peer's doing. The frame is dropped; the connection should be closed.
@@ -333,8 +333,8 @@ impl<O: Outbox> Node<O> {
         cores.into_iter().flatten().fold(tick, Timestamp::min)
     }
 
-    /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets go
-    /// of what the batch settles. To be called before the lock of the node is released.
+    /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets
+    /// go of what the batch settles. To be called before the lock of the node is released.
     pub fn flush(&mut self, now: Timestamp) {
         self.shards.settle_risen(&mut self.links);
         self.pump(now);

@@ -22,7 +22,6 @@ use super::{Arrival, Outbound};
 pub struct Shards {
     /// As many as a power of two.
     shards: Vec<Visits>,
-    epoch: u64,
 }
 
 impl Shards {
@@ -30,7 +29,7 @@ impl Shards {
     pub(crate) fn new(me: NodeLife, secret: Secret, limits: &Limits, count: u8) -> Self {
         let count = usize::from(count).next_power_of_two();
         let shards = (0..count).map(|_| Visits::new(me, secret, limits)).collect();
-        Self { shards, epoch: 0 }
+        Self { shards }
     }
 
     /// The shard of an origin.
@@ -101,12 +100,11 @@ impl Shards {
 
     /// Refuses from now on what is of an older configuration. Epochs do not go back.
     pub(crate) fn raise_epoch(&mut self, epoch: u64) {
-        self.epoch = self.epoch.max(epoch);
         self.shards.iter_mut().for_each(|shard| shard.raise_epoch(epoch));
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+        self.shards[0].epoch()
     }
 
     pub(crate) fn has_events(&self) -> bool {

@@ -475,6 +475,10 @@ impl Visits {
         self.epoch = self.epoch.max(epoch);
     }
 
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }

@@ -233,11 +233,7 @@ impl Scenario {
             clients: 1 + random.index(3),
             clients_listen: random.chance(50),
             servers_known: usize::MAX,
-            cores: {
-                let mut random = Random::of(seed, 13);
-                let [streams, shards] = [[1, 2, 3, 4], [1, 1, 2, 4]].map(|of| of[random.index(4)]);
-                Cores { streams, shards }
-            },
+            cores: cores(seed),
             limits,
             conditions: Conditions {
                 latency_us: 20..2_000,
@@ -507,4 +503,11 @@ impl Scenario {
         self.workload.stopped_reader_percent = 5;
         self.shape.short_deadline_percent = 5;
     }
+}
+
+/// The cores of every node: dice of their own, so that they change no other.
+fn cores(seed: u64) -> Cores {
+    let mut random = Random::of(seed, 13);
+    let streams = [1, 2, 3, 4][random.index(4)];
+    Cores { streams, shards: [1, 1, 2, 4][random.index(4)] }
 }

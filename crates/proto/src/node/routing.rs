@@ -114,7 +114,7 @@ impl<O: Outbox> Node<O> {
         if let Some(stream) = self.initiators.of_mut(call) {
             let counts = stream.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
-        } else if !self.initiators.is_own(call) && frame.relayed.is_some() {
+        } else if frame.relayed.is_some() && !self.identity.incarnation.is_life_of(call.origin) {
             self.shards.of_mut(call.origin).relay_up(now, &by, frame.take(), &mut self.links);
         }
         // Else it is for an earlier life of this node, or a call that it has not begun.
