@@ -266,6 +266,33 @@ async fn two_threads_serve_streamed_requests() -> Result {
     serves_streams(Pair::tcp().await?).await
 }
 
+/// Reading makes room, of which the server is told, while another thread sends items.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_is_read_on_one_thread_and_sent_to_on_another() -> Result {
+    const LINES: usize = 20_000;
+    let mut limits = Limits::default();
+    // So small that every other line that is read makes room.
+    (limits.unscheduled_bytes, limits.stream_window_bytes) = (64, 64);
+    let pair = Pair::over("tcp", tcp(1, limits.clone()), tcp(2, limits)).await?;
+    let chat = pair.client.call_stream(CHAT).deadline(Duration::from_secs(300));
+    let (mut lines, mut call) = chat.to(pair.to).open()?;
+    let sending = tokio::spawn(async move {
+        for _ in 0..LINES {
+            lines.send(&"line".to_owned()).await?;
+        }
+        lines.finish();
+        Ok::<_, SendError>(())
+    });
+    let mut count = 0;
+    while let Some(reply) = call.next().await {
+        assert_eq!(*reply?.message(), "LINE");
+        count += 1;
+    }
+    sending.await??;
+    assert_eq!((count, call.end()), (LINES, Some(End::Complete)));
+    Ok(())
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_serves_streamed_requests() -> Result {

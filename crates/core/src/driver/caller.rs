@@ -24,7 +24,7 @@ use crate::transport::{Connection, Lane};
 use crate::way::Way;
 
 use super::promise::{Guard, Promiser, Turn};
-use super::{Attached, Driver, FlushScope, Node, State};
+use super::{Aftermath, Attached, Driver, FlushScope, Node, State};
 
 /// The promise of a caller to flush connections soon.
 pub(crate) type FlushDuty = Guard<Appender>;
@@ -149,11 +149,16 @@ impl Driver {
             // It is here, and need not be called for what came before.
             Some(_) => state.parked.take(call),
         };
-        let has_output = state.node.has_output();
+        // Reading has made room for more, of which the sender is told under the same lock: who
+        // takes it next, to send an item for example, finds nothing left to be sent.
+        let told = state.node.has_output().then(|| {
+            let (scope, mut aftermath) = (FlushScope::enter(), Aftermath::default());
+            state.drain(self.now(), &mut aftermath);
+            (scope, aftermath)
+        });
         drop(state);
-        if has_output {
-            // Reading has made room for more, which the sender is told.
-            self.with_node(|_, _| {});
+        if let Some((_flush_unlocked, mut aftermath)) = told {
+            self.finish(&mut aftermath);
         }
         news
     }
