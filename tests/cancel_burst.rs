@@ -41,7 +41,7 @@ async fn cancels_that_find_the_lane_full_wait_and_leave_the_connection_alone() -
     let client = Endpoint::builder().transport(small_reserve).start().await?;
     let peer = client.connect(server.addresses()).await?;
 
-    let open = || client.invoke(NEVER.request(()).deadline(DEADLINE)).to(peer).open();
+    let open = || client.call(NEVER, ()).to(peer).deadline(DEADLINE).open();
     let mut beside = open()?;
     let calls: Vec<Call<()>> = (0..CALLS).map(|_| open()).collect::<std::result::Result<_, _>>()?;
     until(|| server.load().tasks == CALLS + 1).await?;
@@ -73,7 +73,9 @@ async fn work_for_its_open_calls_stops_on_every_node() -> Result {
     let servers = [server().await?, server().await?, server().await?];
     servers[0].connect(servers[1].addresses()).await?;
     let tasks = || servers.iter().map(|server| server.load().tasks).sum::<usize>();
-    let client = Endpoint::builder().transport(TcpTransport::new()).start().await?;
+    // What is said with the close is waited for as long as the test waits.
+    let patient = TcpTransport::builder().close_grace(DEADLINE).build()?;
+    let client = Endpoint::builder().transport(patient).start().await?;
     let mut peers = Vec::new();
     for server in &servers {
         peers.push(client.connect(server.addresses()).await?);
