@@ -10,10 +10,14 @@ use anyhow::{Context, bail};
 /// Period between two looks whether the command has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Characters that are told of the command of a process: those of a compiler are pages.
+const COMMAND_MAX: usize = 160;
+
 /// Waits for the end of a command.
 ///
 /// # Errors
-/// It had not ended after `limit`, and was killed; or the system does not tell its end.
+/// It had not ended after `limit`, and was killed: with what it had started that still ran. Or the
+/// system does not tell its end.
 pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<ExitStatus> {
     let start = Instant::now();
     loop {
@@ -21,45 +25,56 @@ pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<ExitSta
             return Ok(status);
         }
         if start.elapsed() >= limit {
-            kill(child);
-            bail!("it hung: no end after {} minutes", limit.as_secs() / 60);
+            let running = kill(child);
+            bail!("it hung: no end after {} minutes{running}", limit.as_secs() / 60);
         }
         thread::sleep(LOOK);
     }
 }
 
 /// Kills the command and, where the system lists processes, those it has started: a test that hangs
-/// would keep our outputs open.
-fn kill(child: &mut Child) {
+/// would keep our outputs open. Says which those were, as text that goes on.
+fn kill(child: &mut Child) -> String {
     let mut doomed = descendants(child.id());
     doomed.reverse();
     if !doomed.is_empty() {
         // Some may have ended meanwhile.
-        let _ = Command::new("kill").arg("-9").args(doomed.iter().map(u32::to_string)).status();
+        let ids = doomed.iter().map(|process| process.id.to_string());
+        let _ = Command::new("kill").arg("-9").args(ids).status();
     }
     // It may have ended, too.
     let _ = child.kill();
     let _ = child.wait();
+    doomed.iter().rev().map(|process| format!("\n  while {} ran", process.command)).collect()
+}
+
+/// A process, and the command that it is.
+#[derive(Debug)]
+struct Process {
+    id: u32,
+    command: String,
 }
 
 /// Processes that this one has started, and those that they have; none where `ps` is unknown.
-fn descendants(of: u32) -> Vec<u32> {
-    let listed = Command::new("ps").args(["-A", "-o", "pid=,ppid="]).output();
+fn descendants(of: u32) -> Vec<Process> {
+    let listed = Command::new("ps").args(["-A", "-ww", "-o", "pid=,ppid=,args="]).output();
     let listed = listed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     for line in listed.unwrap_or_default().lines() {
-        let mut ids = line.split_whitespace().filter_map(|id| id.parse().ok());
-        if let (Some(id), Some(parent)) = (ids.next(), ids.next()) {
-            children.entry(parent).or_default().push(id);
+        let mut words = line.split_whitespace();
+        let mut id = || words.next().and_then(|word| word.parse().ok());
+        if let (Some(id), Some(parent)) = (id(), id()) {
+            let command = words.collect::<Vec<_>>().join(" ").chars().take(COMMAND_MAX).collect();
+            children.entry(parent).or_default().push(Process { id, command });
         }
     }
-    let mut found = vec![of];
+    let mut found = children.remove(&of).unwrap_or_default();
     let mut next = 0;
-    while let Some(parent) = found.get(next) {
-        found.extend(children.remove(parent).unwrap_or_default());
+    while let Some(Process { id, .. }) = found.get(next) {
+        found.extend(children.remove(id).unwrap_or_default());
         next += 1;
     }
-    found.split_off(1)
+    found
 }
 
 #[cfg(all(test, unix))]
@@ -83,11 +98,13 @@ mod tests {
     #[test]
     fn a_command_that_hangs_ends_with_those_it_started() {
         let mut child = shell("sleep 600 & sleep 600; true");
-        while descendants(child.id()).len() < 2 {
+        let sleeps = |process: &Process| process.command == "sleep 600";
+        while descendants(child.id()).into_iter().filter(sleeps).count() < 2 {
             thread::sleep(LOOK);
         }
         let error = wait(&mut child, Duration::ZERO).expect_err("it sleeps for longer");
-        assert!(error.to_string().contains("it hung"), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("it hung") && error.contains("\n  while sleep 600 ran"), "{error}");
         // Its output ends with the last that holds it.
         let mut output = child.stdout.take().expect("it is piped");
         assert_eq!(output.read_to_end(&mut Vec::new()).expect("it is read"), 0);
