@@ -1,5 +1,6 @@
-//! Cost of a call by workers: `call_workers/W` is a server and four clients, each by a connection
-//! of its own, on one runtime of W workers, with 16 callers each.
+//! Cost of a call by workers and cores: `call_workers/W-C` is a server and four clients, each by a
+//! connection of its own, on one runtime of W workers, with 16 callers each; every endpoint has C
+//! cores.
 //!
 //! Unit: time per call, of all callers together. Behind each group it says how often a call found a
 //! lock of an endpoint or a connection held by another worker, and how much of the workers' time
@@ -19,8 +20,8 @@ const CLIENTS: usize = 4;
 const CALLERS_EACH: usize = 16;
 
 /// Clients, each with the one server they all have.
-async fn start() -> (Endpoint, Vec<(Endpoint, Peer)>) {
-    let endpoint = || Endpoint::builder().transport(TcpTransport::new());
+async fn start(cores: u8) -> (Endpoint, Vec<(Endpoint, Peer)>) {
+    let endpoint = || Endpoint::builder().transport(TcpTransport::new()).cores(cores);
     let echo = |payload: Vec<u8>, _: Context| async move { Ok::<_, Status>(payload) };
     let server = endpoint().listen("tcp://127.0.0.1:0").serve(Service::new().unary(ECHO, echo));
     let server = server.start().await.expect("loopback can be bound");
@@ -55,13 +56,14 @@ fn call(runtime: &Runtime, clients: &[(Endpoint, Peer)], calls: u64) -> u64 {
 fn workers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("call_workers");
     group.throughput(Throughput::Elements(1));
-    for workers in [1, 2, 4] {
+    for (workers, cores) in [(1, 1), (1, 4), (2, 1), (2, 4), (4, 1), (4, 8)] {
         let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let (_server, clients) = runtime.block_on(start());
+        let (_server, clients) = runtime.block_on(start(cores));
         let (mut calls, mut time) = (0, Duration::ZERO);
         let (waits, waited) = lock_waits();
-        group.bench_with_input(BenchmarkId::from_parameter(workers), &workers, |bencher, _| {
+        let name = format!("{workers}-{cores}");
+        group.bench_with_input(BenchmarkId::from_parameter(&name), &name, |bencher, _| {
             bencher.iter_custom(|wanted| {
                 let begun = Instant::now();
                 let made = call(&runtime, &clients, wanted);
@@ -72,7 +74,7 @@ fn workers(criterion: &mut Criterion) {
         });
         let (after, waited_after) = lock_waits();
         println!(
-            "call_workers/{workers}: {:.4} waits for a lock a call, {:.1} % of the workers' time",
+            "call_workers/{name}: {:.4} waits for a lock a call, {:.1} % of the workers' time",
             (after - waits) as f64 / calls.max(1) as f64,
             100.0 * (waited_after - waited).as_secs_f64()
                 / (time.as_secs_f64() * workers as f64).max(1e-9),

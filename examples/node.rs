@@ -75,13 +75,18 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let error = one.warm_up(&peer).await.expect_err("it is another node");
     println!("{error}");
 
+    // A lock for each of several cores, for runtimes of many workers.
+    let busy = Endpoint::builder().transport(transport()?).cores(8).start().await?;
+    let peer = busy.peer(two.node(), two.addresses())?;
+    assert_eq!(busy.call(NAME, ()).to(peer).await?, 2);
+
     // Stopping: nothing new is taken, what runs may end, at most for this long.
     let peer = one.peer(two.node(), two.addresses())?;
     let slow = one.call(SLOW, 50).to(peer).open()?;
     one.call(NAME, ()).to(peer).await?; // behind it, so that has begun
     assert!(two.shutdown(Duration::from_secs(5)).await, "it ended by itself");
     println!("the slow one was answered: {}", slow.first().await?.message());
-    for node in [one, three] {
+    for node in [one, three, busy] {
         node.shutdown(Duration::from_secs(1)).await;
     }
     Ok(())

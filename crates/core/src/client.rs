@@ -227,7 +227,7 @@ impl<Resp: Payload> CallBuilder<Resp> {
         for (peer, request) in self.branches {
             branches.push(request.at(peer.node()));
         }
-        let opening = Opening { stream: 0, budget, options: self.options, branches };
+        let opening = Opening { budget, options: self.options, branches };
         Ok(Begun { endpoint, opening, probe, is_read_only })
     }
 }

@@ -1,21 +1,24 @@
 //! The loop around the pure node: input, `handle_*`, drain `poll_*`. The only reader of the clock.
 //!
-//! One lock holds the node and its connections. Whoever brings input (a connection's reader, a
-//! caller, a handler, the timer) takes it, lets the node work, appends what it wants sent to the
-//! connections' buffers, and lets go; then it flushes, wakes and starts handlers without the lock.
-//! Flushes of everything done within one [`FlushScope`] (a read batch, one poll of a handler) are
-//! one per connection.
+//! The node has one or several [`cores`], each with the connections behind a lock of its own.
+//! Whoever brings input (a connection's reader, a caller, a handler, the timer) takes that of the
+//! core that it is for, lets the core work, appends what it wants sent to the connections' buffers,
+//! and lets go; then it flushes, wakes and starts handlers without the lock. Flushes of everything
+//! done within one [`FlushScope`] (a read batch, one poll of a handler) are one per connection.
 
 mod ahead;
+mod batch;
 mod caller;
 mod carried;
 mod choked;
 mod connections;
+mod cores;
 mod dial;
 mod doors;
 mod drain;
 mod ending;
 mod flush;
+mod full;
 mod gate;
 mod handler;
 mod held;
@@ -40,18 +43,18 @@ mod stopper;
 mod task;
 mod waiters;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+#[cfg(feature = "tower")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::id::{Incarnation, LinkId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
-use convoke_proto::mailbox::MailReader;
-use convoke_proto::node::{Cores, Identity, NodeEvent};
+use convoke_proto::node::{Identity, NodeEvent};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
@@ -66,18 +69,18 @@ use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, Connection, Counters, Lane, Transport};
+use crate::transport::{Address, Connection, Counters, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
-use connections::Connections;
+use cores::{Core, Cores};
 use doors::Doors;
 use drain::Aftermath;
 pub(crate) use ending::{HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
+use full::FullNodes;
 use gate::Gates;
-use held::HeldCancels;
 pub use load::Load;
 use logged::Logged;
 #[cfg(feature = "tower")]
@@ -85,16 +88,13 @@ pub(crate) use methods::MakeRoom;
 pub(crate) use methods::{MethodEntry, MethodTable, room};
 use outlet::Outlet;
 use own_starts::OwnStarts;
-use parked::Parked;
 #[cfg(feature = "tower")]
 pub(crate) use passage::Passage;
 pub use peers::PeerState;
 use peers::Peers;
-use promise::Promise;
-use proof::Proofs;
+use proof::Admission;
 pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
-use spare::Spare;
 pub(crate) use stopper::Stopper;
 pub(crate) use task::{NewBranch, TaskHandle};
 
@@ -122,7 +122,13 @@ pub(crate) struct Driver {
     pub(crate) limits: Limits,
     pub(crate) health: Option<Health>,
     doors: Doors,
-    state: Mutex<State>,
+    cores: Cores,
+    full: Arc<FullNodes>,
+    admission: Mutex<Admission>,
+    gates: Mutex<Gates>,
+    advertised: Mutex<Vec<Address>>,
+    /// Nodes that are dialled because a core has something for them.
+    dials: Mutex<BTreeSet<NodeId>>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
     timer: Arc<Notify>,
@@ -135,27 +141,6 @@ pub(crate) struct Driver {
     logged: Logged,
 }
 
-#[derive(Debug)]
-struct State {
-    node: Node,
-    parked: Parked,
-    advertised: Vec<Address>,
-    /// Handlers that wait for credit of a streamed reply, or for an item of a streamed request.
-    stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
-    /// Callers that wait for room for an item of a streamed request.
-    item_wakers: BTreeMap<CallId, Waker>,
-    mail_wakers: BTreeMap<MailReader, Waker>,
-    stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
-    gates: Gates,
-    /// Left by the handlers of the last batch to those of the next.
-    spare: Spare,
-    proofs: Proofs,
-    armed: Timestamp,
-    is_closing: bool,
-    /// It makes no calls any more.
-    is_closed: bool,
-}
-
 /// Parts of which a driver is made.
 pub(crate) struct Parts {
     pub(crate) transports: Vec<Arc<dyn Transport>>,
@@ -165,46 +150,8 @@ pub(crate) struct Parts {
     pub(crate) packing: Packing,
     pub(crate) health: Option<Health>,
     pub(crate) pull: Pull,
-}
-
-/// A connection, and what callers that append to it must know.
-#[derive(Debug)]
-struct Attached {
-    connection: Arc<dyn Connection>,
-    /// Promise of somebody to flush it.
-    promise: Promise,
-    held: HeldCancels,
-    /// It had no room for a cast; somebody waits until it has, to say so.
-    is_choked: bool,
-}
-
-impl Attached {
-    fn new(connection: Arc<dyn Connection>) -> Self {
-        let (promise, held) = (Promise::default(), HeldCancels::default());
-        Self { connection, promise, held, is_choked: false }
-    }
-}
-
-impl State {
-    /// Ready while the connection to a node has room for requests, or while there is none.
-    fn poll_room(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.node.outbox().full.contains(&node) {
-            return Poll::Ready(());
-        }
-        let link = self.node.links().current(node);
-        match link.and_then(|link| self.connections().get(link)) {
-            Some(way) => way.connection.poll_writable(Lane::Data, cx),
-            None => Poll::Ready(()),
-        }
-    }
-
-    fn connections(&self) -> &Connections {
-        &self.node.outbox().connections
-    }
-
-    fn connections_mut(&mut self) -> &mut Connections {
-        &mut self.node.outbox_mut().connections
-    }
+    /// Number of its cores.
+    pub(crate) cores: u8,
 }
 
 impl Driver {
@@ -214,37 +161,24 @@ impl Driver {
         parts: Parts,
         (secret, seed): (Secret, u64),
     ) -> Result<Arc<Self>, LimitsError> {
-        let Parts { transports, resolver, methods, telemetry, packing, health, pull } = parts;
-        let outlet = Outlet::new(telemetry.clone());
-        let mut node = Node::with_outbox(
-            outlet,
-            identity,
-            (secret, seed),
-            &limits,
-            Cores::ONE,
-            Timestamp::ZERO,
-        )?;
-        if resolver.is_some() {
-            node.resolve_by_name();
-        }
+        let Parts { transports, resolver, methods, telemetry, packing, health, pull, cores } =
+            parts;
+        let routes = convoke_proto::cores::Cores::new(identity.incarnation, cores);
+        let full = Arc::new(FullNodes::default());
+        let cores = Cores::new(routes, |index, place| {
+            let outlet = Outlet::new(telemetry.clone(), full.clone());
+            let secret = (secret, seed.wrapping_add(index as u64));
+            let start = Timestamp::ZERO;
+            let mut node = Node::with_outbox(outlet, identity, place, secret, &limits, start)?;
+            if resolver.is_some() {
+                node.resolve_by_name();
+            }
+            Ok::<_, LimitsError>(Core::new(index, node))
+        })?;
         let headroom = 64 << 10;
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max.saturating_add(headroom)).unwrap_or(u32::MAX);
-        let state = State {
-            node,
-            parked: Parked::default(),
-            advertised: Vec::new(),
-            stream_wakers: BTreeMap::new(),
-            item_wakers: BTreeMap::new(),
-            mail_wakers: BTreeMap::new(),
-            stoppers: BTreeMap::new(),
-            gates: Gates::default(),
-            spare: Spare::default(),
-            proofs: Proofs::new(&transports),
-            armed: Timestamp::MAX,
-            is_closing: false,
-            is_closed: false,
-        };
+        let admission = Mutex::new(Admission::new(&transports));
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             identity,
             me: me.clone(),
@@ -266,7 +200,12 @@ impl Driver {
             limits,
             health,
             doors: Doors::default(),
-            state: Mutex::new(state),
+            cores,
+            full,
+            admission,
+            gates: Mutex::default(),
+            advertised: Mutex::default(),
+            dials: Mutex::default(),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
             flusher: Arc::default(),
@@ -293,27 +232,79 @@ impl Driver {
         Timestamp::ZERO + now.duration_since(self.start)
     }
 
-    /// Lets the node work on some input, then carries out what it wants.
-    pub(crate) fn with_node<T>(self: &Arc<Self>, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
-        self.with_state(|state, now, _| act(&mut state.node, now))
+    /// Lets the core of an origin work on some input, then carries out what it wants.
+    pub(crate) fn with_node<T>(
+        self: &Arc<Self>,
+        origin: Incarnation,
+        act: impl FnOnce(&mut Node, Timestamp) -> T,
+    ) -> T {
+        self.with_core(self.cores.routes.of(origin), |core, now, _| act(&mut core.node, now))
     }
 
-    /// The same for what concerns its connections, too.
-    fn with_state<T>(
+    /// The same for what is kept with the node, too.
+    fn with_core<T>(
         self: &Arc<Self>,
-        act: impl FnOnce(&mut State, Timestamp, &mut Aftermath) -> T,
+        index: usize,
+        act: impl FnOnce(&mut Core, Timestamp, &mut Aftermath) -> T,
     ) -> T {
         let _flush_unlocked = FlushScope::enter();
-        let now = self.now();
         let mut aftermath = Aftermath::default();
-        let result = {
-            let mut state = self.state.lock();
-            let result = act(&mut state, now, &mut aftermath);
-            state.drain(now, &mut aftermath);
-            result
-        };
+        let result = self.visit(index, &mut aftermath, act);
         self.finish(&mut aftermath);
         result
+    }
+
+    /// Lets each core in turn work on what concerns all, then carries out what they want.
+    fn with_each(self: &Arc<Self>, act: impl FnMut(&mut Core, Timestamp, &mut Aftermath)) {
+        let _flush_unlocked = FlushScope::enter();
+        let mut aftermath = Aftermath::default();
+        self.visit_each(&mut aftermath, act);
+        self.finish(&mut aftermath);
+    }
+
+    /// Lets each core in turn work. The rest is left to the caller, who may hold a lock.
+    fn visit_each(
+        &self,
+        aftermath: &mut Aftermath,
+        mut act: impl FnMut(&mut Core, Timestamp, &mut Aftermath),
+    ) {
+        (0..self.cores.routes.len()).for_each(|index| self.visit(index, aftermath, &mut act));
+    }
+
+    /// Lets a core work under its lock.
+    fn visit<T>(
+        &self,
+        index: usize,
+        aftermath: &mut Aftermath,
+        act: impl FnOnce(&mut Core, Timestamp, &mut Aftermath) -> T,
+    ) -> T {
+        let now = self.now();
+        let mut core = self.cores.lock(index);
+        self.cores.hear(&mut core, LinkId::LOCAL);
+        let result = act(&mut core, now, aftermath);
+        core.drain(now, aftermath);
+        self.cores.tell(&mut core);
+        result
+    }
+
+    /// The same for the nodes alone.
+    pub(crate) fn with_each_node(self: &Arc<Self>, mut act: impl FnMut(&mut Node, Timestamp)) {
+        self.with_each(|core, now, _| act(&mut core.node, now));
+    }
+
+    /// Asks the core of an origin, or lets it work on what causes nothing to be sent.
+    pub(crate) fn ask_node<T>(&self, origin: Incarnation, act: impl FnOnce(&mut Node) -> T) -> T {
+        act(&mut self.cores.lock_of(origin).node)
+    }
+
+    /// Asks for what every core knows.
+    pub(crate) fn ask_any_node<T>(&self, ask: impl FnOnce(&Node) -> T) -> T {
+        ask(&self.cores.lock_any().node)
+    }
+
+    /// Asks each core in turn.
+    pub(crate) fn ask_each_node(&self, mut act: impl FnMut(&mut Node)) {
+        self.cores.each().for_each(|mut core| act(&mut core.node));
     }
 
     /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others.
@@ -323,10 +314,9 @@ impl Driver {
         if !is_one_thread || !scope.has_to_flush() {
             return;
         }
-        let company = {
-            let state = self.state.lock();
-            state.node.initiators().call_count() + state.node.shards().running_count()
-        };
+        let company = self
+            .cores
+            .total(|core| core.node.initiator().call_count() + core.node.visits().running_count());
         if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
@@ -336,56 +326,56 @@ impl Driver {
         if is_one_thread { scope.leave_to(&self.flusher) } else { drop(scope) }
     }
 
-    /// For what causes nothing to be sent.
-    pub(crate) fn with_node_quietly<T>(&self, act: impl FnOnce(&mut Node) -> T) -> T {
-        act(&mut self.state.lock().node)
-    }
-
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
-        self.state.lock().advertised = addresses;
+        *self.advertised.lock() = addresses;
     }
 
     /// The connection that new frames to `node` take.
     pub(crate) fn connection_to(&self, node: NodeId) -> Option<Arc<dyn Connection>> {
-        let state = self.state.lock();
-        let link = state.node.links().current(node)?;
-        state.connections().get(link).map(|attached| attached.connection.clone())
+        let core = self.cores.lock_any();
+        let link = core.node.links().current(node)?;
+        core.connections().get(link).map(|attached| attached.connection.clone())
     }
 
-    /// Ready while the connection to a node has room for requests, or while there is none.
+    /// Ready while the connection to a node has room for requests of this thread's calls, or while
+    /// there is none.
     #[cfg(feature = "tower")]
     pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        self.state.lock().poll_room(node, cx)
+        self.cores.lock(self.cores.of_thread()).poll_room(node, cx)
     }
 
     /// Open branches of this node's calls at another.
     pub(crate) fn open_at(&self, node: NodeId) -> usize {
-        self.state.lock().node.open_at(node)
+        self.cores.total(|core| core.node.open_at(node))
     }
 
     /// The connections to `node` that new frames do not take.
     fn doubles(&self, node: NodeId) -> Vec<Arc<dyn Connection>> {
-        let state = self.state.lock();
-        let current = state.node.links().current(node);
-        let of_node = state.connections().of_node(node);
+        let core = self.cores.lock_any();
+        let current = core.node.links().current(node);
+        let of_node = core.connections().of_node(node);
         let doubles = of_node.filter(|(link, _)| Some(*link) != current);
         doubles.map(|(_, attached)| attached.connection.clone()).collect()
     }
 
     /// Refuses new work from now on.
     pub(crate) fn begin_closing(self: &Arc<Self>) {
-        self.state.lock().is_closing = true;
-        self.with_node(|node, _| node.begin_shutdown());
+        // Whoever opens a connection now has told every core of it before, or is refused.
+        self.admission.lock().is_closing = true;
+        self.with_each(|core, _, _| {
+            core.is_closing = true;
+            core.node.begin_shutdown();
+        });
     }
 
     /// True when it refuses new work.
     pub(crate) fn is_closing(&self) -> bool {
-        self.state.lock().is_closing
+        self.admission.lock().is_closing
     }
 
     /// True when it has closed its connections.
     pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().is_closed
+        self.cores.lock_any().is_closed
     }
 
     /// Carrier of large bodies to several nodes at once, if there is one.
@@ -421,8 +411,14 @@ impl Driver {
 
     /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
-        let state = self.state.lock();
-        state.node.shards().running_count() == 0 && state.node.initiators().open_count() == 0
+        let open =
+            |core: &Core| core.node.visits().running_count() + core.node.initiator().open_count();
+        self.cores.total(open) == 0
+    }
+
+    /// True when the handler of a task has not ended and has not been stopped.
+    fn is_running(&self, task: &TaskRef) -> bool {
+        self.cores.lock_of(task.call.origin).node.is_running(task)
     }
 
     /// Resolves when something may have ended since it was enabled.
@@ -432,53 +428,55 @@ impl Driver {
 
     /// Stops every handler that still runs; its initiator is told.
     pub(crate) fn stop_all(self: &Arc<Self>) {
-        let (stoppers, waiting) = {
-            let mut state = self.state.lock();
-            (std::mem::take(&mut state.stoppers), state.gates.open_all())
-        };
-        self.with_node(|node, now| {
-            let begun = stoppers.keys().map(|task| (task, Executed::Maybe));
-            let not_begun = waiting.iter().map(|start| (&start.task, Executed::No));
-            for (task, executed) in begun.chain(not_begun) {
-                node.fail(now, task, TaskFailure::new(Cause::ShuttingDown, executed, ""));
+        let waiting = self.gates.lock().open_all();
+        let ended = |executed| TaskFailure::new(Cause::ShuttingDown, executed, "");
+        for start in waiting {
+            let fail = |node: &mut Node, now| node.fail(now, &start.task, ended(Executed::No));
+            self.with_node(start.task.call.origin, fail);
+        }
+        let mut stoppers = Vec::new();
+        self.with_each(|core, now, _| {
+            for (task, stopper) in std::mem::take(&mut core.stoppers) {
+                core.node.fail(now, &task, ended(Executed::Maybe));
+                stoppers.push(stopper);
             }
         });
-        stoppers.values().for_each(|stopper| stopper.stop());
+        stoppers.iter().for_each(|stopper| stopper.stop());
     }
 
     /// Samples the metrics that are not counted as they happen.
     #[cfg(feature = "metrics")]
     pub(crate) fn sample_metrics(&self) {
         let Some(meters) = &self.telemetry.meters else { return };
-        let carried = self.carried();
-        let state = self.state.lock();
+        let mut ignored = convoke_proto::node::IgnoredCounts::default();
+        self.ask_each_node(|node| ignored = ignored + node.ignored());
         let seen = crate::telemetry::Seen {
-            calls: state.node.initiators().open_count(),
-            tasks: state.node.shards().running_count(),
-            waiting: state.gates.waiting_count(),
-            ignored: state.node.ignored(),
-            connections: state.connections().iter().count(),
-            carried,
+            calls: self.cores.total(|core| core.node.initiator().open_count()),
+            tasks: self.cores.total(|core| core.node.visits().running_count()),
+            waiting: self.gates.lock().waiting_count(),
+            ignored,
+            connections: self.connections().len(),
+            carried: self.carried(),
         };
-        drop(state);
         meters.sample(seen);
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {
-        self.state.lock().connections().iter().map(|attached| attached.connection.clone()).collect()
+        let core = self.cores.lock_any();
+        core.connections().iter().map(|attached| attached.connection.clone()).collect()
     }
 
     /// Traffic of connections that have ended.
     pub(crate) fn ended(&self) -> Counters {
-        self.state.lock().connections().ended()
+        self.cores.lock_any().connections().ended()
     }
 
     /// Traffic of all connections, open and ended.
     pub(crate) fn carried(&self) -> Counters {
         let (ended, open): (_, Vec<_>) = {
-            let state = self.state.lock();
-            let open = state.connections().carriers().map(|attached| attached.connection.clone());
-            (state.connections().ended(), open.collect())
+            let core = self.cores.lock_any();
+            let open = core.connections().carriers().map(|attached| attached.connection.clone());
+            (core.connections().ended(), open.collect())
         };
         open.iter().map(|connection| connection.counters()).fold(ended, std::ops::Add::add)
     }
@@ -491,11 +489,14 @@ impl Driver {
         for (connection, reason) in aftermath.closes.drain(..) {
             connection.close(reason);
         }
-        for connection in aftermath.held.drain(..) {
-            self.send_held(connection);
+        for (core, connection) in aftermath.held.drain(..) {
+            self.send_held(core, connection);
         }
-        for connection in aftermath.choked.drain(..) {
-            self.tell_of_room(connection);
+        for (core, connection) in aftermath.choked.drain(..) {
+            self.tell_of_room(core, connection);
+        }
+        if aftermath.stopped > 0 {
+            self.sweep_gates(std::mem::take(&mut aftermath.stopped));
         }
         for waker in aftermath.wakers.drain(..) {
             waker.wake();
@@ -522,10 +523,10 @@ impl Driver {
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
             NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
-            // Drained under the lock, where the maps are.
             NodeEvent::Ignored { node, why, .. } => {
                 tracing::warn!(peer = %node, "frames are ignored: {why}");
             }
+            // Drained under the lock, where the maps are.
             NodeEvent::Task(_) | NodeEvent::ItemsWritable(_) | NodeEvent::Reset { .. } => {}
         }
     }
@@ -568,10 +569,16 @@ async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {
         if is_due {
             let _scope = FlushScope::enter();
             driver.flush_overdue();
-            driver.with_node(|node, now| node.handle_timeout(now));
+            driver.with_each_node(|node, now| {
+                if node.poll_timeout() <= now {
+                    node.handle_timeout(now);
+                }
+            });
         }
-        let mut state = driver.state.lock();
-        state.armed = state.node.poll_timeout();
-        at = state.armed;
+        at = Timestamp::MAX;
+        for mut core in driver.cores.each() {
+            core.armed = core.node.poll_timeout();
+            at = at.min(core.armed);
+        }
     }
 }

@@ -92,7 +92,7 @@ impl Endpoint {
 
     async fn connect_in_turn(&self, addresses: Vec<Address>) -> Result<Peer, ConnectError> {
         let connected =
-            |address| self.driver().with_node(|core, _| core.links().connected_at(address));
+            |address| self.driver().ask_any_node(|core| core.links().connected_at(address));
         if let Some(node) = addresses.iter().find_map(connected) {
             return Ok(Peer::new(node));
         }
@@ -101,7 +101,8 @@ impl Endpoint {
             match self.driver().dial(&address, None).await {
                 Ok(connection) => {
                     let node = connection.link().peer.node;
-                    self.driver().with_node(|core, _| core.configure_also(node, address));
+                    self.driver()
+                        .with_each_node(|core, _| core.configure_also(node, address.clone()));
                     return Ok(Peer::new(node));
                 }
                 Err(error) => result = Err(error.into()),
@@ -118,7 +119,7 @@ impl Endpoint {
     pub fn peer(&self, node: NodeId, addresses: impl ToAddresses) -> Result<Peer, ConnectError> {
         let addresses = addresses.to_addresses()?;
         if node != self.node() {
-            self.driver().with_node(|core, _| core.configure(node, addresses));
+            self.driver().with_each_node(|core, _| core.configure(node, addresses.clone()));
         }
         Ok(Peer::new(node))
     }
@@ -165,12 +166,12 @@ impl Endpoint {
     /// run, its casts are dropped. What has no epoch is taken, and what runs already goes on.
     /// Epochs do not go back: a lower one changes nothing.
     pub fn set_epoch(&self, epoch: u64) {
-        self.driver().with_node(|core, _| core.raise_epoch(epoch));
+        self.driver().with_each_node(|core, _| core.raise_epoch(epoch));
     }
 
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
-        self.driver().with_node(|core, _| core.epoch())
+        self.driver().ask_any_node(|core| core.epoch())
     }
 
     /// Runs `act`, and lets what it sends leave together: each connection is written to once, when
@@ -234,12 +235,14 @@ impl Endpoint {
     /// [`Service::hears`](crate::Service::hears) does from the start.
     pub fn hear_casts_of(&self, voters: impl IntoIterator<Item = NodeId>) {
         let voters: Vec<NodeId> = voters.into_iter().collect();
-        self.driver().with_node_quietly(|node| node.mailboxes_mut().know(voters));
+        self.driver().ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
     }
 
     /// Casts that this endpoint has not kept since it began, counted by reason.
     pub fn casts_dropped(&self) -> CastsDropped {
-        self.driver().with_node_quietly(|node| node.mailboxes().dropped())
+        let mut dropped = CastsDropped::default();
+        self.driver().ask_each_node(|node| dropped = dropped + node.mailboxes().dropped());
+        dropped
     }
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to

@@ -1,5 +1,5 @@
-//! The calls of one call stream of a node, as their initiator: hands frames to the right call,
-//! keeps their timers, and says which of them are settled. Most calls begin flat, in a ring.
+//! The calls of one core of a node, as their initiator: hands frames to the right call, keeps
+//! their timers, and says which of them are settled. Most calls begin flat, in a ring.
 //!
 //! ```text
 //!   open ──▶ flat ──anything else, age──▶ full ──ended──▶ winding ──all words in, time──▶ settled
@@ -26,7 +26,7 @@ use super::timers::Timers;
 use super::tree::Holder;
 use super::{Arrival, Outbound};
 
-/// The calls of one call stream.
+/// The calls of one call stream: of one origin, with numbers, floor and timers of its own.
 #[derive(Debug)]
 pub struct Initiator {
     origin: Incarnation,
@@ -146,6 +146,23 @@ impl Initiator {
         }
     }
 
+    /// Origin of its calls.
+    pub fn origin(&self) -> Incarnation {
+        self.origin
+    }
+
+    /// This, if a call is one of its stream.
+    #[inline]
+    pub(crate) fn of(&self, call: CallId) -> Option<&Self> {
+        (call.origin == self.origin).then_some(self)
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub(crate) fn of_mut(&mut self, call: CallId) -> Option<&mut Self> {
+        (call.origin == self.origin).then_some(self)
+    }
+
     /// Calls that have not ended.
     pub fn open_count(&self) -> usize {
         let full = self.calls.values().filter(|armed| !armed.call.has_ended()).count();
@@ -167,7 +184,10 @@ impl Initiator {
     /// # Errors
     /// [`OpenError`] at a bound.
     pub(crate) fn begin(&mut self, branch_count: usize) -> Result<CallId, OpenError> {
-        let Limits { branches_max, .. } = self.limits;
+        let Limits { calls_max, branches_max, .. } = self.limits;
+        if !self.has_room() {
+            return Err(OpenError::TooManyCalls { limit: calls_max });
+        }
         if branch_count > branches_max as usize {
             return Err(OpenError::TooManyBranches { limit: branches_max });
         }
@@ -579,12 +599,13 @@ impl Initiator {
 
     /// True when a call is open, or ended and not let go.
     pub fn is_kept(&self, call: CallId) -> bool {
-        self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq)
+        self.of(call).is_some()
+            && (self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq))
     }
 
     /// The end of a call that is kept, if it has ended.
     pub fn end(&self, call: CallId) -> Option<End> {
-        match self.flat.get(call.seq) {
+        match self.of(call)?.flat.get(call.seq) {
             Some(flat) => flat.end(),
             None => self.call(call)?.end(),
         }
@@ -592,19 +613,21 @@ impl Initiator {
 
     /// A call that is not flat, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.calls.get(&call.seq).map(|armed| &*armed.call)
+        self.of(call)?.calls.get(&call.seq).map(|armed| &*armed.call)
     }
 
-    /// True when a call is settled: nothing of it can be in flight any more, or do harm if it is.
+    /// True when a call of this stream is settled: nothing of it can be in flight any more, or do
+    /// harm if it is.
     pub fn is_settled(&self, call: CallId) -> bool {
-        call.seq < self.next_seq
+        self.of(call).is_some()
+            && call.seq < self.next_seq
             && !self.unsettled.contains(&call.seq)
             && self.flat.get(call.seq).is_none_or(Flat::is_complete)
     }
 
     /// All that is known of a call that is kept, as text: to see whether something changed it.
     pub fn snapshot(&self, call: CallId) -> String {
-        match self.flat.get(call.seq) {
+        match self.of(call).and_then(|of| of.flat.get(call.seq)) {
             Some(flat) => format!("{flat:?}"),
             None => format!("{:?}", self.call(call)),
         }
@@ -613,6 +636,11 @@ impl Initiator {
     /// Calls that are open, or ended and not read to their end.
     pub fn call_count(&self) -> usize {
         self.calls.len() - self.winding.len() + self.flat.len()
+    }
+
+    /// True when another call can be opened.
+    pub fn has_room(&self) -> bool {
+        self.call_count() < self.limits.calls_max
     }
 
     /// Calls of which something may still be in flight, open ones included.

@@ -75,11 +75,11 @@
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
 //! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
 //!   connections;
-//! - [`initiators`], [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by
-//!   number;
-//! - [`shards`], [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
+//! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
+//! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;
+//! - [`cores`], [`ledger`]: several of the same node, and what they have taken together;
 //! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
 //! - [`mutant`]: deliberate defects that the simulation must find, with the feature `mutants`.
 
@@ -89,6 +89,7 @@ pub mod address;
 mod admission;
 pub mod call;
 pub mod code;
+pub mod cores;
 pub mod failure;
 mod flat;
 pub mod flow;
@@ -96,9 +97,9 @@ pub mod id;
 pub mod inbox;
 pub mod index_set;
 pub mod initiator;
-pub mod initiators;
 mod intervals;
 pub mod key;
+pub mod ledger;
 pub mod limits;
 pub mod link;
 pub mod links;
@@ -108,7 +109,6 @@ pub mod mutant;
 pub mod node;
 pub mod outbox;
 pub mod ring;
-pub mod shards;
 pub mod share;
 pub mod task;
 pub mod time;

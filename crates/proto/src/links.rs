@@ -135,8 +135,8 @@ const DEAD_MAX: usize = 16;
 const IDLE_MAX: usize = 1_024;
 
 impl Links {
-    pub(crate) fn new(me: NodeLife, limits: &Limits, seed: u64) -> Self {
-        let mut shares = Shares::new(limits);
+    pub(crate) fn new(me: NodeLife, limits: &Limits, cores: usize, seed: u64) -> Self {
+        let mut shares = Shares::new(limits, cores);
         let share = shares.connect(PeerName::Node(me.node));
         let ignored = Ignored::default();
         let to_itself = Open {
@@ -562,7 +562,7 @@ impl Links {
     }
 
     /// True when `node` is being dialled, and so nothing has left for it yet.
-    pub(crate) fn is_dialling(&self, node: NodeId) -> bool {
+    pub fn is_dialling(&self, node: NodeId) -> bool {
         self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
     }
 
@@ -663,7 +663,7 @@ mod tests {
 
     fn links(me: u64) -> Links {
         let me = NodeLife { node: node(me), life: Incarnation::of_random(me << 8) };
-        Links::new(me, &Limits::default(), 7)
+        Links::new(me, &Limits::default(), 1, 7)
     }
 
     fn link(peer: u64, nonce: u64, is_dialler: bool) -> Link {

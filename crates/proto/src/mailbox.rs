@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::id::{CallId, NodeId, NodeLife};
+use crate::id::{CallId, Incarnation, NodeId, NodeLife};
 use crate::limits::Limits;
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
@@ -49,6 +49,14 @@ pub enum MailKey {
 }
 
 impl MailKey {
+    /// The origin by which it is found: that of the call, or the space of the tag.
+    pub fn origin(self) -> Incarnation {
+        match self {
+            Self::Call(name) => name.origin.life,
+            Self::Tag(tag) => Incarnation(tag.space),
+        }
+    }
+
     /// Words of a cast about it beside its header.
     fn about(self) -> About {
         match self {
@@ -101,6 +109,16 @@ pub enum MailReader {
     Space(u64),
 }
 
+impl MailReader {
+    /// The origin by which it is found.
+    pub fn origin(self) -> Incarnation {
+        match self {
+            Self::Mailbox(key) => key.origin(),
+            Self::Space(name) => Incarnation(name),
+        }
+    }
+}
+
 /// Reason why a mailbox cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -136,6 +154,21 @@ pub struct CastsDropped {
     pub strangers: u64,
     /// Of this node's own: there was no way to the member, or no room on it.
     pub unsent: u64,
+}
+
+impl std::ops::Add for CastsDropped {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            late: self.late + other.late,
+            over_limit: self.over_limit + other.over_limit,
+            stale_epoch: self.stale_epoch + other.stale_epoch,
+            expired: self.expired + other.expired,
+            strangers: self.strangers + other.strangers,
+            unsent: self.unsent + other.unsent,
+        }
+    }
 }
 
 /// All mailboxes of a node.

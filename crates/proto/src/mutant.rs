@@ -118,9 +118,11 @@ pub enum Mutant {
     /// Items that a handler reads make no room for more.
     ItemsWithoutGrants,
 
-    // Call streams (`streams.md`).
+    // Cores (`streams.md`).
     /// A life is compared with its stream.
     LifeWithStream,
+    /// A core does not hear what the others have taken.
+    CoresDoNotHear,
 
     // Casts and quorum calls: found by the tests of these, not by the swarm of calls.
     /// A request that was handed on begins a round about its call, too.
@@ -200,7 +202,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 53] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -253,6 +255,7 @@ impl Mutant {
         Self::LostItemsAreComplete,
         Self::ItemsWithoutGrants,
         Self::LifeWithStream,
+        Self::CoresDoNotHear,
     ];
 }
 

@@ -1,4 +1,5 @@
-//! One node: its calls, its tasks and its connections, as one state machine.
+//! One core of a node: its calls, its tasks and the connections, as one state machine. A node is
+//! one of these, or several that share nothing (see [`cores`](super::cores)).
 //!
 //! The driver feeds frames, connections and time, then drains `poll_event`. Frames go to the
 //! node's outbox as they are sent; those of the node to itself go around in here.
@@ -9,7 +10,7 @@ mod ignored;
 mod routing;
 mod tasks;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,14 +23,15 @@ use crate::time::Timestamp;
 use crate::wire::{Frame, Message, Opened};
 
 use super::Fault;
-use super::initiators::Initiators;
+use super::cores::Place;
+use super::initiator::Initiator;
+use super::ledger::Ledger;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
 use super::outbox::{Outbox, Queue, Transmit};
-use super::shards::Shards;
 use super::share::Taken;
-use super::visits::{Start, TaskRef, VisitEvent};
+use super::visits::{Start, TaskRef, VisitEvent, Visits};
 
 pub use calls::{Branches, Opening};
 pub use casts::Reach;
@@ -42,24 +44,6 @@ pub struct Identity {
     pub node: NodeId,
     /// This life of it.
     pub incarnation: Incarnation,
-}
-
-/// Number of cores over which a node spreads its state, each of which a frame needs one of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cores {
-    /// Call streams, each of which holds the calls opened on it: 1 to [`CORES_MAX`].
-    pub streams: u8,
-    /// Shards, each of which holds the tasks of some origins: 1 to [`CORES_MAX`], and a power of
-    /// two. What waits for a dial is bounded for each.
-    pub shards: u8,
-}
-
-/// Most cores of each kind.
-pub const CORES_MAX: u8 = 64;
-
-impl Cores {
-    /// One of each.
-    pub const ONE: Self = Self { streams: 1, shards: 1 };
 }
 
 /// A thing for the driver to do.
@@ -119,8 +103,8 @@ pub enum ResetReason {
 pub struct Node<O = Queue> {
     identity: Identity,
     secret: Secret,
-    initiators: Initiators,
-    shards: Shards,
+    initiator: Initiator,
+    visits: Visits,
     /// Tasks to be started, in the order of their requests.
     starts: Vec<Start>,
     mailboxes: Mailboxes,
@@ -139,8 +123,7 @@ pub struct Node<O = Queue> {
 }
 
 impl Node {
-    /// A node with one core of each kind whose frames are polled, otherwise as
-    /// [`Self::with_outbox`].
+    /// The only core of a node, whose frames are polled, otherwise as [`Self::with_outbox`].
     ///
     /// # Errors
     /// [`LimitsError`] when the limits are not usable.
@@ -151,7 +134,7 @@ impl Node {
         seed: u64,
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
-        Self::with_outbox(Queue::default(), identity, (secret, seed), limits, Cores::ONE, now)
+        Self::with_outbox(Queue::default(), identity, Place::SOLE, (secret, seed), limits, now)
     }
 
     /// The next frame for a connection.
@@ -162,32 +145,36 @@ impl Node {
 }
 
 impl<O: Outbox> Node<O> {
-    /// A node without calls, tasks and connections. The keys of its calls are made of `secret`,
-    /// which must be random and of this start alone; `seed` is for jitter. More or fewer `cores`
-    /// than there can be are as many as there can.
+    /// A core without calls, tasks and connections. The keys of its calls are made of `secret`,
+    /// which must be random and of this start alone, and the same for all cores of a node; `seed`
+    /// is for jitter. Of `calls_max` it has its part; for the bounds of tasks, see [`Ledger`].
     ///
     /// # Errors
     /// [`LimitsError`] when the limits are not usable.
     pub fn with_outbox(
         outbox: O,
         identity: Identity,
+        place: Place,
         (secret, seed): (Secret, u64),
         limits: &Limits,
-        cores: Cores,
         now: Timestamp,
     ) -> Result<Self, LimitsError> {
         limits.check()?;
-        let streams = cores.streams.clamp(1, CORES_MAX);
-        let shards = cores.shards.clamp(1, CORES_MAX);
+        let origin = identity.incarnation.of_stream(place.stream());
+        let of_calls = Limits {
+            calls_max: place.part(limits.calls_max),
+            winding_max: place.part(limits.winding_max).max(1),
+            ..limits.clone()
+        };
         let me = NodeLife { node: identity.node, life: identity.incarnation };
         Ok(Self {
             identity,
             secret,
-            initiators: Initiators::new(identity.incarnation, secret, limits, streams),
-            shards: Shards::new(me, secret, limits, shards),
+            initiator: Initiator::new(origin, secret, &of_calls),
+            visits: Visits::new(me, secret, limits),
             starts: Vec::new(),
             mailboxes: Mailboxes::new(limits),
-            links: Links::new(me, limits, seed),
+            links: Links::new(me, limits, place.count(), seed),
             loopback: VecDeque::new(),
             outbox,
             events: VecDeque::new(),
@@ -250,7 +237,7 @@ impl<O: Outbox> Node<O> {
             take_time(&mut outbound.frame.message, waited_us);
             self.send(now, outbound);
         }
-        self.shards.handle_dial_over(now, link.peer.node, &mut self.links);
+        self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
         id
@@ -259,8 +246,8 @@ impl<O: Outbox> Node<O> {
     /// A connection ended.
     pub fn handle_link_down(&mut self, now: Timestamp, link: LinkId) {
         if let Some(node) = self.links.handle_down(now, link) {
-            self.initiators.handle_link_down(now, (node, link), &self.links);
-            self.shards.handle_link_lost(now, node, link, &mut self.links);
+            self.initiator.handle_link_down(now, (node, link), &self.links);
+            self.visits.handle_link_lost(now, node, link, &mut self.links);
             self.mailboxes.tell_readers();
         }
         self.pump(now);
@@ -282,7 +269,7 @@ impl<O: Outbox> Node<O> {
         for (_, outbound) in self.links.handle_dial_failed(now, node) {
             self.handle_undeliverable(now, outbound.to, outbound.frame);
         }
-        self.shards.handle_dial_over(now, node, &mut self.links);
+        self.visits.handle_dial_over(now, node, &mut self.links);
         self.mailboxes.tell_readers();
         self.pump(now);
     }
@@ -314,8 +301,8 @@ impl<O: Outbox> Node<O> {
     /// Time passes.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.observe(now);
-        self.initiators.handle_timeout(now, &self.links);
-        self.shards.handle_timeout(now, &mut self.links);
+        self.initiator.handle_timeout(now, &self.links);
+        self.visits.handle_timeout(now, &mut self.links);
         self.mailboxes.handle_timeout(now);
         self.sweep_closed_calls(now);
         self.pump(now);
@@ -326,8 +313,8 @@ impl<O: Outbox> Node<O> {
     pub fn poll_timeout(&self) -> Timestamp {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
         let cores = [
-            self.initiators.poll_timeout(),
-            self.shards.poll_timeout(),
+            self.initiator.poll_timeout(),
+            self.visits.poll_timeout(),
             self.mailboxes.poll_timeout(),
         ];
         cores.into_iter().flatten().fold(tick, Timestamp::min)
@@ -336,7 +323,7 @@ impl<O: Outbox> Node<O> {
     /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets
     /// go of what the batch settles. To be called before the lock of the node is released.
     pub fn flush(&mut self, now: Timestamp) {
-        self.shards.settle_risen(&mut self.links);
+        self.visits.settle_risen(&mut self.links);
         self.pump(now);
     }
 
@@ -346,14 +333,19 @@ impl<O: Outbox> Node<O> {
         !self.starts.is_empty()
             || !self.events.is_empty()
             || self.links.has_dials()
-            || self.initiators.has_news()
-            || self.shards.has_events()
+            || self.initiator.has_news()
+            || self.visits.has_events()
             || self.mailboxes.has_ready()
     }
 
     /// True when tasks are to be started.
     pub fn has_starts(&self) -> bool {
         !self.starts.is_empty()
+    }
+
+    /// Number of tasks to be started.
+    pub fn start_count(&self) -> usize {
+        self.starts.len()
     }
 
     /// Moves the tasks to be started to a list, in the order of their requests. To be called before
@@ -375,33 +367,62 @@ impl<O: Outbox> Node<O> {
             let addresses = self.links.addresses(node);
             return Some(NodeEvent::Dial { node, addresses });
         }
-        if let Some(call) = self.initiators.poll_writable() {
+        if let Some(call) = self.initiator.poll_writable() {
             return Some(NodeEvent::ItemsWritable(call));
         }
-        self.shards.poll_event().map(NodeEvent::Task)
+        self.visits.poll_event().map(NodeEvent::Task)
     }
 
     /// Refuses requests and casts of an older epoch from now on. Epochs do not go back.
     pub fn raise_epoch(&mut self, epoch: u64) {
-        self.shards.raise_epoch(epoch);
+        self.visits.raise_epoch(epoch);
         self.mailboxes.tell_readers();
     }
 
     /// The epoch of the configuration that this node was told of; 0 without one.
     pub fn epoch(&self) -> u64 {
-        self.shards.epoch()
+        self.visits.epoch()
     }
 
     /// Refuses requests from now on; what runs goes on.
     pub fn begin_shutdown(&mut self) {
-        self.shards.begin_shutdown();
+        self.visits.begin_shutdown();
     }
 
     /// Asks for the undecided calls of this node to be stopped wherever they run, before its
     /// connections are closed for good. They end as these or their tasks do.
     pub fn give_up_calls(&mut self, now: Timestamp) {
-        self.initiators.give_up_all(now);
+        self.initiator.give_up_all(now);
         self.pump(now);
+    }
+
+    // Shares of peers, over several cores
+
+    /// True when the ledger is to be told of what it has taken, by [`Self::tell`]. The only core of
+    /// a node never has to.
+    #[inline]
+    pub fn has_to_tell(&self) -> bool {
+        self.links.shares().has_news()
+    }
+
+    /// Tells the ledger what it has taken for its peers.
+    pub fn tell(&mut self, ledger: &mut Ledger) {
+        self.links.shares_mut().tell(ledger);
+    }
+
+    /// The version of the ledger by which it knows what the peer of a connection has taken in other
+    /// cores; `None` once that has ended. Before it is given frames of the connection under another
+    /// one it is to [`hear`](Self::hear).
+    #[inline]
+    pub fn heard_at(&self, link: LinkId) -> Option<u64> {
+        self.links.payer(link).map(|peer| self.links.shares().heard_at(peer))
+    }
+
+    /// Hears from the ledger what others have taken, in all and for the peer of a connection.
+    pub fn hear(&mut self, link: LinkId, ledger: &Ledger) {
+        if let Some(peer) = self.links.payer(link) {
+            self.links.shares_mut().hear(peer, ledger);
+        }
     }
 
     // Inspection
@@ -423,7 +444,7 @@ impl<O: Outbox> Node<O> {
 
     /// True when the handler of a task has not ended and has not been stopped.
     pub fn is_running(&self, task: &TaskRef) -> bool {
-        self.shards.is_running(task)
+        self.visits.is_running(task)
     }
 
     /// Shares that each peer has of the pools.
@@ -436,22 +457,24 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// The first difference, in words.
     pub fn audit_shares(&self) -> Result<(), String> {
-        self.shards.audit(&self.links)
+        let mut counted = BTreeMap::new();
+        self.visits.audit(&self.links, &mut counted)?;
+        self.links.shares().compare(&counted)
     }
 
     /// Its calls.
-    pub fn initiators(&self) -> &Initiators {
-        &self.initiators
+    pub fn initiator(&self) -> &Initiator {
+        &self.initiator
     }
 
     /// Open branches of its calls at another node, for choosing who has fewer.
     pub fn open_at(&self, node: NodeId) -> usize {
-        self.initiators.open_at(node, self.links.current(node))
+        self.initiator.open_at(node, self.links.current(node))
     }
 
     /// Its tasks.
-    pub fn shards(&self) -> &Shards {
-        &self.shards
+    pub fn visits(&self) -> &Visits {
+        &self.visits
     }
 
     /// Frames that did not count, by what they did.

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::link::PeerName;
 use crate::mutant::{self, Mutant};
@@ -35,7 +36,7 @@ pub(crate) enum Pool {
     Requests,
 }
 
-const POOLS: usize = 5;
+pub(crate) const POOLS: usize = 5;
 
 /// Amounts of each pool.
 pub(crate) type Amounts = [usize; POOLS];
@@ -92,6 +93,12 @@ struct Peer {
     name: PeerName,
     connections: usize,
     taken: Amounts,
+    /// Amounts that the ledger has of it for this core.
+    said: Amounts,
+    /// Amounts of it in the other cores, as of this version of the ledger.
+    elsewhere: Amounts,
+    heard_at: u64,
+    is_due: bool,
 }
 
 /// The pools, and what each peer has of them.
@@ -102,10 +109,28 @@ pub(crate) struct Shares {
     peers: Vec<Option<Peer>>,
     free: Vec<u32>,
     names: BTreeMap<PeerName, PeerIndex>,
+    /// Amounts that the ledger has for this core, and for the others.
+    said: Amounts,
+    elsewhere: Amounts,
+    /// Differences from which on the ledger is to be told; none for the only core of a node.
+    steps: Option<Amounts>,
+    /// The total differs by a step.
+    is_due: bool,
+    /// Peers that differ by a step, or have given back all that the ledger has of them.
+    due: Vec<PeerIndex>,
+    /// Peers that were forgotten, with what the ledger still has of them.
+    withdrawn: Vec<(PeerName, Amounts)>,
 }
 
+/// A core tells the ledger of differences of this part of a pool, divided by the cores.
+const STEP: usize = 64;
+
+/// The largest step, in tasks as in bytes.
+const STEP_MAX: usize = 4_096;
+
 impl Shares {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// Of one of so many cores.
+    pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
         let max = [
             limits.remembered_max,
             limits.tasks_max,
@@ -113,7 +138,79 @@ impl Shares {
             limits.waiting_item_bytes_max,
             limits.running_request_bytes_max,
         ];
-        Self { max, used: [0; POOLS], peers: Vec::new(), free: Vec::new(), names: BTreeMap::new() }
+        let step = |max: usize| (max / (STEP * cores)).clamp(1, STEP_MAX);
+        Self {
+            max,
+            used: [0; POOLS],
+            peers: Vec::new(),
+            free: Vec::new(),
+            names: BTreeMap::new(),
+            said: [0; POOLS],
+            elsewhere: [0; POOLS],
+            steps: (cores > 1).then(|| max.map(step)),
+            is_due: false,
+            due: Vec::new(),
+            withdrawn: Vec::new(),
+        }
+    }
+
+    /// True when the ledger is to be told.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_due || !self.due.is_empty() || !self.withdrawn.is_empty()
+    }
+
+    /// Tells the ledger what has changed by enough.
+    pub(crate) fn tell(&mut self, ledger: &mut Ledger) {
+        self.is_due = false;
+        ledger.note_total(&self.used, &mut self.said);
+        for index in self.due.drain(..) {
+            // Another peer may have taken its place since.
+            if let Some(peer) = &mut self.peers[index.0 as usize] {
+                peer.is_due = false;
+                ledger.note_peer(&peer.name, &peer.taken, &mut peer.said);
+            }
+        }
+        for (name, mut said) in self.withdrawn.drain(..) {
+            ledger.note_peer(&name, &Amounts::default(), &mut said);
+        }
+    }
+
+    /// The version of the ledger by which it knows what a peer has elsewhere.
+    #[inline]
+    pub(crate) fn heard_at(&self, index: PeerIndex) -> u64 {
+        self.peer(index).heard_at
+    }
+
+    /// Looks up what the other cores have, in all and of a peer.
+    pub(crate) fn hear(&mut self, index: PeerIndex, ledger: &Ledger) {
+        if mutant::is(Mutant::CoresDoNotHear) {
+            return self.peer_mut(index).heard_at = ledger.version();
+        }
+        let said = self.said;
+        self.elsewhere = std::array::from_fn(|pool| ledger.total()[pool] - said[pool]);
+        let peer = self.peer_mut(index);
+        let of_peer = ledger.of_peer(&peer.name);
+        peer.elsewhere = std::array::from_fn(|pool| of_peer[pool] - peer.said[pool]);
+        peer.heard_at = ledger.version();
+    }
+
+    /// An amount has changed.
+    #[inline]
+    fn note_change(&mut self, index: PeerIndex, at: usize) {
+        if let Some(steps) = &self.steps {
+            self.note_step(index, at, steps[at]);
+        }
+    }
+
+    fn note_step(&mut self, index: PeerIndex, at: usize, step: usize) {
+        self.is_due |= self.used[at].abs_diff(self.said[at]) >= step;
+        let peer = self.peer_mut(index);
+        let (taken, said) = (peer.taken[at], peer.said[at]);
+        let is_due = taken.abs_diff(said) >= step || (taken == 0 && said > 0);
+        if is_due && !std::mem::replace(&mut peer.is_due, true) {
+            self.due.push(index);
+        }
     }
 
     /// A connection of a peer is up.
@@ -133,10 +230,11 @@ impl Shares {
     pub(crate) fn may_take(&self, index: PeerIndex, pool: Pool) -> bool {
         let at = pool.index();
         if mutant::is(Mutant::AlphaNotApplied) {
-            return self.used[at] < self.max[at];
+            return self.used(pool) < self.max[at];
         }
-        let of_peer = self.peer(index).taken[at];
-        of_peer < self.max[at].saturating_sub(self.used[at]).saturating_mul(pool.alpha())
+        let peer = self.peer(index);
+        let of_peer = peer.taken[at] + peer.elsewhere[at];
+        of_peer < self.max[at].saturating_sub(self.used(pool)).saturating_mul(pool.alpha())
     }
 
     /// Takes so many for a peer, whatever it has.
@@ -144,6 +242,7 @@ impl Shares {
         let at = pool.index();
         self.used[at] += count;
         self.peer_mut(index).taken[at] += count;
+        self.note_change(index, at);
     }
 
     /// Gives so many of a peer's back.
@@ -151,6 +250,7 @@ impl Shares {
         let at = pool.index();
         self.used[at] -= count;
         self.peer_mut(index).taken[at] -= count;
+        self.note_change(index, at);
         self.forget_idle(index);
     }
 
@@ -168,9 +268,10 @@ impl Shares {
         &self.peer(index).name
     }
 
-    /// Amount of a pool that is taken.
+    /// Amount of a pool that is taken, in all cores as far as it is known.
     pub(crate) fn used(&self, pool: Pool) -> usize {
-        self.used[pool.index()]
+        let at = pool.index();
+        self.used[at] + self.elsewhere[at]
     }
 
     /// Size of a pool.
@@ -217,7 +318,15 @@ impl Shares {
         if let Some(index) = self.names.get(&name) {
             return *index;
         }
-        let peer = Peer { name: name.clone(), connections: 0, taken: [0; POOLS] };
+        let peer = Peer {
+            name: name.clone(),
+            connections: 0,
+            taken: [0; POOLS],
+            said: [0; POOLS],
+            elsewhere: [0; POOLS],
+            heard_at: 0,
+            is_due: false,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 self.peers[index as usize] = Some(peer);
@@ -236,7 +345,11 @@ impl Shares {
         let peer = self.peer(index);
         if peer.connections == 0 && peer.taken == [0; POOLS] {
             self.names.remove(&peer.name.clone());
-            self.peers[index.0 as usize] = None;
+            if let Some(Peer { name, said, .. }) = self.peers[index.0 as usize].take()
+                && said != [0; POOLS]
+            {
+                self.withdrawn.push((name, said));
+            }
             self.free.push(index.0);
         }
     }
@@ -255,7 +368,11 @@ mod tests {
     use super::*;
 
     fn shares(remembered_max: usize, tasks_max: usize) -> Shares {
-        Shares::new(&Limits { remembered_max, tasks_max, ..Limits::default() })
+        shares_of(remembered_max, tasks_max, 1)
+    }
+
+    fn shares_of(remembered_max: usize, tasks_max: usize, cores: usize) -> Shares {
+        Shares::new(&Limits { remembered_max, tasks_max, ..Limits::default() }, cores)
     }
 
     fn place(name: usize) -> PeerName {
@@ -327,6 +444,50 @@ mod tests {
             shares.give(next, Pool::Records, taken);
             shares.disconnect(next);
         }
+    }
+
+    /// Whatever its cores are, a node lets a greedy peer have a half, and the next one a quarter.
+    #[test]
+    fn cores_that_tell_each_other_bound_a_peer_as_one_does() {
+        let (mut ledger, cores) = (Ledger::default(), 4);
+        let mut all: Vec<Shares> = (0..cores).map(|_| shares_of(1_000, 1_000, cores)).collect();
+        let peers = [1, 2].map(|name| {
+            let peers: Vec<PeerIndex> = all.iter_mut().map(|s| s.connect(place(name))).collect();
+            peers
+        });
+        let mut taken = [0_usize; 2];
+        for (peers, taken) in peers.iter().zip(&mut taken) {
+            let mut is_refused = false;
+            while !is_refused {
+                is_refused = true;
+                for (shares, peer) in all.iter_mut().zip(peers) {
+                    if shares.heard_at(*peer) != ledger.version() {
+                        shares.hear(*peer, &ledger);
+                    }
+                    if shares.may_take(*peer, Pool::Records) {
+                        shares.take(*peer, Pool::Records, 1);
+                        (*taken, is_refused) = (*taken + 1, false);
+                    }
+                    if shares.has_news() {
+                        shares.tell(&mut ledger);
+                    }
+                }
+            }
+        }
+        let step = 1_000 / (STEP * cores);
+        for (taken, part) in taken.iter().zip([500, 250]) {
+            assert!(taken.abs_diff(part) <= cores * step + 1, "{taken} of {part}");
+        }
+        // What is given back is nobody's, wherever it was.
+        for (shares, peer) in all.iter_mut().zip(&peers[0]) {
+            let has = shares.peer(*peer).taken[Pool::Records.index()];
+            shares.give(*peer, Pool::Records, has);
+            shares.disconnect(*peer);
+            shares.tell(&mut ledger);
+        }
+        let records = Pool::Records.index();
+        assert_eq!(ledger.of_peer(&place(1)), Amounts::default());
+        assert!(ledger.total()[records].abs_diff(taken[1]) <= cores * step);
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub use entry::{Entry, Outcome, Sealed};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};
 pub use glance::Glance;
+pub(crate) use glance::Subject;
 pub(crate) use head::Envelope;
 pub use head::Head;
 pub use header::Header;

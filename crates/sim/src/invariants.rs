@@ -113,9 +113,16 @@ pub enum Observation<'a> {
         /// The frame.
         frame: &'a Frame,
     },
-    /// A node, after each event.
+    /// The cores of a node, after each event.
+    Cores {
+        /// All of them.
+        cores: &'a [Node],
+        /// The bounds of the node.
+        limits: &'a Limits,
+    },
+    /// A core of a node, after each event.
     Node {
-        /// The node.
+        /// The core.
         node: &'a Node,
         /// Its bounds.
         limits: &'a Limits,

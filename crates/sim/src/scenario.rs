@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use convoke_proto::limits::{Limits, ReplyDial};
-use convoke_proto::node::Cores;
 
 use crate::network::{Conditions, Network, Place};
 use crate::plan::Shape;
@@ -155,7 +154,7 @@ pub struct Scenario {
     /// Servers that a client knows.
     pub servers_known: usize,
     /// The cores of every node.
-    pub cores: Cores,
+    pub cores: u8,
     /// The bounds of every node.
     pub limits: Limits,
     /// The network.
@@ -506,8 +505,6 @@ impl Scenario {
 }
 
 /// The cores of every node: dice of their own, so that they change no other.
-fn cores(seed: u64) -> Cores {
-    let mut random = Random::of(seed, 13);
-    let streams = [1, 2, 3, 4][random.index(4)];
-    Cores { streams, shards: [1, 1, 2, 4][random.index(4)] }
+fn cores(seed: u64) -> u8 {
+    [1, 1, 2, 4][Random::of(seed, 13).index(4)]
 }

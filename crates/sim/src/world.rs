@@ -182,7 +182,7 @@ impl World {
 
     fn finish(&mut self) {
         let honest = self.hosts.iter().filter(|host| !self.oracle.liars.contains(&host.id));
-        let nodes: Vec<&Node> = honest.filter_map(|host| host.node.as_ref()).collect();
+        let nodes: Vec<&Node> = honest.flat_map(|host| &host.cores).collect();
         let seen = Observation::Quiet { nodes: &nodes };
         observe(&mut self.invariants, &seen, &self.oracle, &mut self.violation);
     }
@@ -220,7 +220,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         if let Some(end) = event.end() {
             let host = &mut self.hosts[end.place];
-            if host.life != end.life || host.node.is_none() {
+            if host.life != end.life || !host.is_up() {
                 return;
             }
             if host.is_paused {
@@ -252,39 +252,38 @@ impl World {
         }
     }
 
-    /// One input of a node, and all that follows from it at once.
-    fn drive<T>(&mut self, place: Place, act: impl FnOnce(&mut Node, Timestamp) -> T) -> Option<T> {
+    /// One input of the core of a call, and all that follows from it at once.
+    fn drive<T>(
+        &mut self,
+        place: Place,
+        call: CallId,
+        act: impl FnOnce(&mut Node, Timestamp) -> T,
+    ) -> Option<T> {
         let now = self.now;
-        let result = act(self.hosts[place].node.as_mut()?, now);
+        let result = act(self.hosts[place].core_of_mut(call)?, now);
         self.settle(place);
         Some(result)
+    }
+
+    /// The same input for each core of a node, one after the other.
+    fn drive_each(&mut self, place: Place, mut act: impl FnMut(&mut Node, Timestamp)) {
+        for core in 0..self.hosts[place].cores.len() {
+            let now = self.now;
+            act(&mut self.hosts[place].cores[core], now);
+            self.settle(place);
+        }
     }
 
     /// Drains a node's outputs, sets its timer and lets the invariants look.
     fn settle(&mut self, place: Place) {
         // Reading a call may have left something, as it may under a driver.
-        if let Some(node) = &mut self.hosts[place].node {
-            node.flush(self.now);
+        for core in &mut self.hosts[place].cores {
+            core.flush(self.now);
         }
         let settled = self.note_ends(place);
-        loop {
-            let Some(node) = self.hosts[place].node.as_mut() else { return };
-            if let Some(transmit) = node.poll_transmit(self.now) {
-                self.transmit(place, transmit);
-                continue;
-            }
-            let mut starts = Vec::new();
-            node.take_starts(&mut starts);
-            if !starts.is_empty() {
-                starts.into_iter().for_each(|start| self.start_handler(place, start));
-            } else if let Some(event) = node.poll_event() {
-                self.on_node_event(place, event);
-            } else if let Some(call) = node.poll_ready() {
-                self.on_ready(place, call);
-            } else {
-                break;
-            }
-        }
+        let cores = 0..self.hosts[place].cores.len();
+        while cores.clone().any(|core| self.settle_core(place, core)) {}
+        self.hosts[place].tell();
         // Now that tasks of its own have been stopped.
         for call in settled {
             self.observe(&Observation::Settled { call });
@@ -293,10 +292,31 @@ impl World {
         self.look(place);
     }
 
+    /// Carries out one thing that a core wants. False when there was none.
+    fn settle_core(&mut self, place: Place, core: usize) -> bool {
+        let Some(node) = self.hosts[place].cores.get_mut(core) else { return false };
+        if let Some(transmit) = node.poll_transmit(self.now) {
+            self.transmit(place, core, transmit);
+            return true;
+        }
+        let mut starts = Vec::new();
+        node.take_starts(&mut starts);
+        if !starts.is_empty() {
+            starts.into_iter().for_each(|start| self.start_handler(place, start));
+        } else if let Some(event) = node.poll_event() {
+            self.on_node_event(place, core, event);
+        } else if let Some(call) = node.poll_ready() {
+            self.on_ready(place, call);
+        } else {
+            return false;
+        }
+        true
+    }
+
     fn set_timer(&mut self, place: Place) {
         let host = &mut self.hosts[place];
-        let Some(node) = &host.node else { return };
-        let at = node.poll_timeout().max(self.now);
+        let Some(at) = host.cores.iter().map(Node::poll_timeout).min() else { return };
+        let at = at.max(self.now);
         if host.wake_at.is_none_or(|wake_at| at < wake_at) {
             host.wake_at = Some(at);
             let end = host.end();
@@ -310,7 +330,12 @@ impl World {
             return; // An earlier timer took its place.
         }
         host.wake_at = None;
-        self.drive(end.place, |node, now| node.handle_timeout(now));
+        self.drive_each(end.place, |node, now| {
+            if node.poll_timeout() <= now {
+                node.handle_timeout(now);
+            }
+        });
+        self.set_timer(end.place);
     }
 
     /// Writes down which calls have ended, before what follows from it is seen. Those that are
@@ -318,13 +343,13 @@ impl World {
     fn note_ends(&mut self, place: Place) -> Vec<CallId> {
         let mut settled = Vec::new();
         let host = &self.hosts[place];
-        let Some(node) = &host.node else { return settled };
         for id in &host.watched {
+            let Some(node) = host.core_of(*id) else { return settled };
             let Some(truth) = self.oracle.calls.get_mut(id) else { continue };
-            if let Some(end) = node.initiators().end(*id) {
+            if let Some(end) = node.initiator().end(*id) {
                 truth.end.get_or_insert((self.now, end));
             }
-            if truth.settled_at.is_none() && node.initiators().is_settled(*id) {
+            if truth.settled_at.is_none() && node.initiator().is_settled(*id) {
                 truth.settled_at = Some(self.now);
                 settled.push(*id);
             }
@@ -337,16 +362,24 @@ impl World {
 
     fn look(&mut self, place: Place) {
         let host = &mut self.hosts[place];
-        let Some(node) = &host.node else { return };
-        let oracle = &self.oracle;
-        host.watched.retain(|id| node.initiators().is_kept(*id));
-        for (id, call) in host.watched.iter().filter_map(|id| Some((id, node.call(*id)?))) {
+        let mut watched = std::mem::take(&mut host.watched);
+        watched.retain(|id| host.core_of(*id).is_some_and(|node| node.initiator().is_kept(*id)));
+        host.watched = watched;
+        let (host, oracle) = (&self.hosts[place], &self.oracle);
+        for (id, call) in
+            host.watched.iter().filter_map(|id| Some((id, host.core_of(*id)?.call(*id)?)))
+        {
             let seen = Observation::Call { id: *id, call };
             observe(&mut self.invariants, &seen, oracle, &mut self.violation);
         }
         if !oracle.liars.contains(&host.id) {
-            let seen = Observation::Node { node, limits: &self.scenario.limits };
+            let limits = &self.scenario.limits;
+            let seen = Observation::Cores { cores: &host.cores, limits };
             observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+            for node in &host.cores {
+                let seen = Observation::Node { node, limits };
+                observe(&mut self.invariants, &seen, oracle, &mut self.violation);
+            }
         }
     }
 
@@ -354,13 +387,18 @@ impl World {
         observe(&mut self.invariants, seen, &self.oracle, &mut self.violation);
     }
 
-    fn on_node_event(&mut self, place: Place, event: NodeEvent) {
+    fn on_node_event(&mut self, place: Place, core: usize, event: NodeEvent) {
         match event {
-            NodeEvent::Dial { node, addresses } => self.dial(place, node, &addresses),
+            NodeEvent::Dial { node, addresses } => {
+                // One that is made for another core is for this one, too.
+                if self.hosts[place].dialling.insert(node) {
+                    self.dial(place, node, &addresses);
+                }
+            }
             NodeEvent::Reset { link, .. } => {
-                if let Some(nonce) = self.hosts[place].nonce_of(link) {
-                    self.hosts[place].links.remove(&nonce);
+                if let Some(nonce) = self.hosts[place].nonce_of(core, link) {
                     self.reset(place, nonce);
+                    self.tell_link_down(place, nonce);
                 }
             }
             // A node that a liar has asked in another's name speaks for that without its knowing.

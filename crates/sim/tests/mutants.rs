@@ -80,6 +80,7 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::ItemsWithoutGrants, Kind::Calm, &["I3"]),
     // Frames for a stream beyond the first are for nobody.
     (Mutant::LifeWithStream, Kind::Calm, &["I27", "I1", "I3"]),
+    (Mutant::CoresDoNotHear, Kind::Overload, &["I18", "I41"]),
 ];
 
 #[test]

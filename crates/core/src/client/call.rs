@@ -179,7 +179,7 @@ impl<Resp: Payload> Call<Resp> {
     /// [`CallBuilder::trace`](crate::CallBuilder::trace).
     pub fn trace(&self) -> Vec<TraceEvent> {
         let trace = |node: &mut Node| node.call(self.id).map(|call| call.trace().to_vec());
-        self.endpoint.driver().with_node(|node, _| trace(node)).unwrap_or_default()
+        self.endpoint.driver().ask_node(self.id.origin, trace).unwrap_or_default()
     }
 
     /// The next reply, or the next failed branch; `None` at the end. Branches that fail do not end
@@ -195,7 +195,7 @@ impl<Resp: Payload> Call<Resp> {
     /// branch has failed or the call has ended: who needs a majority is woken once. Default 1.
     /// Replies that are there already are given without waiting, whatever the count.
     pub fn wake_after(&self, count: usize) {
-        self.endpoint.driver().with_node_quietly(|node| node.wake_after(self.id, count));
+        self.endpoint.driver().ask_node(self.id.origin, |node| node.wake_after(self.id, count));
     }
 
     /// Reads to the end, dropping what replies are left.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use convoke_proto::call::{CallEvent, Delivered, End};
-use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::id::{CallId, LinkId, NodeId};
 use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
 use convoke_proto::task::SendError;
@@ -23,8 +23,10 @@ use crate::error::CallError;
 use crate::transport::{Connection, Lane};
 use crate::way::Way;
 
+use super::connections::Attached;
+use super::cores::Core;
 use super::promise::{Guard, Promiser, Turn};
-use super::{Aftermath, Attached, Driver, FlushScope, Node, State};
+use super::{Aftermath, Driver, FlushScope, Node};
 
 /// The promise of a caller to flush connections soon.
 pub(crate) type FlushDuty = Guard<Appender>;
@@ -32,6 +34,8 @@ pub(crate) type FlushDuty = Guard<Appender>;
 /// A caller that has appended to connections.
 pub(crate) struct Appender {
     driver: Arc<Driver>,
+    /// The core that it opened its call in.
+    core: usize,
     connections: Connections,
 }
 
@@ -48,11 +52,11 @@ pub(super) struct CallerFlush {
 
 impl Promiser for Appender {
     fn settle(&self) {
-        let mut state = self.driver.state.lock();
+        let mut core = self.driver.cores.lock(self.core);
         for connection in &self.connections {
             let link = connection.link();
-            let id = state.connections().id(link.peer.node, link.nonce);
-            if let Some(attached) = id.and_then(|id| state.connections_mut().get_mut(id)) {
+            let id = core.connections().id(link.peer.node, link.nonce);
+            if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
                 attached.promise.settle();
             }
         }
@@ -87,13 +91,30 @@ impl Driver {
         opening: &mut Opening,
         apart: bool,
     ) -> Result<CallId, CallError> {
-        self.with_state(|state, now, aftermath| {
-            if state.is_closed {
-                return Err(CallError::Stopped);
+        let mut index = self.cores.of_thread();
+        loop {
+            let opened = self.with_core(index, |core, now, aftermath| {
+                if core.is_closed {
+                    return Err(CallError::Stopped);
+                }
+                aftermath.starts_apart = apart;
+                Ok(core.node.open(now, opening)?)
+            });
+            let Err(CallError::NotOpened(refusal)) = opened else { return opened };
+            index = self.core_with_room(refusal)?;
+        }
+    }
+
+    /// A core that can open a call which another has refused: for it has its part of all calls
+    /// open.
+    fn core_with_room(&self, refusal: OpenError) -> Result<usize, OpenError> {
+        match refusal {
+            OpenError::TooManyCalls { .. } => {
+                let found = self.cores.find(|core| core.node.initiator().has_room());
+                found.ok_or(OpenError::TooManyCalls { limit: self.limits.calls_max })
             }
-            aftermath.starts_apart = apart;
-            Ok(state.node.open(now, opening)?)
-        })
+            refusal => Err(refusal),
+        }
     }
 
     /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
@@ -108,18 +129,26 @@ impl Driver {
         is_urgent: bool,
         waker: &Waker,
     ) -> Result<Option<(CallId, Option<FlushDuty>)>, CallError> {
-        let now = self.now();
-        let (call, flush, aftermath) = {
-            let mut state = self.state.lock();
-            if !is_urgent && state.has_no_room(opening) {
+        let (now, mut index) = (self.now(), self.cores.of_thread());
+        let (call, flush, aftermath) = loop {
+            let mut core = self.cores.lock(index);
+            if !is_urgent && core.has_no_room(opening) {
                 return Ok(None);
             }
-            if state.is_closed {
+            if core.is_closed {
                 return Err(CallError::Stopped);
             }
-            let (call, flush) = state.open_flushed_by_caller(now, opening)?;
-            state.parked.park(call, waker);
-            (call, flush, state.drained(now))
+            self.cores.hear(&mut core, LinkId::LOCAL);
+            match core.open_flushed_by_caller(now, opening) {
+                Ok((call, flush)) => {
+                    core.parked.park(call, waker);
+                    break (call, flush, core.drained(now));
+                }
+                Err(refusal) => {
+                    drop(core);
+                    index = self.core_with_room(refusal)?;
+                }
+            }
         };
         if let Some(mut aftermath) = aftermath {
             self.finish(&mut aftermath);
@@ -129,7 +158,7 @@ impl Driver {
             connections.iter().for_each(|connection| connection.flush());
             return Ok(Some((call, None)));
         }
-        let appender = Appender { driver: self.clone(), connections };
+        let appender = Appender { driver: self.clone(), core: index, connections };
         Ok(Some((call, Some(Guard::new(appender)))))
     }
 
@@ -142,21 +171,21 @@ impl Driver {
         ahead: &mut VecDeque<Delivered>,
         waker: &Waker,
     ) -> Option<(CallEvent, Option<End>)> {
-        let mut state = self.state.lock();
-        let news = state.node.poll_last(call, ahead);
+        let mut core = self.cores.lock_of(call.origin);
+        let news = core.node.poll_last(call, ahead);
         let _dropped_unlocked = match news {
-            None => state.parked.park(call, waker),
+            None => core.parked.park(call, waker),
             // It is here, and need not be called for what came before.
-            Some(_) => state.parked.take(call),
+            Some(_) => core.parked.take(call),
         };
         // Reading has made room for more, of which the sender is told under the same lock: who
         // takes it next, to send an item for example, finds nothing left to be sent.
-        let told = state.node.has_output().then(|| {
+        let told = core.node.has_output().then(|| {
             let (scope, mut aftermath) = (FlushScope::enter(), Aftermath::default());
-            state.drain(self.now(), &mut aftermath);
+            core.drain(self.now(), &mut aftermath);
             (scope, aftermath)
         });
-        drop(state);
+        drop(core);
         if let Some((_flush_unlocked, mut aftermath)) = told {
             self.finish(&mut aftermath);
         }
@@ -165,10 +194,11 @@ impl Driver {
 
     /// Nobody reads a call any more: `act` tells the node so.
     pub(crate) fn let_go(self: &Arc<Self>, call: CallId, act: impl FnOnce(&mut Node, Timestamp)) {
-        let _dropped_unlocked = self.with_state(|state, now, _| {
-            act(&mut state.node, now);
-            state.parked.take(call)
-        });
+        let _dropped_unlocked =
+            self.with_core(self.cores.routes.of(call.origin), |core, now, _| {
+                act(&mut core.node, now);
+                core.parked.take(call)
+            });
     }
 
     /// Takes and sends an item of a call's request once it has credit and its connection has room.
@@ -180,12 +210,14 @@ impl Driver {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let scope = FlushScope::enter();
-        let (sent, _dropped_unlocked) = self.with_state(|state, now, _| {
-            let sent = state.poll_send_item(now, call, payload, cx);
-            let waits = sent == Ok(false);
-            let waker = waits.then(|| state.item_wakers.insert(call, cx.waker().clone())).flatten();
-            (sent, waker)
-        });
+        let (sent, _dropped_unlocked) =
+            self.with_core(self.cores.routes.of(call.origin), |core, now, _| {
+                let sent = core.poll_send_item(now, call, payload, cx);
+                let waits = sent == Ok(false);
+                let waker =
+                    waits.then(|| core.item_wakers.insert(call, cx.waker().clone())).flatten();
+                (sent, waker)
+            });
         // Items that follow at once leave with it.
         self.end_scope_with_more(scope);
         match sent {
@@ -201,31 +233,31 @@ impl Driver {
         call: CallId,
         act: impl FnOnce(&mut Node, Timestamp),
     ) {
-        let _dropped_unlocked = self.with_state(|state, now, _| {
-            act(&mut state.node, now);
-            state.item_wakers.remove(&call)
-        });
+        let _dropped_unlocked =
+            self.with_core(self.cores.routes.of(call.origin), |core, now, _| {
+                act(&mut core.node, now);
+                core.item_wakers.remove(&call)
+            });
     }
 
     /// Flushes what somebody promised to flush and did not.
     pub(super) fn flush_overdue(&self) {
         let now = self.now();
-        let overdue: Vec<Arc<dyn Connection>> = {
-            let mut state = self.state.lock();
-            let overdue = state.connections_mut().iter_mut().filter_map(|attached| {
+        let mut overdue: Vec<Arc<dyn Connection>> = Vec::new();
+        for mut core in self.cores.each() {
+            overdue.extend(core.connections_mut().iter_mut().filter_map(|attached| {
                 attached.promise.take_overdue(now).then(|| attached.connection.clone())
-            });
-            overdue.collect()
-        };
+            }));
+        }
         overdue.iter().for_each(|connection| connection.flush());
     }
 }
 
-impl State {
+impl Core {
     /// True when a connection that a call needs has no room.
     fn has_no_room(&self, opening: &Opening) -> bool {
         let full = &self.node.outbox().full;
-        !full.is_empty() && opening.branches.iter().any(|branch| full.contains(&branch.to))
+        !full.is_empty() && opening.branches.iter().any(|branch| full.contains(branch.to))
     }
 
     /// Opens a call whose caller sees to it that its requests leave.
@@ -234,7 +266,7 @@ impl State {
         now: Timestamp,
         opening: &mut Opening,
     ) -> Result<(CallId, CallerFlush), OpenError> {
-        let is_alone = self.node.initiators().call_count() == 0;
+        let is_alone = self.node.initiator().call_count() == 0;
         self.node.outbox_mut().caller = Some(CallerFlush { is_alone, due: Connections::new() });
         let opened = self.node.open(now, opening);
         let flush = self.node.outbox_mut().caller.take().unwrap_or_default();

@@ -53,11 +53,11 @@ impl Driver {
         cast: Cast,
     ) {
         let Some(Carried { reference, nodes }) = self.offer_value(&to, &cast.payload) else {
-            return self.with_node(|node, now| node.send_casts(now, key, to, cast));
+            return self.with_node(key.origin(), |node, now| node.send_casts(now, key, to, cast));
         };
         to.retain(|node| !nodes.contains(node));
         let beside = Cast { is_carried: true, payload: reference, ..cast.clone() };
-        self.with_node(|node, now| {
+        self.with_node(key.origin(), |node, now| {
             node.send_casts(now, key, nodes, beside);
             node.send_casts(now, key, to, cast);
         });
@@ -78,7 +78,7 @@ impl Driver {
             return;
         }
         if !self.carried.enter(from) {
-            self.with_node_quietly(|node| node.mailboxes_mut().note_over_limit());
+            self.ask_node(call.origin, |node| node.mailboxes_mut().note_over_limit());
             return;
         }
         let budget = Duration::from_micros(cast.budget_us).min(self.deadline_max);
@@ -88,7 +88,7 @@ impl Driver {
             let value = tokio::time::timeout(budget, value).await;
             driver.carried.leave(from);
             match value {
-                Ok(Ok(payload)) => driver.with_node(|node, now| {
+                Ok(Ok(payload)) => driver.with_node(call.origin, |node, now| {
                     let spent_us = u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);
                     let budget_us = cast.budget_us.saturating_sub(spent_us);
                     let cast = Cast { is_carried: false, payload, budget_us, ..cast };

@@ -15,19 +15,19 @@ use super::Driver;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {
-    /// Tells the readers of casts once a connection has room again.
-    pub(super) fn tell_of_room(&self, connection: Arc<dyn Connection>) {
+    /// Tells the readers of casts of a core once a connection has room again.
+    pub(super) fn tell_of_room(&self, core: usize, connection: Arc<dyn Connection>) {
         let driver = self.me.clone();
         self.runtime.spawn(async move {
             tokio::time::sleep(PAUSE).await;
             poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
             let Some(driver) = driver.upgrade() else { return };
             let link = connection.link();
-            driver.with_state(|state, now, _| {
-                let id = state.connections().id(link.peer.node, link.nonce);
-                if let Some(attached) = id.and_then(|id| state.connections_mut().get_mut(id)) {
+            driver.with_core(core, |core, now, _| {
+                let id = core.connections().id(link.peer.node, link.nonce);
+                if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
                     attached.is_choked = false;
-                    state.node.handle_writable(now);
+                    core.node.handle_writable(now);
                 }
             });
         });

@@ -1,11 +1,32 @@
 //! The connections of an endpoint, by the index that its node knows them by.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use convoke_proto::id::{LinkId, LinkNonce, NodeId};
 
-use super::Attached;
-use crate::transport::Counters;
+use crate::transport::{Connection, Counters};
+
+use super::held::HeldCancels;
+use super::promise::Promise;
+
+/// A connection, and what callers that append to it must know.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) connection: Arc<dyn Connection>,
+    /// Promise of somebody to flush it.
+    pub(super) promise: Promise,
+    pub(super) held: HeldCancels,
+    /// It had no room for a cast; somebody waits until it has, to say so.
+    pub(super) is_choked: bool,
+}
+
+impl Attached {
+    pub(super) fn new(connection: Arc<dyn Connection>) -> Self {
+        let (promise, held) = (Promise::default(), HeldCancels::default());
+        Self { connection, promise, held, is_choked: false }
+    }
+}
 
 /// The table.
 #[derive(Debug, Default)]

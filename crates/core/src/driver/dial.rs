@@ -15,7 +15,7 @@ impl Driver {
     /// their transports, then as they are given.
     fn in_dial_order(&self, node: NodeId, mut addresses: Vec<Address>) -> Vec<Address> {
         if addresses.len() > 1 {
-            let must_prove = self.state.lock().must_prove(node);
+            let must_prove = self.must_prove(node);
             addresses.sort_by_cached_key(|address| {
                 let transport = self.transport(address.scheme());
                 let proves = transport.is_some_and(|transport| transport.proves_peers());
@@ -26,16 +26,42 @@ impl Driver {
         addresses
     }
 
-    /// Dials a node for the protocol, and reports a failure; success reports itself by `on_open`.
+    /// Dials a node for a core, and reports a failure to all; success reports itself by `on_open`.
+    /// While it is dialled already, the core is told with the others.
     pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, known: Vec<Address>) {
+        if !self.dials.lock().insert(node) {
+            return;
+        }
         let driver = self.clone();
         self.runtime.spawn(async move {
-            let Err(error) = driver.dial_by_name(node, known).await else { return };
-            driver.telemetry.on_dial_failed();
-            driver.with_node(|core, now| {
-                core.note_dial_error(node, &error.to_string());
-                core.handle_dial_failed(now, node);
-            });
+            loop {
+                // Another may have connected since the core asked.
+                if driver.is_wanted(node)
+                    && let Err(error) = driver.dial_by_name(node, known.clone()).await
+                {
+                    // Before anybody is told: a core that asks from then on is dialled for again.
+                    driver.dials.lock().remove(&node);
+                    return driver.report_dial_failed(node, &error);
+                }
+                driver.dials.lock().remove(&node);
+                // The connection may have ended for a core that asked again meanwhile.
+                if !driver.is_wanted(node) || !driver.dials.lock().insert(node) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// True when a core waits for a connection to a node.
+    fn is_wanted(&self, node: NodeId) -> bool {
+        self.cores.each().any(|core| core.node.links().is_dialling(node))
+    }
+
+    fn report_dial_failed(self: &Arc<Self>, node: NodeId, error: &DialError) {
+        self.telemetry.on_dial_failed();
+        self.with_each_node(|core, now| {
+            core.note_dial_error(node, &error.to_string());
+            core.handle_dial_failed(now, node);
         });
     }
 
@@ -44,7 +70,7 @@ impl Driver {
         if node == self.identity.node || self.connection_to(node).is_some() {
             return Ok(());
         }
-        let known = self.with_node(|core, _| core.links().addresses(node));
+        let known = self.ask_any_node(|core| core.links().addresses(node));
         self.dial_by_name(node, known).await
     }
 

@@ -40,7 +40,7 @@ impl Driver {
     /// Closes the connections to a node and forgets its addresses.
     pub(crate) fn forget(self: &Arc<Self>, node: NodeId) {
         drop(self.doors.kept.lock().remove(&node));
-        self.with_node(|core, now| core.forget(now, node));
+        self.with_each_node(|core, now| core.forget(now, node));
     }
 
     /// Addresses at which it listens.
@@ -62,8 +62,10 @@ impl Driver {
         self.doors.kept.lock().clear();
         self.begin_closing();
         self.stop_all();
-        self.state.lock().is_closed = true;
-        self.with_node(|node, now| node.give_up_calls(now));
+        self.with_each(|core, now, _| {
+            core.is_closed = true;
+            core.node.give_up_calls(now);
+        });
         for connection in self.connections() {
             connection.close(CloseReason::Local);
         }

@@ -11,8 +11,9 @@ use smallvec::SmallVec;
 
 use crate::transport::{CloseReason, Connection};
 
+use super::cores::Core;
+use super::run_queue;
 use super::spare::Spare;
-use super::{State, run_queue};
 
 /// Work that is left once the lock is released.
 #[derive(Default)]
@@ -25,10 +26,12 @@ pub(super) struct Aftermath {
     pub(super) events: Vec<NodeEvent>,
     pub(super) wakers: SmallVec<[Waker; 4]>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
-    /// For these, cancels have begun to wait.
-    pub(super) held: Vec<Arc<dyn Connection>>,
-    /// Those that had no room for a cast.
-    pub(super) choked: Vec<Arc<dyn Connection>>,
+    /// For these, cancels have begun to wait in a core.
+    pub(super) held: Vec<(usize, Arc<dyn Connection>)>,
+    /// Those that had no room for a cast of a core.
+    pub(super) choked: Vec<(usize, Arc<dyn Connection>)>,
+    /// Number of tasks that were stopped.
+    pub(super) stopped: usize,
     pub(super) rearm: bool,
     pub(super) is_closing: bool,
 }
@@ -41,11 +44,12 @@ impl Aftermath {
             && self.closes.is_empty()
             && self.held.is_empty()
             && self.choked.is_empty()
+            && self.stopped == 0
             && !self.is_closing
     }
 }
 
-impl State {
+impl Core {
     /// Sorts events into what needs the maps and what must wait until the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         self.node.flush(now); // Reading a call may have left something.
@@ -53,10 +57,11 @@ impl State {
             self.collect(aftermath);
         }
         aftermath.rearm |= self.arm();
-        aftermath.is_closing = self.is_closing;
+        aftermath.is_closing |= self.is_closing;
     }
 
     /// As [`Self::drain`], for those who rarely leave anything.
+    #[inline]
     pub(super) fn drained(&mut self, now: Timestamp) -> Option<Aftermath> {
         self.node.flush(now);
         let (has_news, rearm, is_closing) = (self.has_news(), self.arm(), self.is_closing);
@@ -73,21 +78,23 @@ impl State {
 
     fn collect(&mut self, aftermath: &mut Aftermath) {
         if self.node.has_starts() {
-            aftermath.starts = run_queue::room();
+            if aftermath.starts.is_empty() {
+                aftermath.starts = run_queue::room();
+                aftermath.spare = std::mem::take(&mut self.spare);
+            }
             self.node.take_starts(&mut aftermath.starts);
-            aftermath.spare = std::mem::take(&mut self.spare);
         }
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);
         }
-        let outlet = self.node.outbox_mut();
+        let (index, outlet) = (self.index, self.node.outbox_mut());
         aftermath.closes.append(&mut outlet.closes);
-        aftermath.held.append(&mut outlet.held);
-        aftermath.choked.append(&mut outlet.choked);
+        aftermath.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
+        aftermath.choked.extend(outlet.choked.drain(..).map(|connection| (index, connection)));
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }
-        aftermath.wakers.reserve(self.node.initiators().ready_count());
+        aftermath.wakers.reserve(self.node.initiator().ready_count());
         // Who is not parked will ask.
         while let Some(call) = self.node.poll_ready() {
             if let Some(waker) = self.parked.take(call) {
@@ -111,7 +118,7 @@ impl State {
                     aftermath.wakers.extend(stopper.stop_later());
                 }
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
-                self.gates.note_stopped(|task| self.node.is_running(task));
+                aftermath.stopped += 1;
             }
             NodeEvent::Task(VisitEvent::Writable(task) | VisitEvent::Readable(task)) => {
                 aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());

@@ -43,9 +43,10 @@ impl Gates {
         self.waiting_count
     }
 
-    /// A task was stopped. Once they may be half of those that wait, the stopped ones are dropped.
-    pub(super) fn note_stopped(&mut self, is_running: impl Fn(&TaskRef) -> bool) {
-        self.stopped_count += 1;
+    /// So many tasks were stopped. Once they may be half of those that wait, the stopped ones are
+    /// dropped.
+    pub(super) fn note_stopped(&mut self, count: usize, is_running: impl Fn(&TaskRef) -> bool) {
+        self.stopped_count += count;
         if self.stopped_count < UNSWEPT_MAX.max(self.waiting_count / 2) {
             return;
         }

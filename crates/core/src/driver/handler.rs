@@ -17,6 +17,7 @@ use crate::carrier::{self, GET, REFERENCE_BYTES_MAX};
 use crate::error::{Code, Status};
 use crate::transport::BoxFuture;
 
+use super::Driver;
 use super::ending::{HandlerResult, LastWord};
 use super::flush::FlushScope;
 use super::gate::GateKey;
@@ -25,7 +26,6 @@ use super::run_queue;
 use super::spare::Spare;
 use super::stopper::Stopper;
 use super::task::TaskHandle;
-use super::{Driver, State};
 
 /// A handler that has not ended at its first poll.
 struct Running {
@@ -46,18 +46,22 @@ impl Driver {
     ) {
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
-            return self.with_node(|node, now| node.fail(now, &start.task, failure));
+            return self.with_node(start.task.call.origin, |node, now| {
+                node.fail(now, &start.task, failure)
+            });
         };
         // Asked on the thread that brought the request, so that the connection it came over is
         // still known.
         if let Some(authorize) = self.methods.rule().filter(|_| method.name != GET.name())
             && let Some(denied) = self.denial(&start, authorize, method.name)
         {
-            return self.with_node(|node, now| node.fail(now, &start.task, denied));
+            return self.with_node(start.task.call.origin, |node, now| {
+                node.fail(now, &start.task, denied)
+            });
         }
         let Some(name) = method.order_by else { return run(start, method, None) };
         let key = (start.from, name);
-        let passed = self.state.lock().gates.enter(key, start);
+        let passed = self.gates.lock().enter(key, start);
         if let Some(start) = passed {
             run(start, method, Some(key));
         }
@@ -87,27 +91,32 @@ impl Driver {
         if start.from == self.identity.node {
             return Caller::local(start.from).for_client(client);
         }
-        let state = self.state.lock();
-        let from = state.connections().get(start.link);
+        let core = self.cores.lock_of(start.task.call.origin);
+        let from = core.connections().get(start.link);
         Caller::over(start.from, from.map(|from| from.connection.link())).for_client(client)
     }
 
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.
     pub(crate) fn leave_gate(self: &Arc<Self>, key: GateKey) {
         let next = {
-            let State { gates, node, .. } = &mut *self.state.lock();
-            std::iter::from_fn(|| gates.leave(key)).find(|start| node.is_running(&start.task))
+            let mut gates = self.gates.lock();
+            std::iter::from_fn(|| gates.leave(key)).find(|start| self.is_running(&start.task))
         };
         if let Some(start) = next {
             run_queue::run_next(self, start, key);
         }
     }
 
+    /// So many tasks were stopped, maybe some that wait at gates.
+    pub(super) fn sweep_gates(&self, stopped: usize) {
+        self.gates.lock().note_stopped(stopped, |task| self.is_running(task));
+    }
+
     /// Keeps what stops a handler, unless its task was stopped before it could.
     pub(crate) fn keep_stopper(&self, task: &TaskRef, stopper: Arc<Stopper>) {
-        let mut state = self.state.lock();
-        if state.node.is_running(task) {
-            state.stoppers.insert(task.clone(), stopper);
+        let mut core = self.cores.lock_of(task.call.origin);
+        if core.node.is_running(task) {
+            core.stoppers.insert(task.clone(), stopper);
         } else {
             stopper.stop();
         }
@@ -151,7 +160,9 @@ impl Driver {
         let (payload, held) = match unpacked {
             Ok(unpacked) => unpacked,
             Err(failure) => {
-                self.with_node(|node, now| node.fail(now, &start.task, failure));
+                self.with_node(start.task.call.origin, |node, now| {
+                    node.fail(now, &start.task, failure)
+                });
                 if let Some(key) = gate {
                     self.leave_gate(key);
                 }

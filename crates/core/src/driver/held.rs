@@ -86,14 +86,15 @@ impl HeldCancels {
 }
 
 impl Driver {
-    /// Sends the cancels that wait for a connection whenever it takes some, until none waits.
-    pub(super) fn send_held(&self, connection: Arc<dyn Connection>) {
+    /// Sends the cancels that wait in a core for a connection whenever it takes some, until none
+    /// waits.
+    pub(super) fn send_held(&self, core: usize, connection: Arc<dyn Connection>) {
         let driver = self.me.clone();
         self.runtime.spawn(async move {
             loop {
                 poll_fn(|cx| connection.poll_writable(Lane::Control, cx)).await;
                 let Some(driver) = driver.upgrade() else { return };
-                if !driver.release_held(connection.as_ref()) {
+                if !driver.release_held(core, connection.as_ref()) {
                     return;
                 }
                 // A lane may be writable and yet too small for the next one.
@@ -102,13 +103,13 @@ impl Driver {
         });
     }
 
-    fn release_held(&self, connection: &dyn Connection) -> bool {
+    fn release_held(&self, core: usize, connection: &dyn Connection) -> bool {
         let (now, link) = (self.now(), connection.link());
         let (to, nonce) = (link.peer.node, link.nonce);
         let has_more = {
-            let mut state = self.state.lock();
-            let id = state.connections().id(to, nonce);
-            let attached = id.and_then(|id| state.connections_mut().get_mut(id));
+            let mut core = self.cores.lock(core);
+            let id = core.connections().id(to, nonce);
+            let attached = id.and_then(|id| core.connections_mut().get_mut(id));
             attached.is_some_and(|attached| {
                 attached.held.send(now, |frame| {
                     let append = |head: Head<'_>| {

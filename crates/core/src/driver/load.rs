@@ -1,6 +1,7 @@
 //! Load of an endpoint, for those who look after its memory.
 
-use super::{Driver, State};
+use super::Driver;
+use super::cores::Core;
 
 /// Counts of what an endpoint holds at one moment; see [`Endpoint::load`](crate::Endpoint::load).
 ///
@@ -39,31 +40,29 @@ pub struct Load {
 
 impl Driver {
     pub(crate) fn load(&self) -> Load {
-        let state = self.state.lock();
-        let (initiators, shards) = (state.node.initiators(), state.node.shards());
-        Load {
-            calls: initiators.call_count(),
-            unsettled: initiators.winding_count(),
-            tasks: shards.running_count(),
-            remembered: shards.remembered_count(),
-            stubs: shards.stub_count(),
-            mailboxes: state.node.mailboxes().count(),
-            waiting: state.waiting(),
-            connections: state.connections().len(),
-            nodes: state.node.links().known_count(),
+        let mut load = Load { waiting: self.gates.lock().waiting_count(), ..Load::default() };
+        for core in self.cores.each() {
+            let (calls, tasks) = (core.node.initiator(), core.node.visits());
+            load.calls += calls.call_count();
+            load.unsettled += calls.winding_count();
+            load.tasks += tasks.running_count();
+            load.remembered += tasks.remembered_count();
+            load.stubs += tasks.stub_count();
+            load.mailboxes += core.node.mailboxes().count();
+            load.waiting += core.waiting();
+            // All know the same.
+            load.connections = core.connections().len();
+            load.nodes = load.nodes.max(core.node.links().known_count());
         }
+        load
     }
 }
 
-impl State {
+impl Core {
     fn waiting(&self) -> usize {
         let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
         let for_room = self.item_wakers.len();
-        for_credit
-            + for_room
-            + self.mail_wakers.len()
-            + self.stoppers.len()
-            + self.gates.waiting_count()
+        for_credit + for_room + self.mail_wakers.len() + self.stoppers.len()
     }
 }
 

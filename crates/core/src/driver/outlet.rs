@@ -1,11 +1,9 @@
 //! Outlet for the frames of the endpoint's node: into the buffers of its connections, as they are
 //! sent.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use convoke_proto::id::NodeId;
 use convoke_proto::outbox::{Destination, Outbox, Rejected};
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Frame, Head, Message};
@@ -16,13 +14,13 @@ use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
 use super::FlushScope;
 use super::caller::CallerFlush;
 use super::connections::Connections;
+use super::full::FullNodes;
 
 /// The connections, and what sending over them leaves to be done.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(super) connections: Connections,
-    /// Nodes for whose connection the last request was the last that it had room for.
-    pub(super) full: BTreeSet<NodeId>,
+    pub(super) full: Arc<FullNodes>,
     /// When the frames are those of a caller: how they leave. Else with the open [`FlushScope`].
     pub(super) caller: Option<CallerFlush>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
@@ -34,10 +32,10 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(telemetry: Telemetry) -> Self {
+    pub(super) fn new(telemetry: Telemetry, full: Arc<FullNodes>) -> Self {
         Self {
             connections: Connections::default(),
-            full: BTreeSet::new(),
+            full,
             caller: None,
             closes: Vec::new(),
             held: Vec::new(),
@@ -70,9 +68,8 @@ impl Outbox for Outlet {
                 // Callers append to the data lane alone.
                 if lane == Lane::Data {
                     match appended {
-                        Appended::Full => drop(self.full.insert(to)),
-                        _ if self.full.is_empty() => {}
-                        _ => drop(self.full.remove(&to)),
+                        Appended::Full => self.full.insert(to),
+                        _ => self.full.remove(to),
                     }
                 }
                 match &mut self.caller {

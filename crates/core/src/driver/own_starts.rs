@@ -60,8 +60,7 @@ impl Driver {
         // A task that was stopped is in nobody's share any more: behind a handler that never ends
         // such would pile up.
         if waiting.starts.len() > 2 * waiting.live.max(UNSWEPT_MAX) {
-            let state = self.state.lock();
-            waiting.starts.retain(|start| state.node.is_running(&start.task));
+            waiting.starts.retain(|start| self.is_running(&start.task));
             waiting.live = waiting.starts.len();
         }
         if !self.own_starts.is_running.swap(true, Ordering::AcqRel) {
@@ -80,7 +79,7 @@ impl Driver {
                 }
                 next?
             };
-            if self.state.lock().node.is_running(&next.task) {
+            if self.is_running(&next.task) {
                 return Some(next);
             }
         }

@@ -17,8 +17,11 @@ use convoke_proto::time::Timestamp;
 
 use crate::transport::{Address, CloseReason, Connection, Link, Transport};
 
+use super::Driver;
+use super::connections::Attached;
+use super::cores::Core;
 use super::drain::Aftermath;
-use super::{Attached, State};
+use super::flush::FlushScope;
 
 /// Reason why an endpoint does not take a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,24 +47,26 @@ impl Unwanted {
     }
 }
 
-/// Proofs that an endpoint has met.
-#[derive(Debug, Default)]
-pub(super) struct Proofs {
+/// Admission of connections, one at a time.
+#[derive(Debug)]
+pub(super) struct Admission {
     /// Of transports that demand proof.
     schemes: Vec<&'static str>,
     /// Nodes that have proven themselves, connected or not.
     proven: BTreeSet<NodeId>,
+    /// None is admitted any more.
+    pub(super) is_closing: bool,
 }
 
 /// Most nodes remembered. Only those with a trusted certificate are; one beyond them must prove
 /// itself while such a connection of it is open.
 const PROVEN_MAX: usize = 1 << 16;
 
-impl Proofs {
+impl Admission {
     pub(super) fn new(transports: &[Arc<dyn Transport>]) -> Self {
         let proving = transports.iter().filter(|transport| transport.proves_peers());
         let schemes = proving.flat_map(|transport| transport.schemes()).copied().collect();
-        Self { schemes, proven: BTreeSet::new() }
+        Self { schemes, proven: BTreeSet::new(), is_closing: false }
     }
 
     fn note(&mut self, node: NodeId) {
@@ -75,63 +80,79 @@ impl Proofs {
         let is_proving = |address: &Address| self.schemes.contains(&address.scheme());
         !configured.is_empty() && configured.iter().all(is_proving)
     }
+
+    fn must_prove(&self, node: NodeId, core: &Core) -> bool {
+        let is_proven = |link: &Link| link.principal.is_some();
+        self.proven.contains(&node)
+            || connections_of(core, node).any(|(_, connection)| is_proven(connection.link()))
+            || self.are_proving(core.node.links().configured(node))
+    }
 }
 
-impl State {
+impl Driver {
     /// Takes a connection, or says why not. `is_trusted`: a transport trusts a certificate of the
     /// peer.
-    pub(super) fn open(
-        &mut self,
-        now: Timestamp,
+    pub(super) fn attach(
+        self: &Arc<Self>,
         connection: &Arc<dyn Connection>,
         is_trusted: bool,
-        aftermath: &mut Aftermath,
     ) -> Result<(), Unwanted> {
         let link = connection.link();
         let node = link.peer.node;
-        if node == self.node.identity().node {
+        if node == self.identity.node {
             return Err(Unwanted::OwnName(node));
         }
-        if self.is_closing {
+        let (_flush_unlocked, mut aftermath) = (FlushScope::enter(), Aftermath::default());
+        // Until every core knows of it: of two connections at once the second sees the first.
+        let mut admission = self.admission.lock();
+        if admission.is_closing {
             return Err(Unwanted::ShuttingDown);
         }
         if link.principal.is_some() {
-            self.proofs.note(node);
-            self.close_unproven(now, node, aftermath);
-        } else if is_trusted || self.must_prove(node) {
+            admission.note(node);
+            self.visit_each(&mut aftermath, |core, now, aftermath| {
+                close_unproven(core, now, node, aftermath);
+            });
+        } else if is_trusted || admission.must_prove(node, &self.cores.lock_any()) {
             return Err(Unwanted::Unproven(node));
         }
-        self.node.handle_link_up(now, link, |outlet, id| {
-            outlet.connections.insert(id, Attached::new(connection.clone()));
+        self.visit_each(&mut aftermath, |core, now, _| {
+            core.node.handle_link_up(now, link, |outlet, id| {
+                outlet.connections.insert(id, Attached::new(connection.clone()));
+            });
         });
+        drop(admission);
+        self.finish(&mut aftermath);
         Ok(())
     }
 
     pub(super) fn must_prove(&self, node: NodeId) -> bool {
-        let is_proven = |link: &Link| link.principal.is_some();
-        self.proofs.proven.contains(&node)
-            || self.connections_of(node).any(|(_, connection)| is_proven(connection.link()))
-            || self.proofs.are_proving(self.node.links().configured(node))
+        self.admission.lock().must_prove(node, &self.cores.lock_any())
     }
+}
 
-    /// Closes what claimed to be `node` without proof. Nothing that it still brings is taken, and
-    /// nothing more leaves by it.
-    fn close_unproven(&mut self, now: Timestamp, node: NodeId, aftermath: &mut Aftermath) {
-        let of_node = self.connections_of(node).map(|(id, connection)| (id, connection.clone()));
-        let unproven: Vec<_> = of_node.filter(|(_, c)| c.link().principal.is_none()).collect();
-        for (id, connection) in unproven {
+/// Closes what claimed to be `node` without proof. Nothing that it still brings is taken, and
+/// nothing more leaves by it.
+fn close_unproven(core: &mut Core, now: Timestamp, node: NodeId, aftermath: &mut Aftermath) {
+    let of_node = connections_of(core, node).map(|(id, connection)| (id, connection.clone()));
+    let unproven: Vec<_> = of_node.filter(|(_, c)| c.link().principal.is_none()).collect();
+    for (id, connection) in unproven {
+        core.node.handle_link_down(now, id);
+        if core.index == 0 {
             tracing::warn!(
                 peer = %node,
                 scheme = connection.link().scheme,
                 reason = "unproven",
                 "connection closed: another has proven to be the peer"
             );
-            self.node.handle_link_down(now, id);
             aftermath.closes.push((connection, CloseReason::Unproven));
         }
     }
+}
 
-    fn connections_of(&self, node: NodeId) -> impl Iterator<Item = (LinkId, &Arc<dyn Connection>)> {
-        self.connections().of_node(node).map(|(id, attached)| (id, &attached.connection))
-    }
+fn connections_of(
+    core: &Core,
+    node: NodeId,
+) -> impl Iterator<Item = (LinkId, &Arc<dyn Connection>)> {
+    core.connections().of_node(node).map(|(id, attached)| (id, &attached.connection))
 }

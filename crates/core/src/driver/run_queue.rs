@@ -41,6 +41,15 @@ struct Ending {
     word: LastWord,
 }
 
+impl Ending {
+    fn is_of_core_of(&self, other: &Self) -> bool {
+        let [one, next] = [self, other].map(|ending| ending.task.call.origin);
+        let routes = &self.driver.cores.routes;
+        Arc::ptr_eq(&self.driver, &other.driver)
+            && (one == next || routes.of(one) == routes.of(next))
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     /// Those that have waited at a gate: before the others.
@@ -173,19 +182,20 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         std::mem::take(&mut queue.endings)
     });
     let has_some = !endings.is_empty();
-    for of_driver in endings.chunk_by_mut(|one, next| Arc::ptr_eq(&one.driver, &next.driver)) {
-        let driver = of_driver[0].driver.clone();
+    for of_core in endings.chunk_by_mut(Ending::is_of_core_of) {
+        let driver = of_core[0].driver.clone();
+        let core = driver.cores.routes.of(of_core[0].task.call.origin);
         let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
-        let _dropped_unlocked = driver.with_state(|state, now, aftermath| {
-            for Ending { task, word, .. } in of_driver {
-                std::mem::replace(word, LastWord::Nothing).say(&mut state.node, now, task);
+        let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
+            for Ending { task, word, .. } in of_core {
+                std::mem::replace(word, LastWord::Nothing).say(&mut core.node, now, task);
                 // Parts of it that were spawned may have begun to wait since its handler ended.
-                if !state.stream_wakers.is_empty() {
-                    let waiting = state.stream_wakers.remove(task);
+                if !core.stream_wakers.is_empty() {
+                    let waiting = core.stream_wakers.remove(task);
                     aftermath.wakers.extend(waiting.into_iter().flatten());
                 }
             }
-            spare.map(|spare| std::mem::replace(&mut state.spare, spare))
+            spare.map(|spare| std::mem::replace(&mut core.spare, spare))
         });
     }
     endings.clear();

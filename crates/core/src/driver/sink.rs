@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use convoke_proto::wire::{Cast, Frame, Glance};
+use convoke_proto::wire::Glance;
 
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 
+use super::batch::Intake;
 use super::proof::Unwanted;
 use super::{Driver, FlushScope};
 
@@ -14,7 +15,7 @@ impl Sink for Driver {
         Hello {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
-            advertised: self.state.lock().advertised.clone(),
+            advertised: self.advertised.lock().clone(),
             frame_bytes_max: self.frame_bytes_max,
         }
     }
@@ -25,10 +26,7 @@ impl Sink for Driver {
         let is_trusted = self.transports.iter().any(|one| one.trusts_node(link.peer.node));
         // Before the node sends anything over it; what is refused sends nothing.
         self.packing.announce(connection.as_ref());
-        let opened = driver.with_state(|state, now, aftermath| {
-            state.open(now, &connection, is_trusted, aftermath)
-        });
-        if let Err(unwanted) = opened {
+        if let Err(unwanted) = driver.attach(&connection, is_trusted) {
             self.refuse(&link, unwanted);
             return Err(unwanted.to_string());
         }
@@ -45,27 +43,13 @@ impl Sink for Driver {
         frames: &mut dyn Iterator<Item = Received>,
     ) -> Result<(), String> {
         let _scope = FlushScope::enter();
-        let (peer, nonce) = (from.link().peer.node, from.link().nonce);
-        let (mut count, mut carried) = (0, Vec::new());
-        let taken = self.as_arc().with_state(|state, now, _| {
-            let Some(link) = state.connections().id(peer, nonce) else { return Ok(()) };
-            for received in frames {
-                count += 1;
-                if self.packing.take(peer, nonce, &received.bytes)? {
-                    continue;
-                }
-                if Cast::is_carried_in(&received.bytes) {
-                    let frame = Frame::decode(received.bytes);
-                    carried.push(frame.map_err(|error| error.to_string())?);
-                    continue;
-                }
-                let taken = state.node.handle_bytes(now, link, received.bytes);
-                taken.map_err(|fault| fault.to_string())?;
-            }
-            Ok(())
-        });
+        let driver = self.as_arc();
+        let mut intake = Intake::new(self, from.as_ref(), frames);
+        let taken = driver.take_batch(&mut intake);
+        let Intake { count, carried, .. } = intake;
         self.telemetry.on_batch(count);
-        carried.into_iter().for_each(|frame| self.as_arc().bring_cast(peer, frame));
+        let peer = from.link().peer.node;
+        carried.into_iter().for_each(|frame| driver.clone().bring_cast(peer, frame));
         taken
     }
 
@@ -91,15 +75,17 @@ impl Sink for Driver {
         if let Some(left_out) = self.logged.closed.pass() {
             tracing::info!(%peer, nonce = nonce.0, %reason, left_out, "connection closed");
         }
-        let closed = {
-            let mut state = self.state.lock();
-            state.node.outbox_mut().full.remove(&peer);
-            state.connections_mut().remove(peer, nonce)
-        };
         self.packing.forget(peer, nonce);
-        if let Some((id, closed)) = closed {
-            self.telemetry.on_closed(closed.connection.as_ref(), &reason);
-            self.as_arc().with_node(|node, now| node.handle_link_down(now, id));
+        let mut closed = None;
+        self.full.remove(peer);
+        self.as_arc().with_each(|core, now, _| {
+            if let Some((id, attached)) = core.connections_mut().remove(peer, nonce) {
+                core.node.handle_link_down(now, id);
+                closed.get_or_insert(attached.connection);
+            }
+        });
+        if let Some(connection) = closed {
+            self.telemetry.on_closed(connection.as_ref(), &reason);
         }
         self.peer_changed(peer);
     }

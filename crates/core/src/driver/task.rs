@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use convoke_proto::id::Incarnation;
 use convoke_proto::task::SendError;
 use convoke_proto::visits::{Start, TaskRef};
 use convoke_transport::parts::Mutex;
@@ -27,7 +28,7 @@ use super::stopper::Stopper;
 
 pub(crate) use output::NewBranch;
 
-/// State that the handles of one running task share with the driver.
+/// Core that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
     /// Until the task is over and the handle waits for another: the driver keeps it then.
     driver: Option<Arc<Driver>>,
@@ -107,6 +108,11 @@ impl TaskHandle {
         &self.start.task
     }
 
+    /// Origin of its call, by which its core is found.
+    pub(crate) fn origin(&self) -> Incarnation {
+        self.start.task.call.origin
+    }
+
     /// Caller that opened the branch.
     pub(crate) fn caller(&self) -> Caller {
         self.driver().caller(&self.start)
@@ -132,7 +138,7 @@ impl TaskHandle {
     /// The handler's future returned pending.
     pub(super) fn yield_now(&self) {
         if self.hold.take() {
-            self.driver().with_node(|node, now| self.release_held(node, now));
+            self.driver().with_node(self.origin(), |node, now| self.release_held(node, now));
         }
     }
 
@@ -144,14 +150,14 @@ impl TaskHandle {
             HandlerResult::Ended(word) => word,
         };
         if self.hold.has_output() && !self.ahead.lock().is_empty() {
-            self.driver().with_node(|node, now| self.hand_over(node, now));
+            self.driver().with_node(self.origin(), |node, now| self.hand_over(node, now));
         }
         match &word {
             LastWord::Failure(failure) => self.probe.failed(failure),
             _ => self.probe.finished(),
         }
         if let Err(word) = self.driver().say_later(self.task(), word) {
-            self.driver().with_node(|node, now| word.say(node, now, self.task()));
+            self.driver().with_node(self.origin(), |node, now| word.say(node, now, self.task()));
         }
         self.end();
     }
@@ -167,13 +173,16 @@ impl TaskHandle {
     /// Sends the only reply of a task whose handler is gone.
     pub(crate) fn answer_deferred(&self, payload: Bytes) -> Result<(), SendError> {
         let payload = self.packed(payload);
-        let answered = self.driver().with_node(|node, now| node.answer(now, self.task(), payload));
+        let answered = self
+            .driver()
+            .with_node(self.origin(), |node, now| node.answer(now, self.task(), payload));
         match answered {
             Ok(()) => self.probe.finished(),
             Err(refusal) => {
                 let failure = Status::from(refusal).into();
                 self.probe.failed(&failure);
-                self.driver().with_node(|node, now| node.fail(now, self.task(), failure));
+                self.driver()
+                    .with_node(self.origin(), |node, now| node.fail(now, self.task(), failure));
             }
         }
         self.end();

@@ -10,7 +10,8 @@ use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 
-use super::{Driver, Node, State};
+use super::cores::Core;
+use super::{Driver, Node};
 
 impl Driver {
     /// Refuses a message that no node would take, however long it waited.
@@ -27,10 +28,10 @@ impl Driver {
         waker: &Waker,
         poll: impl FnOnce(&mut Node, Timestamp) -> Poll<T>,
     ) -> Poll<T> {
-        self.with_state(|state, now, _| {
-            let polled = poll(&mut state.node, now);
+        self.with_core(self.cores.routes.of(task.call.origin), |core, now, _| {
+            let polled = poll(&mut core.node, now);
             if polled.is_pending() {
-                state.keep_part(task, waker);
+                core.keep_part(task, waker);
             }
             polled
         })
@@ -44,11 +45,11 @@ impl Driver {
         poll: impl FnOnce(&mut Mailboxes) -> Poll<T>,
     ) -> Poll<T> {
         let (polled, _dropped_unlocked) = {
-            let mut state = self.state.lock();
-            let polled = poll(state.node.mailboxes_mut());
+            let mut core = self.cores.lock_of(reader.origin());
+            let polled = poll(core.node.mailboxes_mut());
             let old = match polled {
-                Poll::Pending => state.mail_wakers.insert(reader, waker.clone()),
-                Poll::Ready(_) => state.mail_wakers.remove(&reader),
+                Poll::Pending => core.mail_wakers.insert(reader, waker.clone()),
+                Poll::Ready(_) => core.mail_wakers.remove(&reader),
             };
             (polled, old)
         };
@@ -58,23 +59,23 @@ impl Driver {
     /// A reader of casts is gone: `close` tells the node so.
     pub(crate) fn close_mail<T>(&self, reader: MailReader, close: impl FnOnce(&mut Node) -> T) {
         let _dropped_unlocked = {
-            let mut state = self.state.lock();
-            (close(&mut state.node), state.mail_wakers.remove(&reader))
+            let mut core = self.cores.lock_of(reader.origin());
+            (close(&mut core.node), core.mail_wakers.remove(&reader))
         };
     }
 
     /// The handler of a task has ended.
     pub(crate) fn forget_task(&self, task: &TaskRef) {
         let (_dropped_unlocked, waiting) = {
-            let mut state = self.state.lock();
-            (state.stoppers.remove(task), state.stream_wakers.remove(task))
+            let mut core = self.cores.lock_of(task.call.origin);
+            (core.stoppers.remove(task), core.stream_wakers.remove(task))
         };
         // Parts of it that were spawned still wait, and are told that it is over.
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
-impl State {
+impl Core {
     /// Keeps the waker of a part of a task until a stream of the task has credit or an item again,
     /// or the task is over.
     pub(super) fn keep_part(&mut self, task: &TaskRef, waker: &Waker) {

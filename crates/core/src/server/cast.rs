@@ -116,7 +116,7 @@ impl CastPort {
         lifetime: Duration,
         join: impl FnOnce(&mut Node) -> Result<(), JoinRefusal>,
     ) -> Result<Self, JoinRefusal> {
-        driver.with_node_quietly(join)?;
+        driver.ask_node(key.origin(), join)?;
         let has_voted = AtomicBool::new(false);
         Ok(Self { driver: driver.clone(), key, deadline, lifetime, has_voted })
     }
@@ -151,13 +151,14 @@ impl CastPort {
     /// Members to which something about it could not be sent since it was last asked: there was no
     /// way to them, or no room on it.
     pub fn take_missed(&self) -> SmallVec<[NodeId; 4]> {
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().take_missed(self.key))
+        self.driver.ask_node(self.key.origin(), |node| node.mailboxes_mut().take_missed(self.key))
     }
 
     /// Takes all that came, oldest first.
     pub fn take(&self, into: &mut Vec<ReceivedCast>) {
         let mut casts = Vec::new();
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().take(self.key, &mut casts));
+        self.driver
+            .ask_node(self.key.origin(), |node| node.mailboxes_mut().take(self.key, &mut casts));
         into.extend(casts.into_iter().map(|(from, cast)| ReceivedCast::of(from, cast)));
     }
 
@@ -178,14 +179,14 @@ impl CastPort {
     /// Ways to these nodes as far as known, and the number of changes until then.
     pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
-        self.driver.with_node_quietly(|node| {
+        self.driver.ask_node(self.key.origin(), |node| {
             (nodes.into_iter().map(|of| node.reach(of)).collect(), node.mailboxes().changes())
         })
     }
 
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
-        self.driver.with_node_quietly(|node| node.epoch())
+        self.driver.ask_any_node(Node::epoch)
     }
 
     fn reader(&self) -> MailReader {
@@ -247,7 +248,7 @@ impl CastSpace {
         members: Option<&[NodeId]>,
     ) -> Result<Self, SpaceRefusal> {
         let members = members.map(|nodes| nodes.iter().copied().collect());
-        driver.with_node_quietly(|node| {
+        driver.ask_node(MailReader::Space(name).origin(), |node| {
             node.mailboxes_mut().open_space(name, window, announce, members)
         })?;
         Ok(Self { driver: driver.clone(), name })
@@ -301,23 +302,31 @@ impl CastSpace {
         MailKey::Tag(Tag { space: self.name, view, sequence })
     }
 
+    fn reader(&self) -> MailReader {
+        MailReader::Space(self.name)
+    }
+
+    fn ask<T>(&self, act: impl FnOnce(&mut Mailboxes) -> T) -> T {
+        self.driver.ask_node(self.reader().origin(), |node| act(node.mailboxes_mut()))
+    }
+
     /// Reads the casts of all tags as one stream from now on, as [`Self::poll_cast`] gives them: of
     /// each member in turn. No tag is opened then.
     pub fn stream(&self) {
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().stream_space(self.name));
+        self.ask(|mailboxes| mailboxes.stream_space(self.name));
     }
 
     /// The next cast of a space that is read as a stream, with its tag, view and sequence.
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_cast(&self, cx: &mut TaskContext<'_>) -> Poll<((u64, u64), ReceivedCast)> {
-        self.driver.poll_mail(MailReader::Space(self.name), cx.waker(), |mailboxes| match mailboxes
-            .poll_cast(self.name)
-        {
-            Some((from, tag, cast)) => {
-                Poll::Ready(((tag.view, tag.sequence), ReceivedCast::of(from, cast)))
+        self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
+            match mailboxes.poll_cast(self.name) {
+                Some((from, tag, cast)) => {
+                    Poll::Ready(((tag.view, tag.sequence), ReceivedCast::of(from, cast)))
+                }
+                None => Poll::Pending,
             }
-            None => Poll::Pending,
         })
     }
 
@@ -336,22 +345,20 @@ impl CastSpace {
     /// Members to which something about a tag could not be sent since it was last asked: there was
     /// no way to them, or no room on it.
     pub fn take_missed(&self) -> BTreeSet<NodeId> {
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().take_missed_of_space(self.name))
+        self.ask(|mailboxes| mailboxes.take_missed_of_space(self.name))
     }
 
     /// Other members from now on: nobody else's casts are taken.
     pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
-        self.driver.with_node_quietly(|node| {
-            node.mailboxes_mut().change_members(self.name, members);
-        });
+        self.ask(|mailboxes| mailboxes.change_members(self.name, members));
     }
 
     /// A tag that is worth a port and has none.
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<(u64, u64)> {
-        self.driver.poll_mail(MailReader::Space(self.name), cx.waker(), |mailboxes| {
+        self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
             let tag = mailboxes.poll_announced(self.name);
             tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))
         })
@@ -360,19 +367,18 @@ impl CastSpace {
     /// All tags below are over: what comes about them is dropped, and none can be opened.
     pub fn raise_floor(&self, view: u64, sequence: u64) {
         let floor = (view, sequence);
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().raise_floor(self.name, floor));
+        self.ask(|mailboxes| mailboxes.raise_floor(self.name, floor));
     }
 
     /// The lowest tag that is not over.
     pub fn floor(&self) -> (u64, u64) {
-        self.driver.with_node_quietly(|node| node.mailboxes_mut().floor(self.name))
+        self.ask(|mailboxes| mailboxes.floor(self.name))
     }
 }
 
 impl Drop for CastSpace {
     fn drop(&mut self) {
-        let reader = MailReader::Space(self.name);
-        self.driver.close_mail(reader, |node| node.mailboxes_mut().close_space(self.name));
+        self.driver.close_mail(self.reader(), |node| node.mailboxes_mut().close_space(self.name));
     }
 }
 

@@ -141,7 +141,9 @@ impl<Resp: Payload> Task<Resp> {
     /// [`SendError::Ended`] when the task has been stopped.
     pub fn stream(&self) -> Result<ReplyStream<Resp>, SendError> {
         let handle = self.handle();
-        let index = handle.driver().with_node(|node, now| node.stream(now, handle.task()))?;
+        let index = handle
+            .driver()
+            .with_node(handle.origin(), |node, now| node.stream(now, handle.task()))?;
         Ok(ReplyStream::new(handle.clone(), index))
     }
 

@@ -69,7 +69,7 @@ impl LinkView for Connected {
 
 /// Arrival of a frame from one node, by way of another.
 fn arrival(from: u64, via: u64, link: LinkId, key: Option<Key>) -> Arrival {
-    let peer = Shares::new(&Limits::default()).connect(PeerName::Node(node(via)));
+    let peer = Shares::new(&Limits::default(), 1).connect(PeerName::Node(node(via)));
     let life = Incarnation::of_random(via << 8);
     Arrival { via: node(via), life, from: node(from), link, peer, key }
 }

@@ -24,8 +24,6 @@ use super::Node;
 /// A call to be opened: all of its root branches. It takes no others later.
 #[derive(Debug)]
 pub struct Opening {
-    /// The call stream it lives in, counted from 0; beyond the last one from 0 again.
-    pub stream: u8,
     /// The time it gets; `None` is the default deadline.
     pub budget: Option<Duration>,
     /// Options of the call: what its caller wants to be told.
@@ -42,19 +40,19 @@ impl<O: Outbox> Node<O> {
     /// requests are taken out of it.
     ///
     /// # Errors
-    /// [`OpenError`] at a bound; then nothing is sent.
+    /// [`OpenError`] at a bound; then nothing is sent, and the opening is as it was.
     pub fn open(&mut self, now: Timestamp, opening: &mut Opening) -> Result<CallId, OpenError> {
-        let Opening { stream, budget, options, ref mut branches } = *opening;
-        if options.sends_items {
-            let [branch] = &mut branches[..] else {
-                return Err(OpenError::ItemsToMany { count: branches.len() });
-            };
-            branch.extensions.push(Extension::items());
+        let Opening { budget, options, ref mut branches } = *opening;
+        if options.sends_items && branches.len() != 1 {
+            return Err(OpenError::ItemsToMany { count: branches.len() });
         }
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
-        let call = self.initiators.begin(stream, branches.len())?;
+        let call = self.initiator.begin(branches.len())?;
+        if options.sends_items {
+            branches[0].extensions.push(Extension::items());
+        }
         // Its own number is not settled yet.
-        let floor = call.seq - self.initiators.begun(call).floor().min(call.seq);
+        let floor = call.seq - self.initiator.floor().min(call.seq);
         let secret = self.secret;
         let request = |index, branch| root_request(secret.root(call, index), budget, floor, branch);
         if let Some(flat) = self.flat(now, budget, options, branches) {
@@ -69,13 +67,12 @@ impl<O: Outbox> Node<O> {
                     rejected.push((root_path(index), reason));
                 }
             }
-            self.initiators.begun(call).open_flat(call, flat);
+            self.initiator.open_flat(call, flat);
             for (path, Rejected { text }) in rejected {
-                self.initiators.begun(call).handle_unsent(now, call, &path, &text);
+                self.initiator.handle_unsent(now, call, &path, &text);
             }
         } else {
-            let stream = self.initiators.begun(call);
-            stream.open_full(call, now, now + budget, options, branches);
+            self.initiator.open_full(call, now, now + budget, options, branches);
             for (index, branch) in (0..).zip(branches) {
                 let header = Header { call, task: key(root_path(index), 0) };
                 let payload = std::mem::take(&mut branch.payload);
@@ -97,7 +94,7 @@ impl<O: Outbox> Node<O> {
         branches: &[RootBranch],
     ) -> Option<Flat> {
         let least = branches.iter().filter_map(|branch| branch.budget).fold(budget, Duration::min);
-        if !options.suits_flat() || !self.initiators.suits_flat(least, branches.len()) {
+        if !options.suits_flat() || !self.initiator.suits_flat(least, branches.len()) {
             return None;
         }
         let mut flat = Flat::new(now, now + budget, options, branches.len());
@@ -116,12 +113,12 @@ impl<O: Outbox> Node<O> {
 
     /// Next event of a call for the application.
     pub fn poll_call(&mut self, call: CallId) -> Option<CallEvent> {
-        self.initiators.of_mut(call)?.poll_event(call)
+        self.initiator.of_mut(call)?.poll_event(call)
     }
 
     /// True when reading a call has left frames to be sent, see [`Self::flush`].
     pub fn has_output(&self) -> bool {
-        self.initiators.has_output()
+        self.initiator.has_output()
     }
 
     /// Next event of a call, and small replies behind it in `ahead`, with its end if only that is
@@ -131,26 +128,26 @@ impl<O: Outbox> Node<O> {
         call: CallId,
         ahead: &mut VecDeque<Delivered>,
     ) -> Option<(CallEvent, Option<End>)> {
-        self.initiators.of_mut(call)?.poll_last(call, ahead)
+        self.initiator.of_mut(call)?.poll_last(call, ahead)
     }
 
     /// A call that may have something for the application since it was last asked.
     pub fn poll_ready(&mut self) -> Option<CallId> {
-        self.initiators.poll_ready()
+        self.initiator.poll_ready()
     }
 
     /// A call is ready when `count` replies wait, a branch has failed, or the call has ended; once
     /// it is read, for each.
     pub fn wake_after(&mut self, call: CallId, count: usize) {
-        if let Some(stream) = self.initiators.of_mut(call) {
-            stream.wake_after(call, count);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.wake_after(call, count);
         }
     }
 
     /// Gives a call up.
     pub fn cancel_call(&mut self, now: Timestamp, call: CallId) {
-        if let Some(stream) = self.initiators.of_mut(call) {
-            stream.cancel(now, call);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.cancel(now, call);
         }
         self.pump(now);
     }
@@ -158,16 +155,16 @@ impl<O: Outbox> Node<O> {
     /// The caller has enough and reads the call no longer. What still runs goes on, unless it
     /// `cancels_late`.
     pub fn decide_call(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
-        if let Some(stream) = self.initiators.of_mut(call) {
-            stream.decide(now, call, cancels_late);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.decide(now, call, cancels_late);
         }
         self.pump(now);
     }
 
     /// Nobody reads the call any more; an undecided one is cancelled.
     pub fn detach_call(&mut self, now: Timestamp, call: CallId) {
-        if let Some(stream) = self.initiators.of_mut(call) {
-            stream.detach(now, call);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.detach(now, call);
         }
         self.pump(now);
     }
@@ -179,12 +176,12 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`SendError`] when no item will be taken.
     pub fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
-        self.initiators.of_mut(call).ok_or(SendError::Ended)?.poll_items_writable(call)
+        self.initiator.of_mut(call).ok_or(SendError::Ended)?.poll_items_writable(call)
     }
 
     /// The connection that the items of a call's request take, once they may leave.
     pub fn items_link(&self, call: CallId) -> Option<LinkId> {
-        self.initiators.call(call)?.items_link()
+        self.initiator.call(call)?.items_link()
     }
 
     /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who
@@ -202,15 +199,15 @@ impl<O: Outbox> Node<O> {
         if size > limit {
             return Err(SendError::TooLarge { size, limit });
         }
-        let stream = self.initiators.of_mut(call).ok_or(SendError::Ended)?;
-        if let Some((link, item)) = stream.send_item(call, payload)?
+        let initiator = self.initiator.of_mut(call).ok_or(SendError::Ended)?;
+        if let Some((link, item)) = initiator.send_item(call, payload)?
             && let Some(Arrival { via: to, .. }) = self.links.arrival(link)
         {
             let task = &key(root_path(0), 0);
             let head = Envelope { call, task, relayed: None, key: None }.item(&item);
             let to = Destination { to, link, lane: Lane::Data };
             if self.hand_over(now, to, head.head(), item.payload).is_err() {
-                self.initiators.begun(call).lose_items(call);
+                self.initiator.lose_items(call);
             }
         }
         self.pump(now);
@@ -219,14 +216,14 @@ impl<O: Outbox> Node<O> {
 
     /// No further items of a call's request come.
     pub fn finish_items(&mut self, now: Timestamp, call: CallId) {
-        if let Some(stream) = self.initiators.of_mut(call) {
-            stream.finish_items(call);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.finish_items(call);
         }
         self.pump(now);
     }
 
     /// A call that is not flat, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.initiators.call(call)
+        self.initiator.call(call)
     }
 }

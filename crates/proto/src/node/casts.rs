@@ -25,7 +25,7 @@ impl<O: Outbox> Node<O> {
         let key = MailKey::of(call, cast.about);
         // Nobody votes any more on what is settled.
         if let MailKey::Call(CallName { origin, seq }) = key
-            && self.shards.of(origin.life).is_call_settled(origin, seq)
+            && self.visits.is_call_settled(origin, seq)
         {
             return self.mailboxes.note_late();
         }
@@ -35,7 +35,7 @@ impl<O: Outbox> Node<O> {
             || from == self.identity.node
             || self.mailboxes.knows(from)
             || self.links.is_configured(from);
-        self.mailboxes.handle_cast(now, (from, is_known), key, cast, self.shards.epoch());
+        self.mailboxes.handle_cast(now, (from, is_known), key, cast, self.visits.epoch());
     }
 
     /// The reader of casts about a call or tag is gone; see [`Mailboxes::close`].
@@ -47,10 +47,8 @@ impl<O: Outbox> Node<O> {
     /// Forgets the closed calls that are settled here, or whose requests are remembered no more.
     pub(super) fn sweep_closed_calls(&mut self, now: Timestamp) {
         if self.mailboxes.is_sweep_due(now) {
-            let shards = &self.shards;
-            let is_over = |CallName { origin, seq }: CallName| {
-                !shards.of(origin.life).remembers_call(origin, seq)
-            };
+            let visits = &self.visits;
+            let is_over = |CallName { origin, seq }: CallName| !visits.remembers_call(origin, seq);
             self.mailboxes.sweep_calls(now, is_over);
         }
     }

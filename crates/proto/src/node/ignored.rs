@@ -37,6 +37,17 @@ impl IgnoredCounts {
     }
 }
 
+impl std::ops::Add for IgnoredCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            speaks_for_other: self.speaks_for_other + other.speaks_for_other,
+            orders_other: self.orders_other + other.orders_other,
+        }
+    }
+}
+
 impl fmt::Display for Ignored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! Ways of frames: the core that each is for, and the connection that a message takes.
+//! Ways of frames: the part that each is for, and the connection that a message takes.
 
 use bytes::Bytes;
 
@@ -17,7 +17,7 @@ use super::{Ignored, Node, NodeEvent, ResetReason};
 
 impl<O: Outbox> Node<O> {
     /// A frame of which the message has not been read. Nearly all are requests and whole replies,
-    /// which go to their core without becoming a [`Frame`].
+    /// which are handled without becoming a [`Frame`].
     pub(super) fn dispatch_opened(
         &mut self,
         now: Timestamp,
@@ -31,11 +31,11 @@ impl<O: Outbox> Node<O> {
             return self.dispatch_request(now, by, &opened.header, &mut request);
         }
         if opened.is_plain_reply()
-            && let Some(stream) = self.initiators.of_mut(opened.header.call)
+            && let Some(initiator) = self.initiator.of_mut(opened.header.call)
         {
             let mut reply = Reply::blank();
             opened.read_reply(&mut reply)?;
-            let counts = stream.handle_reply(now, by, &opened.header, reply);
+            let counts = initiator.handle_reply(now, by, &opened.header, reply);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
             return Ok(());
         }
@@ -55,8 +55,8 @@ impl<O: Outbox> Node<O> {
         match &mut frame.message {
             Message::Credit(Credit { of: Credited::Items, limit_bytes }) if !is_relayed => {
                 let (call, limit) = (header.call, *limit_bytes);
-                if let Some(stream) = self.initiators.of_mut(call) {
-                    let counts = stream.handle_items_credit(&by, call, limit);
+                if let Some(initiator) = self.initiator.of_mut(call) {
+                    let counts = initiator.handle_items_credit(&by, call, limit);
                     self.note(now, &by, counts, Ignored::SpeaksForOther);
                 }
             }
@@ -71,8 +71,7 @@ impl<O: Outbox> Node<O> {
                 return self.dispatch_request(now, by, header, request);
             }
             Message::Cancel(cancel) => {
-                let shard = self.shards.of_mut(header.call.origin);
-                let counts = shard.handle_cancel(now, &by, header, cancel, &mut self.links);
+                let counts = self.visits.handle_cancel(now, &by, header, cancel, &mut self.links);
                 self.note(now, &by, counts, Ignored::OrdersOther);
             }
             Message::Cast(cast) => {
@@ -82,12 +81,13 @@ impl<O: Outbox> Node<O> {
             }
             Message::Ask(ask) => self.state_settled(now, &by, (header.call.seq, ask)),
             Message::Settled(settled) => {
-                let of_question = (header.call.seq, &*settled);
-                self.shards.handle_settled(now, &by, of_question, &mut self.links);
+                for statement in &settled.statements {
+                    let stated = (header.call.seq, statement);
+                    self.visits.handle_statement(now, &by, stated, &mut self.links);
+                }
             }
             Message::Item(item) => {
-                let shard = self.shards.of_mut(header.call.origin);
-                shard.handle_item(&by, header, item, &mut self.links);
+                self.visits.handle_item(&by, header, item, &mut self.links);
             }
         }
         Ok(())
@@ -101,21 +101,20 @@ impl<O: Outbox> Node<O> {
         header: &Header,
         request: &mut Request,
     ) -> Result<(), Fault> {
-        if self.initiators.is_settled(header.call) {
+        if self.initiator.is_settled(header.call) {
             return Ok(());
         }
-        let shard = self.shards.of_mut(header.call.origin);
-        shard.handle_request(now, by, header, request, (&mut self.links, &mut self.starts))
+        self.visits.handle_request(now, by, header, request, (&mut self.links, &mut self.starts))
     }
 
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
     fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: &mut Frame) {
         let call = frame.header.call;
-        if let Some(stream) = self.initiators.of_mut(call) {
-            let counts = stream.handle_frame(now, by, frame, &self.links);
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            let counts = initiator.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
         } else if frame.relayed.is_some() && !self.identity.incarnation.is_life_of(call.origin) {
-            self.shards.of_mut(call.origin).relay_up(now, &by, frame.take(), &mut self.links);
+            self.visits.relay_up(now, &by, frame.take(), &mut self.links);
         }
         // Else it is for an earlier life of this node, or a call that it has not begun.
     }
@@ -123,18 +122,17 @@ impl<O: Outbox> Node<O> {
     /// A frame of the initiator for a task: here, or further down where only this node's children
     /// are known.
     fn dispatch_down(&mut self, now: Timestamp, by: &Arrival, frame: &mut Frame) {
-        let shard = self.shards.of_mut(frame.header.call.origin);
         if frame.relayed.is_some_and(|to| to.node != self.identity.node) {
-            return shard.relay_down(by, frame.take(), &self.links);
+            return self.visits.relay_down(by, frame.take(), &self.links);
         }
         let at = frame.relayed.map_or(Rung::default(), |relayed| relayed.at);
         let Frame { header, message, .. } = frame;
         match message {
             Message::Probe(probe) => {
-                shard.handle_probe(now, by, (header, at), probe, &mut self.links);
+                self.visits.handle_probe(now, by, (header, at), probe, &mut self.links);
             }
             Message::Credit(credit) => {
-                let counts = shard.handle_credit(now, by, header, *credit, &mut self.links);
+                let counts = self.visits.handle_credit(now, by, header, *credit, &mut self.links);
                 self.note(now, by, counts, Ignored::OrdersOther);
             }
             _ => debug_assert!(false, "only these go down"),
@@ -171,12 +169,11 @@ impl<O: Outbox> Node<O> {
         let (mut exceptions_left, mut named_left) = (EXCEPTIONS_MAX, NAMED_MAX);
         let mut statements = Vec::new();
         for (origin, from) in &ask.origins {
-            let statement = match self.initiators.of(CallId { origin: *origin, seq: *from }) {
-                Some(stream) => stream.statement(*from),
-                None => {
-                    let shard = self.shards.of(*origin);
-                    shard.statement(now, by.via, (*origin, *from), named_left)
-                }
+            let statement = match self.initiator.of(CallId { origin: *origin, seq: *from }) {
+                Some(initiator) => initiator.statement(*from),
+                // Another core's, or nobody's: only who opens them has a word to say.
+                None if self.identity.incarnation.is_life_of(*origin) => continue,
+                None => self.visits.statement(now, by.via, (*origin, *from), named_left),
             };
             // What finds no room is asked for again.
             let rest = exceptions_left.checked_sub(statement.exceptions.len());
@@ -185,25 +182,29 @@ impl<O: Outbox> Node<O> {
             named_left -= statement.open.len();
             statements.push(statement);
         }
+        if statements.is_empty() {
+            return;
+        }
         let message = Message::Settled(Settled { statements });
         let mut outbound = Outbound::new(by.via, Header::of_question(number), message);
         outbound.link = Some(by.link);
         self.send(now, outbound);
     }
 
-    /// Moves what the cores want sent to connections, and this node's frames to itself back in.
+    /// Moves what calls and tasks want sent to connections, and this node's frames to itself back
+    /// in.
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
-        if self.initiators.has_output() || self.shards.has_output() || !self.loopback.is_empty() {
+        if self.initiator.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
             self.pump_all(now);
         }
     }
 
     fn pump_all(&mut self, now: Timestamp) {
         loop {
-            if let Some(outbound) = self.initiators.poll_outbound() {
+            if let Some(outbound) = self.initiator.poll_outbound() {
                 self.send(now, outbound);
-            } else if let Some(outbound) = self.shards.poll_outbound() {
+            } else if let Some(outbound) = self.visits.poll_outbound() {
                 self.send(now, outbound);
             } else if let Some(mut frame) = self.loopback.pop_front() {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
@@ -237,12 +238,11 @@ impl<O: Outbox> Node<O> {
             Way::Up(link) => {
                 if let Some((call, path)) = self.own_request(&frame) {
                     let life = self.links.life(to).map(|(life, _)| life);
-                    self.initiators.begun(call).handle_sent(call, &path, link, life);
+                    self.initiator.handle_sent(call, &path, link, life);
                 } else if let Message::Request(request) = &frame.message
                     && bound_to.is_none()
                 {
-                    let shard = self.shards.of_mut(frame.header.call.origin);
-                    shard.handle_sent(&frame.header, request.key, to, link);
+                    self.visits.handle_sent(&frame.header, request.key, to, link);
                 }
                 self.hand_over_frame(now, Destination { to, link, lane }, frame);
             }
@@ -268,15 +268,14 @@ impl<O: Outbox> Node<O> {
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload));
         if let Err(Rejected { text }) = sent {
             match self.own_request(&frame) {
-                Some((call, path)) => {
-                    self.initiators.begun(call).handle_unsent(now, call, &path, &text)
-                }
+                Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
                 None => self.handle_undeliverable(now, to.to, frame),
             }
         }
     }
 
     /// Hands a frame to its connection, or to this node itself.
+    #[inline]
     pub(super) fn hand_over(
         &mut self,
         now: Timestamp,
@@ -298,32 +297,31 @@ impl<O: Outbox> Node<O> {
         }
         let (call, task) = (frame.header.call, &frame.header.task);
         let is_root = task.hop == 0 && task.path.level_count() == 1;
-        let is_own = is_root && self.initiators.of(call).is_some();
+        let is_own = is_root && self.initiator.of(call).is_some();
         is_own.then(|| (call, task.path.clone()))
     }
 
     pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, frame: Frame) {
         if let Some((call, path)) = self.own_request(&frame) {
             let text = self.links.why_unreachable(to);
-            self.initiators.begun(call).handle_unsent(now, call, &path, text);
+            self.initiator.handle_unsent(now, call, &path, text);
             return;
         }
         let Frame { header, message, relayed, .. } = frame;
         match message {
             Message::Request(request) => {
-                let shard = self.shards.of_mut(header.call.origin);
-                shard.handle_unsent(now, &header, to, request, &mut self.links);
+                self.visits.handle_unsent(now, &header, to, request, &mut self.links);
             }
             Message::Probe(probe) => {
                 let relay = relayed.map(|_| to);
                 let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
-                if let Some(stream) = self.initiators.of_mut(header.call) {
-                    stream.handle_unasked(now, header.call, asked, &probe.tasks);
+                if let Some(initiator) = self.initiator.of_mut(header.call) {
+                    initiator.handle_unasked(now, header.call, asked, &probe.tasks);
                 }
             }
             Message::Item(_) => {
-                if let Some(stream) = self.initiators.of_mut(header.call) {
-                    stream.lose_items(header.call);
+                if let Some(initiator) = self.initiator.of_mut(header.call) {
+                    initiator.lose_items(header.call);
                 }
             }
             Message::Cast(cast) => self.note_unsent_cast(to, header.call, cast.about),

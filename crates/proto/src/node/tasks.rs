@@ -28,9 +28,7 @@ impl<O: Outbox> Node<O> {
         key: &str,
         value: &[u8],
     ) -> Result<(), SendError> {
-        self.with_shard(now, task, |tasks, links| {
-            tasks.reply_metadata(now, task, (key, value), links)
-        })
+        self.with_visits(now, |tasks, links| tasks.reply_metadata(now, task, (key, value), links))
     }
 
     /// Sends a whole reply of a task.
@@ -43,7 +41,7 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         payload: Bytes,
     ) -> Result<(), SendError> {
-        self.with_shard(now, task, |tasks, links| tasks.reply(now, task, payload, links))
+        self.with_visits(now, |tasks, links| tasks.reply(now, task, payload, links))
     }
 
     /// Sends the only reply of a task and ends it.
@@ -56,8 +54,7 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         mut payload: Bytes,
     ) -> Result<(), SendError> {
-        let shard = self.shards.of_mut(task.call.origin);
-        if let Some(way) = shard.answer(now, task, &mut payload, &mut self.links)? {
+        if let Some(way) = self.visits.answer(now, task, &mut payload, &mut self.links)? {
             let key = way.shows_key.then_some(task.key);
             let TaskRef { call, task, .. } = task;
             let envelope = Envelope { call: *call, task, relayed: way.relayed, key };
@@ -84,7 +81,7 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`SendError`].
     pub fn stream(&mut self, now: Timestamp, task: &TaskRef) -> Result<u32, SendError> {
-        self.with_shard(now, task, |tasks, links| tasks.stream(now, task, links))
+        self.with_visits(now, |tasks, links| tasks.stream(now, task, links))
     }
 
     /// Bytes that further items of a stream may have now; 0 when it takes none.
@@ -92,7 +89,7 @@ impl<O: Outbox> Node<O> {
     /// # Errors
     /// [`SendError::Ended`].
     pub fn stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<u64, SendError> {
-        self.shards.of_mut(task.call.origin).stream_credit(task, index)
+        self.visits.stream_credit(task, index)
     }
 
     /// Sends items of a stream. Those that there is no credit for wait. The credit that is left, as
@@ -108,10 +105,9 @@ impl<O: Outbox> Node<O> {
         items: impl IntoIterator<Item = Bytes>,
     ) -> Result<u64, SendError> {
         let TaskRef { call, task: ref name, key, .. } = *task;
-        let Self { shards, links, outbox, .. } = self;
-        let shard = shards.of_mut(call.origin);
+        let Self { visits, links, outbox, .. } = self;
         let items = (index, items.into_iter());
-        let sent = shard.stream_items(now, task, items, links, |(link, way), mut reply| {
+        let sent = visits.stream_items(now, task, items, links, |(link, way), mut reply| {
             let key = way.shows_key.then_some(key);
             let envelope = Envelope { call, task: name, relayed: way.relayed, key };
             let payload = std::mem::take(&mut reply.payload);
@@ -133,7 +129,7 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         index: u32,
     ) -> Result<(), SendError> {
-        self.with_shard(now, task, |tasks, links| tasks.stream_end(now, task, index, links))
+        self.with_visits(now, |tasks, links| tasks.stream_end(now, task, index, links))
     }
 
     /// The next item of a task's request, and small ones behind it in `ahead`. Without one,
@@ -147,12 +143,12 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         ahead: Option<&mut VecDeque<Bytes>>,
     ) -> Result<Option<NextItem>, ItemsFailure> {
-        self.with_shard(now, task, |tasks, links| tasks.next_item(task, ahead, links))
+        self.with_visits(now, |tasks, links| tasks.next_item(task, ahead, links))
     }
 
     /// The handler of a task reads no further items of its request. Its caller is told.
     pub fn drop_items(&mut self, now: Timestamp, task: &TaskRef) {
-        self.with_shard(now, task, |tasks, links| tasks.drop_items(task, links));
+        self.with_visits(now, |tasks, links| tasks.drop_items(task, links));
     }
 
     /// Opens a branch of a task.
@@ -165,7 +161,7 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         branch: Branch,
     ) -> Result<TaskKey, SendError> {
-        self.with_shard(now, task, |tasks, links| tasks.delegate(now, task, branch, links))
+        self.with_visits(now, |tasks, links| tasks.delegate(now, task, branch, links))
     }
 
     /// Checks that a task may open a branch with a message of `size` bytes at a node now.
@@ -179,7 +175,7 @@ impl<O: Outbox> Node<O> {
         to: NodeId,
         size: usize,
     ) -> Result<(), SendError> {
-        self.shards.of(task.call.origin).check_branch(now, task, (to, size), &self.links)
+        self.visits.check_branch(now, task, (to, size), &self.links)
     }
 
     /// Opens the last branch of a task and ends it. If it has sent nothing, its own branch goes on
@@ -195,8 +191,7 @@ impl<O: Outbox> Node<O> {
         mut branch: Branch,
     ) -> Result<(), SendError> {
         let TaskRef { call, key, .. } = *task;
-        let shard = self.shards.of_mut(task.call.origin);
-        if let Some(onward) = shard.tail(now, task, &mut branch, &mut self.links)? {
+        if let Some(onward) = self.visits.tail(now, task, &mut branch, &mut self.links)? {
             let payload = std::mem::take(&mut branch.payload);
             let request = onward.terms.head(key, &branch);
             let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
@@ -204,8 +199,7 @@ impl<O: Outbox> Node<O> {
             if self.hand_over(now, to, envelope.request(&request).head(), payload).is_err() {
                 let header = Header { call, task: onward.task.clone() };
                 let unsent = request.with(Bytes::new());
-                let shard = self.shards.of_mut(header.call.origin);
-                shard.handle_unsent(now, &header, branch.to, unsent, &mut self.links);
+                self.visits.handle_unsent(now, &header, branch.to, unsent, &mut self.links);
             }
         }
         self.pump(now);
@@ -223,31 +217,30 @@ impl<O: Outbox> Node<O> {
         task: &TaskRef,
         to: NodeId,
     ) -> Result<(), SendError> {
-        self.with_shard(now, task, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
+        self.with_visits(now, |tasks, links| tasks.delegate_to_dead(now, task, to, links))
     }
 
     /// The handler of a task waits for something: what is held back leaves.
     pub fn handle_yield(&mut self, now: Timestamp, task: &TaskRef) {
-        self.with_shard(now, task, |tasks, links| tasks.handle_yield(now, task, links));
+        self.with_visits(now, |tasks, links| tasks.handle_yield(now, task, links));
     }
 
     /// The handler of a task returned.
     pub fn finish(&mut self, now: Timestamp, task: &TaskRef) {
-        self.with_shard(now, task, |tasks, links| tasks.finish(now, task, links));
+        self.with_visits(now, |tasks, links| tasks.finish(now, task, links));
     }
 
     /// The handler of a task failed.
     pub fn fail(&mut self, now: Timestamp, task: &TaskRef, failure: TaskFailure) {
-        self.with_shard(now, task, |tasks, links| tasks.fail(now, task, failure, links));
+        self.with_visits(now, |tasks, links| tasks.fail(now, task, failure, links));
     }
 
-    fn with_shard<T>(
+    fn with_visits<T>(
         &mut self,
         now: Timestamp,
-        task: &TaskRef,
         act: impl FnOnce(&mut Visits, &mut Links) -> T,
     ) -> T {
-        let result = act(self.shards.of_mut(task.call.origin), &mut self.links);
+        let result = act(&mut self.visits, &mut self.links);
         self.pump(now);
         result
     }

@@ -1,11 +1,13 @@
 //! First bytes of a frame: what they tell before the rest of it is there.
 
-use crate::id::{CallId, MethodId};
+use crate::id::{CallId, Incarnation, MethodId};
 use crate::link::ORDER_HEAD_BYTES;
 
 use super::codec::{Reader, WireError};
 use super::request::FLAG_OUTLASTED;
-use super::{FLAG_RELAYED, First, Header, KIND_REQUEST, Relayed};
+use super::{
+    FLAG_RELAYED, First, Header, KIND_ASK, KIND_BITS, KIND_REQUEST, KIND_SETTLED, Relayed,
+};
 
 /// Call of a frame, and its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,5 +40,25 @@ impl Glance {
         }
         let _floor = input.varint()?;
         Ok(Self { call, method: Some(MethodId(input.u32()?)) })
+    }
+}
+
+/// Origin that a frame speaks of, by the bytes that every frame begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// That of its call or cast.
+    One(Incarnation),
+    /// Those that it lists.
+    Several,
+}
+
+impl Subject {
+    /// `None` for too few bytes to be a frame.
+    #[inline]
+    pub(crate) fn of(frame: &[u8]) -> Option<Self> {
+        let [first, _flags, rest @ ..] = frame else { return None };
+        let origin = u64::from_le_bytes(*rest.first_chunk()?);
+        let is_of_several = matches!(first & KIND_BITS, KIND_ASK | KIND_SETTLED);
+        Some(if is_of_several { Self::Several } else { Self::One(Incarnation(origin)) })
     }
 }

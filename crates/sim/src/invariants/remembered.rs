@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use convoke_proto::id::{CallId, NodeId, NodeLife};
+use convoke_proto::id::{CallId, Incarnation, NodeId, NodeLife};
 use convoke_proto::node::Node;
 use convoke_proto::time::Timestamp;
 
@@ -33,10 +33,10 @@ pub(super) struct Remembered {
     /// Pairs of a server and who sent it requests: what one of them is not worth a question for
     /// keeps what is below it at the others.
     pairs: usize,
-    /// Calls that each server remembers though they are settled, with the time when that was first
-    /// seen.
-    settled: BTreeMap<NodeId, BTreeMap<Name, Timestamp>>,
-    looks: BTreeMap<NodeId, u64>,
+    /// Calls that each core of a server remembers though they are settled, with the time when that
+    /// was first seen.
+    settled: BTreeMap<(NodeId, Incarnation), BTreeMap<Name, Timestamp>>,
+    looks: BTreeMap<(NodeId, Incarnation), u64>,
 }
 
 impl Remembered {
@@ -63,8 +63,8 @@ impl Remembered {
 
     fn check(&mut self, node: &Node, lag: Duration, oracle: &Oracle) -> Result<(), String> {
         let mut settled = BTreeMap::new();
-        let before = self.settled.remove(&node.identity().node).unwrap_or_default();
-        for (origin, sender, seq) in node.shards().remembered() {
+        let before = self.settled.remove(&core_name(node)).unwrap_or_default();
+        for (origin, sender, seq) in node.visits().remembered() {
             let call = oracle.calls.get(&CallId { origin: origin.life, seq });
             if call.is_some_and(|call| call.settled_at.is_some()) {
                 let is_connected = node.links().to_life(origin).is_some();
@@ -79,7 +79,7 @@ impl Remembered {
                 *stale.entry((*origin, *sender, *is_connected)).or_default() += 1;
             }
         }
-        self.settled.insert(node.identity().node, settled);
+        self.settled.insert(core_name(node), settled);
         let most = |is_connected: bool| match is_connected {
             true => self.ask_min,
             false => self.ask_min * self.pairs,
@@ -96,6 +96,11 @@ impl Remembered {
     }
 }
 
+/// A core by its node and its own calls' origin.
+fn core_name(node: &Node) -> (NodeId, Incarnation) {
+    (node.identity().node, node.initiator().origin())
+}
+
 impl Invariant for Remembered {
     fn name(&self) -> &'static str {
         "I30: a server forgets what is settled"
@@ -103,7 +108,7 @@ impl Invariant for Remembered {
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         let (Observation::Node { node, .. }, Some(lag)) = (seen, self.lag) else { return Ok(()) };
-        let looks = self.looks.entry(node.identity().node).or_default();
+        let looks = self.looks.entry(core_name(node)).or_default();
         *looks += 1;
         // What is kept too long stays, so not every look need find it.
         if looks.is_multiple_of(8) { self.check(node, lag, oracle) } else { Ok(()) }

@@ -1,14 +1,19 @@
 //! No peer takes more than its share of what peers share, and what it has taken is what is kept for
 //! it.
 
+use std::collections::BTreeMap;
+
 use convoke_proto::limits::Limits;
+use convoke_proto::link::PeerName;
 use convoke_proto::node::Node;
+use convoke_proto::share::Taken;
 
 use crate::oracle::Oracle;
 
 use super::{Invariant, Observation};
 
-/// I41, for one peer: whatever others have taken, it leaves them the rest of each pool.
+/// I41, for one peer and all cores of a node: whatever others have taken, it leaves them the rest
+/// of each pool.
 #[derive(Debug)]
 pub(super) struct Shares;
 
@@ -18,13 +23,18 @@ impl Invariant for Shares {
     }
 
     fn observe(&mut self, seen: &Observation<'_>, _: &Oracle) -> Result<(), String> {
-        let Observation::Node { node, limits } = seen else { return Ok(()) };
-        for taken in node.shares() {
+        let Observation::Cores { cores, limits } = seen else { return Ok(()) };
+        let mut all = BTreeMap::<(PeerName, &str), Taken>::new();
+        for taken in cores.iter().flat_map(Node::shares) {
+            let of_all = all.entry((taken.peer.clone(), taken.pool));
+            of_all.and_modify(|all| all.taken += taken.taken).or_insert(taken);
+        }
+        for taken in all.into_values() {
             let Some((alpha, once)) = rule(taken.pool, limits) else { continue };
             // When it took last it had less than alpha times what was free.
             let most = (alpha * taken.max).div_ceil(1 + alpha) + once - 1;
             if taken.taken > most {
-                return Err(format!("{}: {taken:?}, at most {most}", node.identity().node));
+                return Err(format!("{}: {taken:?}, at most {most}", cores[0].identity().node));
             }
         }
         Ok(())

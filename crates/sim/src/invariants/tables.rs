@@ -19,7 +19,7 @@ impl Invariant for Tables {
 
     fn observe(&mut self, seen: &Observation<'_>, _: &Oracle) -> Result<(), String> {
         match seen {
-            Observation::Node { node, limits } => is_bounded(node, limits),
+            Observation::Cores { cores, limits } => is_bounded(cores, limits),
             Observation::Quiet { nodes } => nodes.iter().try_for_each(|node| is_empty(node)),
             _ => Ok(()),
         }
@@ -28,16 +28,17 @@ impl Invariant for Tables {
 
 fn sizes(node: &Node) -> [(&'static str, usize); 6] {
     [
-        ("calls", node.initiators().call_count()),
-        ("unsettled calls", node.initiators().unsettled_count()),
-        ("running tasks", node.shards().running_count()),
-        ("remembered", node.shards().remembered_count()),
-        ("stubs", node.shards().stub_count()),
-        ("origins", node.shards().origin_count()),
+        ("calls", node.initiator().call_count()),
+        ("unsettled calls", node.initiator().unsettled_count()),
+        ("running tasks", node.visits().running_count()),
+        ("remembered", node.visits().remembered_count()),
+        ("stubs", node.visits().stub_count()),
+        ("origins", node.visits().origin_count()),
     ]
 }
 
-fn is_bounded(node: &Node, limits: &Limits) -> Result<(), String> {
+/// Whatever its cores are, a node has its bounds.
+fn is_bounded(cores: &[Node], limits: &Limits) -> Result<(), String> {
     let bounds = [
         limits.calls_max,
         usize::MAX,
@@ -46,9 +47,12 @@ fn is_bounded(node: &Node, limits: &Limits) -> Result<(), String> {
         usize::MAX,
         usize::MAX,
     ];
-    for ((name, size), bound) in sizes(node).into_iter().zip(bounds) {
+    let all: Vec<_> = cores.iter().map(sizes).collect();
+    for (index, bound) in bounds.into_iter().enumerate() {
+        let size: usize = all.iter().map(|sizes| sizes[index].1).sum();
         if size > bound {
-            return Err(format!("{}: {size} {name}, at most {bound}", node.identity().node));
+            let (node, name) = (cores[0].identity().node, all[0][index].0);
+            return Err(format!("{node}: {size} {name}, at most {bound}"));
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch, root_path};
-use convoke_proto::id::{CallId, NodeId, TaskKey};
+use convoke_proto::id::{CallId, LinkId, NodeId, TaskKey};
 use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Opening;
 use convoke_proto::time::Timestamp;
@@ -208,7 +208,9 @@ impl World {
 
     pub(super) fn open_call(&mut self, place: Place, spec: &CallSpec) {
         let now = self.now;
-        let Some(node) = self.hosts[place].node.as_mut() else { return };
+        if !self.hosts[place].is_up() {
+            return;
+        }
         let method = if spec.is_flat { FLAT } else { TREE };
         let branches = spec.roots.iter().map(|(to, budget)| RootBranch {
             to: *to,
@@ -224,9 +226,11 @@ impl World {
             ..CallOptions::default()
         };
         let (budget, branches) = (Some(spec.budget), branches.collect());
-        // On each in turn.
-        let stream = self.oracle.calls.len().to_le_bytes()[0];
-        let opened = node.open(now, &mut Opening { stream, budget, options, branches });
+        // In each in turn.
+        let host = &mut self.hosts[place];
+        let core = self.oracle.calls.len() % host.cores.len();
+        host.hear(core, LinkId::LOCAL);
+        let opened = host.cores[core].open(now, &mut Opening { budget, options, branches });
         let Ok(call) = opened else { return };
         self.note_open(place, call, spec);
         self.settle(place);
@@ -293,7 +297,7 @@ impl World {
 
     pub(super) fn cancel_call(&mut self, place: Place, call: CallId) {
         self.note_cancel(call);
-        self.drive(place, |node, now| node.cancel_call(now, call));
+        self.drive(place, call, |node, now| node.cancel_call(now, call));
     }
 
     /// The user holds the call no longer.
@@ -305,7 +309,7 @@ impl World {
         if let Some(truth) = self.oracle.calls.get_mut(&call) {
             truth.is_dropped = truth.told_end.is_none();
         }
-        self.drive(place, |node, now| node.detach_call(now, call));
+        self.drive(place, call, |node, now| node.detach_call(now, call));
     }
 
     /// The user has enough, and holds the call no longer.
@@ -315,7 +319,7 @@ impl World {
         truth.end.get_or_insert((now, End::Decided));
         let cancels_late = truth.cancels_late;
         self.tell(place, call, &CallEvent::Ended(End::Decided));
-        self.drive(place, |node, now| node.decide_call(now, call, cancels_late));
+        self.drive(place, call, |node, now| node.decide_call(now, call, cancels_late));
     }
 
     fn note_cancel(&mut self, call: CallId) {
@@ -345,7 +349,7 @@ impl World {
                 return;
             }
             let reader = caller.reader;
-            let Some(node) = self.hosts[place].node.as_mut() else { return };
+            let Some(node) = self.hosts[place].core_of_mut(call) else { return };
             let event = node.poll_call(call);
             let Some(caller) = self.hosts[place].callers.get_mut(&call) else { return };
             let Some(event) = event else {

@@ -46,7 +46,7 @@ impl World {
     fn crash(&mut self, place: Place, after: Duration) {
         let keep_alive = self.scenario.limits.keep_alive_timeout;
         let host = &mut self.hosts[place];
-        if host.node.take().is_none() {
+        if std::mem::take(&mut host.cores).is_empty() {
             return;
         }
         let id = host.id;
@@ -83,7 +83,7 @@ impl World {
     }
 
     pub(super) fn restart(&mut self, place: Place) {
-        if self.hosts[place].node.is_none() {
+        if !self.hosts[place].is_up() {
             self.hosts[place].start(&self.scenario, self.now);
             self.note_life(place);
             self.oracle.last_fault = self.now;
@@ -94,7 +94,7 @@ impl World {
 
     fn pause(&mut self, place: Place, time: Duration) {
         let host = &mut self.hosts[place];
-        if host.node.is_none() || host.is_paused {
+        if !host.is_up() || host.is_paused {
             return;
         }
         host.is_paused = true;
@@ -117,7 +117,7 @@ impl World {
         self.trace.note(self.now, || format!("{} goes on", self.hosts[place].id));
         if self.random.chance(50) {
             self.hosts[place].wake_at = None;
-            self.drive(place, |node, now| node.handle_timeout(now));
+            self.drive_each(place, |node, now| node.handle_timeout(now));
         }
         let backlog = std::mem::take(&mut self.hosts[place].backlog);
         backlog.into_iter().for_each(|event| self.handle(event));

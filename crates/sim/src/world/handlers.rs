@@ -114,7 +114,7 @@ impl World {
         let name = self.oracle.name(task);
         self.observe(&Observation::Stopped { task: &name, cause, node, was_running });
         self.oracle.end(&name, TaskEnd::Stopped(cause));
-        if self.hosts[place].node.is_some() {
+        if self.hosts[place].is_up() {
             let refused = self.try_after_stop(place, task);
             self.observe(&Observation::TriedAfterStop { task: &name, refused });
         }
@@ -130,7 +130,7 @@ impl World {
             deadline: None,
         };
         let now = self.now;
-        let Some(node) = self.hosts[place].node.as_mut() else { return true };
+        let Some(node) = self.hosts[place].core_of_mut(task.call) else { return true };
         node.delegate(now, task, branch).is_err() && node.reply(now, task, Bytes::new()).is_err()
     }
 
@@ -181,7 +181,7 @@ impl World {
         match handler.steps.pop_front() {
             Some(Step::Reply(len)) => self.send_reply(place, task, handler, len)?,
             Some(Step::Stream(items, ends_itself)) => {
-                let index = self.call_node(place, |node, now| node.stream(now, task))?;
+                let index = self.call_node(place, task, |node, now| node.stream(now, task))?;
                 let reply = ReplyTruth { is_stream: true, ..ReplyTruth::default() };
                 self.push_reply(task, reply);
                 let items = items.into();
@@ -215,9 +215,10 @@ impl World {
     fn call_node<T>(
         &mut self,
         place: Place,
+        task: &TaskRef,
         act: impl FnOnce(&mut Node, Timestamp) -> Result<T, SendError>,
     ) -> Result<T, SendError> {
-        self.drive(place, act).unwrap_or(Err(SendError::Ended))
+        self.drive(place, task.call, act).unwrap_or(Err(SendError::Ended))
     }
 
     fn send_reply(
@@ -238,7 +239,9 @@ impl World {
             task,
             ReplyTruth { messages: vec![bytes], tags, is_stream: false, is_over: true },
         );
-        if let Err(refusal) = self.call_node(place, |node, now| node.reply(now, task, message)) {
+        if let Err(refusal) =
+            self.call_node(place, task, |node, now| node.reply(now, task, message))
+        {
             self.take_back_reply(task, before);
             return Err(refusal);
         }
@@ -265,7 +268,7 @@ impl World {
             }
             return Ok(Next::GoOn);
         };
-        let credit = self.call_node(place, |node, _| node.stream_credit(task, index))?;
+        let credit = self.call_node(place, task, |node, _| node.stream_credit(task, index))?;
         if credit == 0 {
             stream.items.push_front(len);
             handler.is_blocked = true;
@@ -278,7 +281,7 @@ impl World {
         let message = bytes.clone();
         self.push_item(task, index, bytes, handler.tag.clone());
         let sent =
-            self.call_node(place, |node, now| node.stream_items(now, task, index, [message]));
+            self.call_node(place, task, |node, now| node.stream_items(now, task, index, [message]));
         if let Err(refusal) = sent {
             self.drop_item(task, index);
             return Err(refusal);
@@ -296,7 +299,7 @@ impl World {
         handler: &mut Handler,
         index: u32,
     ) -> Result<(), SendError> {
-        self.call_node(place, |node, now| node.stream_end(now, task, index))?;
+        self.call_node(place, task, |node, now| node.stream_end(now, task, index))?;
         handler.held = Held::Reply;
         if let Some(reply) =
             self.oracle.truth_mut(task).and_then(|t| t.replies.get_mut(index as usize))
@@ -315,7 +318,9 @@ impl World {
         budget: Option<Duration>,
     ) -> Result<(), SendError> {
         let (now, branch) = (self.now, self.branch(handler, to, budget));
-        let Some(node) = self.hosts[place].node.as_mut() else { return Err(SendError::Ended) };
+        let Some(node) = self.hosts[place].core_of_mut(task.call) else {
+            return Err(SendError::Ended);
+        };
         let child = node.delegate(now, task, branch)?;
         self.note_branch(place, task, child, to);
         handler.held = Held::Requests;
@@ -361,7 +366,7 @@ impl World {
         budget: Option<Duration>,
     ) -> Result<(), SendError> {
         let (now, branch) = (self.now, self.branch(handler, to, budget));
-        let Some(node) = self.hosts[place].node.as_ref() else { return Err(SendError::Ended) };
+        let Some(node) = self.hosts[place].core_of(task.call) else { return Err(SendError::Ended) };
         node.check_branch(now, task, to, branch.payload.len())?;
         // The oracle knows first: a branch at the node itself starts before this returns.
         let path = task.task.path.child(0).map_err(|_| SendError::TooDeep)?;
@@ -369,12 +374,12 @@ impl World {
         self.note_branch(place, task, child, to);
         let name = self.oracle.name(task);
         self.oracle.tail(&name);
-        self.call_node(place, |node, now| node.tail(now, task, branch))
+        self.call_node(place, task, |node, now| node.tail(now, task, branch))
     }
 
     pub(super) fn yield_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
         handler.held = Held::Nothing;
-        self.drive(place, |node, now| node.handle_yield(now, task));
+        self.drive(place, task.call, |node, now| node.handle_yield(now, task));
     }
 
     fn finish_handler(&mut self, place: Place, task: &TaskRef, handler: &mut Handler) {
@@ -394,7 +399,7 @@ impl World {
             let name = self.oracle.name(task);
             self.oracle.end(&name, TaskEnd::Finished);
         }
-        self.drive(place, |node, now| node.finish(now, task));
+        self.drive(place, task.call, |node, now| node.finish(now, task));
     }
 
     fn fail_handler(&mut self, place: Place, task: &TaskRef, panics: bool, aborts: bool) {
@@ -404,7 +409,7 @@ impl World {
         failure.code = if panics { 0 } else { ABORTED };
         let name = self.oracle.name(task);
         self.oracle.end(&name, TaskEnd::Failed { cause, aborts });
-        self.drive(place, |node, now| node.fail(now, task, failure));
+        self.drive(place, task.call, |node, now| node.fail(now, task, failure));
     }
 
     fn push_reply(&mut self, task: &TaskRef, reply: ReplyTruth) -> usize {
@@ -431,7 +436,7 @@ impl World {
         if handler.tag.is_none()
             && let Some(tag) = tag(&self.oracle.name(task), index, item)
         {
-            self.call_node(place, |node, now| node.reply_metadata(now, task, "tag", &tag))?;
+            self.call_node(place, task, |node, now| node.reply_metadata(now, task, "tag", &tag))?;
             handler.tag = Some(tag);
         }
         Ok(())

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use convoke_proto::address::Address;
+use convoke_proto::cores::Cores;
 use convoke_proto::id::{CallId, Incarnation, LinkId, LinkNonce, NodeId};
 use convoke_proto::key::Secret;
+use convoke_proto::ledger::Ledger;
 use convoke_proto::link::Hello;
 use convoke_proto::node::{Identity, Node};
 use convoke_proto::outbox::Queue;
@@ -27,15 +29,20 @@ pub(super) struct Host {
     pub(super) id: NodeId,
     /// Counts its starts.
     pub(super) life: u64,
-    /// `None` between a crash and the next start.
-    pub(super) node: Option<Node>,
+    /// Its cores; none between a crash and the next start.
+    pub(super) cores: Vec<Node>,
+    core_count: u8,
+    /// By which its cores know what each has taken.
+    pub(super) ledger: Ledger,
+    /// Nodes that it dials, for whichever of its cores.
+    pub(super) dialling: BTreeSet<NodeId>,
     pub(super) is_paused: bool,
     pub(super) paused_at: Timestamp,
     /// Events that happened while it was paused, in order.
     pub(super) backlog: VecDeque<Event>,
     pub(super) wake_at: Option<Timestamp>,
-    /// Its connections, as both ends and as itself name them.
-    pub(super) links: BTreeMap<LinkNonce, LinkId>,
+    /// Its connections, as both ends and as each of its cores name them.
+    pub(super) links: BTreeMap<LinkNonce, Vec<LinkId>>,
     pub(super) handlers: BTreeMap<TaskRef, Handler>,
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Callers that send items.
@@ -52,7 +59,10 @@ impl Host {
             place,
             id: node_id(place),
             life: 0,
-            node: None,
+            cores: Vec::new(),
+            core_count: scenario.cores,
+            ledger: Ledger::default(),
+            dialling: BTreeSet::new(),
             is_paused: false,
             paused_at: now,
             backlog: VecDeque::new(),
@@ -74,26 +84,69 @@ impl Host {
         let identity = Identity { node: self.id, incarnation: self.incarnation() };
         let seed = scenario.seed ^ self.incarnation().0;
         self.links.clear();
-        let node = Node::with_outbox(
-            Queue::default(),
-            identity,
-            (self.secret(scenario), seed),
-            &scenario.limits,
-            scenario.cores,
-            now,
-        );
-        let mut node = node.expect("the limits of every scenario agree");
-        for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
-            if knows(scenario, self.place, place) {
-                node.configure(node_id(place), vec![address(place)]);
+        self.dialling.clear();
+        self.ledger = Ledger::default();
+        let core = |(core, place): (usize, _)| {
+            let secret = self.secret(scenario);
+            let (queue, limits) = (Queue::default(), &scenario.limits);
+            let node = Node::with_outbox(
+                queue,
+                identity,
+                place,
+                (secret, seed ^ core as u64),
+                limits,
+                now,
+            );
+            let mut node = node.expect("the limits of every scenario agree");
+            for place in (0..scenario.servers + scenario.clients).filter(|to| *to != self.place) {
+                if knows(scenario, self.place, place) {
+                    node.configure(node_id(place), vec![address(place)]);
+                }
             }
-        }
-        self.node = Some(node);
+            node
+        };
+        self.cores = self.routes().places().enumerate().map(core).collect();
     }
 
-    /// The name that both ends have for a connection of the present life.
-    pub(super) fn nonce_of(&self, link: LinkId) -> Option<LinkNonce> {
-        self.links.iter().find(|(_, id)| **id == link).map(|(nonce, _)| *nonce)
+    pub(super) fn is_up(&self) -> bool {
+        !self.cores.is_empty()
+    }
+
+    /// Which of its cores a frame, a call or a task is for.
+    pub(super) fn routes(&self) -> Cores {
+        Cores::new(self.incarnation(), self.core_count)
+    }
+
+    /// The core that knows of a call.
+    pub(super) fn core_of(&self, call: CallId) -> Option<&Node> {
+        self.cores.get(self.routes().of(call.origin))
+    }
+
+    /// The same, to be changed.
+    pub(super) fn core_of_mut(&mut self, call: CallId) -> Option<&mut Node> {
+        let core = self.routes().of(call.origin);
+        self.hear(core, LinkId::LOCAL);
+        self.cores.get_mut(core)
+    }
+
+    /// Has a core hear what others have taken, before it is given anything.
+    pub(super) fn hear(&mut self, core: usize, link: LinkId) {
+        let Some(node) = self.cores.get_mut(core) else { return };
+        if node.heard_at(link) != Some(self.ledger.version()) {
+            node.hear(link, &self.ledger);
+        }
+    }
+
+    /// Has all cores tell what they have taken.
+    pub(super) fn tell(&mut self) {
+        for core in self.cores.iter_mut().filter(|core| core.has_to_tell()) {
+            core.tell(&mut self.ledger);
+        }
+    }
+
+    /// The name that both ends have for a connection of the present life, by a core's own.
+    pub(super) fn nonce_of(&self, core: usize, link: LinkId) -> Option<LinkNonce> {
+        self.links.iter().find(|(_, ids)| ids[core] == link).map(|(nonce, _)| *nonce)
     }
 
     pub(super) fn end(&self) -> End {

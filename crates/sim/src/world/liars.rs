@@ -636,21 +636,18 @@ impl World {
         if self.scenario.liars.contains(&to) {
             return;
         }
-        let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
+        if !self.hosts[to].links.contains_key(&link) {
+            return;
+        }
         let before = self.untouchable(to, &frame);
-        let now = self.now;
-        let Some(node) = self.hosts[to].node.as_mut() else { return };
-        let result = node.handle_bytes(now, id, bytes.clone());
+        let result = self.take_bytes(to, link, bytes);
         let after = self.untouchable(to, &frame);
         // With its last branch settled a call may be forgotten whole; and carried entries are true.
         let call = frame.header.call;
         let may_change = self.brings_word(&frame)
             || self.is_part_of(call, &frame) && self.is_exhausted(to, &frame.header)
             || self.is_part_of(call, &frame)
-                && !self.hosts[to]
-                    .node
-                    .as_ref()
-                    .is_some_and(|node| node.initiators().is_kept(call));
+                && !self.hosts[to].core_of(call).is_some_and(|node| node.initiator().is_kept(call));
         let changed = before.iter().try_for_each(|((of, what), state)| {
             match after.get(&(*of, what.clone())) {
                 Some(now) if now == state => ControlFlow::Continue(()),
@@ -677,22 +674,23 @@ impl World {
     /// True when a call is of the node's present life, and settled as that itself says.
     fn is_own_and_settled(&self, place: Place, call: CallId) -> bool {
         let host = &self.hosts[place];
-        let node = host.node.as_ref().filter(|_| host.incarnation().is_life_of(call.origin));
-        node.is_some_and(|node| node.initiators().is_settled(call))
+        host.core_of(call).is_some_and(|node| node.initiator().is_settled(call))
     }
 
     fn hang_up(&mut self, place: Place, link: LinkNonce) {
-        let Some(id) = self.hosts[place].links.remove(&link) else { return };
-        self.reset(place, link);
-        self.drive(place, |node, now| node.handle_link_down(now, id));
+        if self.hosts[place].links.contains_key(&link) {
+            self.reset(place, link);
+            self.tell_link_down(place, link);
+            self.settle(place);
+        }
     }
 
     /// State that a frame of a liar must leave as it is, as text.
     fn untouchable(&self, at: Place, frame: &Frame) -> BTreeMap<(CallId, String), String> {
         let host = &self.hosts[at];
-        let Some(node) = &host.node else { return BTreeMap::new() };
         let mut all = BTreeMap::new();
         for id in &host.watched {
+            let Some(node) = host.core_of(*id) else { return all };
             if self.is_part_of(*id, frame) {
                 for (path, branch) in node.call(*id).into_iter().flat_map(|c| c.tree().iter()) {
                     if self.is_beside(*id, path) {
@@ -700,7 +698,7 @@ impl World {
                     }
                 }
             } else {
-                all.insert((*id, String::new()), node.initiators().snapshot(*id));
+                all.insert((*id, String::new()), node.initiator().snapshot(*id));
             }
         }
         // What a task passes on for one below it takes the way that its own replies will.
@@ -717,7 +715,8 @@ impl World {
                 let secret = self.oracle.secret(name.call);
                 let key = secret.and_then(|secret| secret.branch(name.call, &name.task.path));
                 let Some(key) = key else { continue };
-                let record = node.shards().snapshot(name.call, &name.task, key);
+                let Some(node) = host.core_of(name.call) else { return all };
+                let record = node.visits().snapshot(name.call, &name.task, key);
                 all.insert((name.call, format!("task {}", name.task)), record);
             }
         }
@@ -760,7 +759,7 @@ impl World {
     /// True when a root branch has used up what it may have of a call: then a branch of it for
     /// which there is no room gives up what is beside it (`trust.md` section 8).
     fn is_exhausted(&self, at: Place, header: &Header) -> bool {
-        let call = self.hosts[at].node.as_ref().and_then(|node| node.call(header.call));
+        let call = self.hosts[at].core_of(header.call).and_then(|node| node.call(header.call));
         let root = header.task.path.indices().next();
         call.zip(root).is_some_and(|(call, root)| {
             call.end() == Some(End::Exhausted) || !call.tree().has_room(root)

@@ -19,10 +19,10 @@ use super::event::Event;
 use super::host::{listens, place_of};
 
 impl World {
-    pub(super) fn transmit(&mut self, from: Place, transmit: Transmit) {
+    pub(super) fn transmit(&mut self, from: Place, core: usize, transmit: Transmit) {
         let Transmit { to: Destination { to, link, lane }, frame } = transmit;
-        let node = self.hosts[from].node.as_ref();
-        let Some(link) = node.and_then(|node| node.links().nonce(link)) else { return };
+        let node = &self.hosts[from].cores[core];
+        let Some(link) = node.links().nonce(link) else { return };
         if self.scenario.liars.contains(&from) {
             return self.transmit_altered(from, link, lane, frame);
         }
@@ -119,15 +119,40 @@ impl World {
         self.learn(to, &frame);
         self.note_heard(to, via, &frame);
         let name = frame.message.name();
-        let Some(id) = self.hosts[to].links.get(&link).copied() else { return };
-        let bytes = bytes.clone();
-        let result = self.drive(to, |node, now| node.handle_bytes(now, id, bytes));
+        let result = self.take_bytes(to, link, bytes);
+        self.settle(to);
         if tells {
             self.look_at_settled(to);
         }
-        if let Some(Err(fault)) = result {
+        if let Err(fault) = result {
             self.violate("no fault among correct nodes", format!("{name} of {via}: {fault}"));
         }
+    }
+
+    /// Gives a frame, or each part of it, to the core that it is for.
+    pub(super) fn take_bytes(
+        &mut self,
+        to: Place,
+        link: LinkNonce,
+        bytes: &Bytes,
+    ) -> Result<(), String> {
+        let (now, host) = (self.now, &mut self.hosts[to]);
+        let routes = host.routes();
+        let parts = match routes.of_frame(bytes) {
+            Some(core) => vec![(core, bytes.clone())],
+            None => {
+                let frame = Frame::decode(bytes.clone()).map_err(|error| error.to_string())?;
+                let parts = routes.parts(frame).into_iter();
+                parts.map(|(core, part)| (core, part.to_bytes())).collect()
+            }
+        };
+        let Some(ids) = host.links.get(&link).cloned() else { return Ok(()) };
+        parts.into_iter().try_for_each(|(core, part)| {
+            host.hear(core, ids[core]);
+            let taken = host.cores[core].handle_bytes(now, ids[core], part);
+            host.tell();
+            taken.map_err(|fault| fault.to_string())
+        })
     }
 
     /// A node that has no room for a request has none for remembering it either. It says that the
@@ -141,10 +166,12 @@ impl World {
 
     /// A node may have learnt which calls are settled: those that are not must not be among them.
     pub(super) fn look_at_settled(&mut self, at: Place) {
-        let Some(node) = &self.hosts[at].node else { return };
+        let host = &self.hosts[at];
         let open = self.oracle.calls.iter().filter(|(_, truth)| truth.settled_at.is_none());
         let mut known = open.filter(|(_, truth)| !truth.is_orphan);
-        let wrong = known.find(|(call, truth)| node.shards().has_settled(truth.node, **call));
+        let wrong = known.find(|(call, truth)| {
+            host.core_of(**call).is_some_and(|node| node.visits().has_settled(truth.node, **call))
+        });
         if let Some((call, _)) = wrong.map(|(call, truth)| (*call, truth.node)) {
             let message = format!("{} takes {call:?} for settled", self.hosts[at].id);
             self.violate("I27: no request of an unsettled call is refused as settled", message);
@@ -168,9 +195,9 @@ impl World {
         let is_blocked =
             self.network.is_blocked(from.place, to) || self.network.is_blocked(to, from.place);
         let host = &self.hosts[to];
-        let is_there = host.node.is_some() && !host.is_paused && listens(&self.scenario, to);
+        let is_there = host.is_up() && !host.is_paused && listens(&self.scenario, to);
         let dialler = &self.hosts[from.place];
-        if dialler.life != from.life || dialler.node.is_none() {
+        if dialler.life != from.life || !dialler.is_up() {
             return;
         }
         if !succeeds || is_blocked || !is_there {
@@ -204,8 +231,14 @@ impl World {
         };
         self.trace
             .note(self.now, || format!("{} up to {}", self.hosts[end.place].id, link.peer.node));
-        let id = self.drive(end.place, |node, now| node.handle_link_up(now, &link, |_, _| ()));
-        self.hosts[end.place].links.extend(id.map(|id| (link.nonce, id)));
+        if side == 0 {
+            self.hosts[end.place].dialling.remove(&link.peer.node);
+        }
+        let (now, host) = (self.now, &mut self.hosts[end.place]);
+        let cores = host.cores.iter_mut();
+        let ids = cores.map(|node| node.handle_link_up(now, &link, |_, _| ())).collect();
+        host.links.insert(link.nonce, ids);
+        self.settle(end.place);
     }
 
     pub(super) fn on_link_down(&mut self, end: End, link: LinkNonce) {
@@ -217,8 +250,16 @@ impl World {
         let me = self.hosts[end.place].id;
         self.oracle.troubled.extend([me, peer]);
         self.trace.note(self.now, || format!("{me} down to {peer}"));
-        if let Some(id) = self.hosts[end.place].links.remove(&link) {
-            self.drive(end.place, |node, now| node.handle_link_down(now, id));
+        self.tell_link_down(end.place, link);
+        self.settle(end.place);
+    }
+
+    /// Tells each core that a connection has ended.
+    pub(super) fn tell_link_down(&mut self, place: Place, link: LinkNonce) {
+        let (now, host) = (self.now, &mut self.hosts[place]);
+        let ids = host.links.remove(&link).unwrap_or_default();
+        for (core, id) in host.cores.iter_mut().zip(ids) {
+            core.handle_link_down(now, id);
         }
     }
 
@@ -226,7 +267,8 @@ impl World {
         let peer = self.hosts[peer].id;
         self.oracle.troubled.insert(peer);
         self.trace.note(self.now, || format!("{} cannot dial {peer}", self.hosts[end.place].id));
-        self.drive(end.place, |node, now| node.handle_dial_failed(now, peer));
+        self.hosts[end.place].dialling.remove(&peer);
+        self.drive_each(end.place, |node, now| node.handle_dial_failed(now, peer));
     }
 
     /// The driver closes a connection of its own will.

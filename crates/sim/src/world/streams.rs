@@ -87,7 +87,7 @@ impl World {
     /// Sends items for as long as they can leave.
     pub(super) fn write_items(&mut self, place: Place, call: CallId) {
         while let Some(mut writer) = self.hosts[place].writers.remove(&call) {
-            let writable = self.drive(place, |node, _| node.poll_items_writable(call));
+            let writable = self.drive(place, call, |node, _| node.poll_items_writable(call));
             match writable {
                 Some(Ok(true)) => {}
                 Some(Ok(false)) => {
@@ -106,7 +106,7 @@ impl World {
             truth.items.push(payload.clone());
             let pause = writer.pause;
             self.hosts[place].writers.insert(call, writer);
-            let sent = self.drive(place, |node, now| node.send_item(now, call, payload));
+            let sent = self.drive(place, call, |node, now| node.send_item(now, call, payload));
             if let Some(Err(why)) = sent {
                 self.hosts[place].writers.remove(&call);
                 self.note_refused(call, why);
@@ -124,7 +124,7 @@ impl World {
         if let Some(truth) = self.oracle.calls.get_mut(&call) {
             truth.has_finished_items = true;
         }
-        self.drive(place, |node, now| node.finish_items(now, call));
+        self.drive(place, call, |node, now| node.finish_items(now, call));
     }
 
     fn note_refused(&mut self, call: CallId, why: SendError) {
@@ -152,11 +152,12 @@ impl World {
             let drops = reader.most.is_multiple_of(2);
             handler.reader = None;
             if drops {
-                self.drive(place, |node, now| node.drop_items(now, task));
+                self.drive(place, task.call, |node, now| node.drop_items(now, task));
             }
             return Ok(Next::GoOn);
         }
-        let Some(next) = self.drive(place, |node, now| node.next_item(now, task, None)) else {
+        let Some(next) = self.drive(place, task.call, |node, now| node.next_item(now, task, None))
+        else {
             return Err(SendError::Ended);
         };
         let name = self.oracle.name(task);

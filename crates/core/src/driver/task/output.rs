@@ -14,8 +14,9 @@ use convoke_proto::wire::Extension;
 use crate::method::Request;
 use crate::peer::Peer;
 
+use super::super::Node;
 use super::super::ahead::Ahead;
-use super::super::{Node, State};
+use super::super::cores::Core;
 use super::TaskHandle;
 
 /// Branches that a fan-out opens before others have their turn at the node.
@@ -39,7 +40,7 @@ impl TaskHandle {
     /// Carries out an output of the task. One that comes from beside the handler, from a part of it
     /// that was spawned, is not held back: no end of a poll would let it go.
     pub(crate) fn output<T>(&self, act: impl FnOnce(&mut Node, Timestamp) -> T) -> T {
-        self.driver().with_node(|node, now| {
+        self.driver().with_node(self.origin(), |node, now| {
             self.hand_over(node, now);
             let result = act(node, now);
             self.let_go_beside_poll(node, now);
@@ -113,11 +114,11 @@ impl TaskHandle {
         branch: &mut NewBranch,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        self.driver().with_state(|state, now, _| {
-            ready!(self.poll_room(state, branch.branch.to, cx));
-            self.hand_over(&mut state.node, now);
-            let opened = state.node.delegate(now, self.task(), branch.take(now));
-            self.let_go_beside_poll(&mut state.node, now);
+        self.driver().with_core(self.core_index(), |core, now, _| {
+            ready!(self.poll_room(core, branch.branch.to, cx));
+            self.hand_over(&mut core.node, now);
+            let opened = core.node.delegate(now, self.task(), branch.take(now));
+            self.let_go_beside_poll(&mut core.node, now);
             Poll::Ready(opened.map(|_| ()))
         })
     }
@@ -129,13 +130,13 @@ impl TaskHandle {
         branches: &mut VecDeque<NewBranch>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        self.driver().with_state(|state, now, _| {
-            self.hand_over(&mut state.node, now);
+        self.driver().with_core(self.core_index(), |core, now, _| {
+            self.hand_over(&mut core.node, now);
             for _ in 0..BRANCHES_A_LOCK {
                 let Some(branch) = branches.front_mut() else { break };
                 let to = branch.branch.to;
-                ready!(self.poll_room(state, to, cx));
-                let node = &mut state.node;
+                ready!(self.poll_room(core, to, cx));
+                let node = &mut core.node;
                 match node.delegate(now, self.task(), branch.take(now)) {
                     Ok(_) => {}
                     Err(SendError::NodeDead) => node.delegate_to_dead(now, self.task(), to)?,
@@ -155,21 +156,25 @@ impl TaskHandle {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Branch, SendError>> {
         let now = self.driver().now();
-        let mut state = self.driver().state.lock();
+        let mut core = self.driver().cores.lock(self.core_index());
         let Branch { to, ref payload, .. } = branch.branch;
-        ready!(self.poll_room(&mut state, to, cx));
-        state.node.check_branch(now, self.task(), to, payload.len())?;
+        ready!(self.poll_room(&mut core, to, cx));
+        core.node.check_branch(now, self.task(), to, payload.len())?;
         Poll::Ready(Ok(branch.take(now)))
+    }
+
+    fn core_index(&self) -> usize {
+        self.driver().cores.routes.of(self.origin())
     }
 
     /// Ready while the connection to a node has room for requests, and when the task is over: a
     /// part of it that was spawned waits no longer than that.
-    fn poll_room(&self, state: &mut State, to: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        if state.poll_room(to, cx).is_ready() || !state.node.is_running(self.task()) {
+    fn poll_room(&self, core: &mut Core, to: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        if core.poll_room(to, cx).is_ready() || !core.node.is_running(self.task()) {
             return Poll::Ready(());
         }
         self.note_kept();
-        state.keep_part(self.task(), cx.waker());
+        core.keep_part(self.task(), cx.waker());
         Poll::Pending
     }
 
@@ -199,7 +204,7 @@ impl TaskHandle {
     ) -> Poll<Result<(), SendError>> {
         if self.ahead.lock().take(index, item) {
             if self.hold.on_output() {
-                self.driver().with_node(|node, now| self.release_held(node, now));
+                self.driver().with_node(self.origin(), |node, now| self.release_held(node, now));
             }
             return Poll::Ready(Ok(()));
         }
@@ -223,7 +228,7 @@ impl TaskHandle {
 
     /// Adds metadata to the next reply, item of a stream or failure.
     pub(crate) fn reply_metadata(&self, key: &str, value: &[u8]) -> Result<(), SendError> {
-        self.driver().with_node(|node, now| {
+        self.driver().with_node(self.origin(), |node, now| {
             self.hand_over(node, now);
             node.reply_metadata(now, self.task(), key, value)
         })
@@ -231,7 +236,7 @@ impl TaskHandle {
 
     /// Takes no further items of its request.
     pub(crate) fn drop_items(&self) {
-        self.driver().with_node(|node, now| node.drop_items(now, self.task()));
+        self.driver().with_node(self.origin(), |node, now| node.drop_items(now, self.task()));
     }
 }
 

@@ -103,9 +103,9 @@ fn timers_of_settled_calls_are_swept_out() {
         let started = start(&mut server, one, header(1, seq, task(&[0])));
         server.finish(NOW, &started);
         drain(&mut server);
-        assert!(server.shards().timer_count() <= 66, "call {seq}");
+        assert!(server.visits().timer_count() <= 66, "call {seq}");
     }
-    assert_eq!(server.shards().remembered_count(), 1);
+    assert_eq!(server.visits().remembered_count(), 1);
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn timers_of_ended_calls_are_swept_out() {
         take(&mut client, two, header(1, call.seq, task(&[0])), reply);
         client.detach_call(NOW, call);
         drain(&mut client);
-        assert!(client.initiators().timer_count() <= 66, "call {}", call.seq);
+        assert!(client.initiator().timer_count() <= 66, "call {}", call.seq);
     }
-    assert_eq!(client.initiators().call_count(), 0);
+    assert_eq!(client.initiator().call_count(), 0);
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn a_task_has_one_timer_at_most_until_it_is_gone() {
     for index in 0..1_000 {
         take(&mut server, one, header(1, 1, task(&[index])), request());
     }
-    assert_eq!(server.shards().running_count(), 1_000);
+    assert_eq!(server.visits().running_count(), 1_000);
     server.handle_timeout(NOW + millis(50));
-    assert!(server.shards().timer_count() <= 1_001, "{}", server.shards().timer_count());
+    assert!(server.visits().timer_count() <= 1_001, "{}", server.visits().timer_count());
     server.handle_timeout(NOW + Duration::from_secs(1));
-    assert_eq!(server.shards().running_count(), 0);
-    assert!(server.shards().timer_count() <= 1_001, "{}", server.shards().timer_count());
+    assert_eq!(server.visits().running_count(), 0);
+    assert!(server.visits().timer_count() <= 1_001, "{}", server.visits().timer_count());
     server.handle_timeout(NOW + Duration::from_secs(11));
-    assert_eq!(server.shards().remembered_count(), 0);
-    assert!(server.shards().timer_count() <= 1, "that of who sent them");
+    assert_eq!(server.visits().remembered_count(), 0);
+    assert!(server.visits().timer_count() <= 1, "that of who sent them");
     assert_eq!((used(&server, Pool::Records), used(&server, Pool::Running)), (0, 0));
 }
 
@@ -211,12 +211,12 @@ fn the_fences_of_one_peer_leave_room_for_the_tasks_of_others() {
     let tasks = (0..100).map(asked).collect();
     let probe = Message::Probe(Probe { fence: true, budget_us: 1_000_000, tasks });
     take(&mut server, three, header(3, 1, task(&[])), probe);
-    assert_eq!(server.shards().remembered_count(), 8);
+    assert_eq!(server.visits().remembered_count(), 8);
     drain(&mut server);
     start(&mut server, one, header(1, 1, task(&[0])));
     server.handle_timeout(NOW + Duration::from_secs(1));
     server.handle_timeout(NOW + Duration::from_secs(11));
-    assert_eq!(server.shards().remembered_count(), 0);
+    assert_eq!(server.visits().remembered_count(), 0);
     assert_eq!(used(&server, Pool::Records), 0);
 }
 
@@ -231,7 +231,7 @@ fn the_marks_of_one_peer_are_bounded_and_its_tasks_are_stopped_all_the_same() {
         let header = header(1, 1, task(&[at]));
         let frame = Frame::keyed(header, KEY, Message::Cancel(cancel));
         server.handle_bytes(NOW, one, frame.to_bytes()).unwrap();
-        (server.shards().remembered_count(), drain(&mut server).1)
+        (server.visits().remembered_count(), drain(&mut server).1)
     };
     for at in 0..2_000 {
         let (remembered, events) = cancel(at);
@@ -265,7 +265,7 @@ fn the_casts_of_all_calls_share_one_bound() {
     assert_eq!(server.mailboxes().count(), kept + 1, "what is taken makes room");
     server.handle_timeout(NOW + Duration::from_secs(1));
     assert_eq!(server.mailboxes().count(), 1, "the one that is read");
-    assert_eq!(server.shards().origin_count(), 0, "a cast is no task");
+    assert_eq!(server.visits().origin_count(), 0, "a cast is no task");
 }
 
 #[test]
@@ -348,8 +348,7 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
         let mut branch = root_branch(2);
         branch.payload = Bytes::from_static(bytes);
         let (now, branches) = (mesh.now, Branches::from_iter([branch]));
-        let mut opening =
-            Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
+        let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
         let call = mesh.with(from, |node| node.open(now, &mut opening).unwrap());
         mesh.deliver_all();
         mesh.told(from, call)

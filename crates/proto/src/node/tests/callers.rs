@@ -15,10 +15,10 @@ fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
     mesh.with(1, |node| node.decide_call(now, call, false));
     mesh.deliver_all();
     assert!(mesh.stops.is_empty(), "the other one runs on");
-    assert_eq!(mesh.nodes[&1].initiators().call_count(), 1, "and is counted");
+    assert_eq!(mesh.nodes[&1].initiator().call_count(), 1, "and is counted");
     mesh.answer("/1", b"");
     mesh.deliver_all();
-    let initiator = mesh.nodes[&1].initiators();
+    let initiator = mesh.nodes[&1].initiator();
     assert_eq!((initiator.call_count(), initiator.unsettled_count()), (0, 0));
 
     let call = mesh.call(1, &[2], CallOptions::default());
@@ -43,7 +43,7 @@ fn a_node_that_leaves_stops_what_runs_for_calls_that_are_undecided() {
         let now = mesh.now;
         mesh.with(1, |node| node.decide_call(now, decided, false));
         mesh.with(1, |node| node.give_up_calls(now));
-        assert_eq!(mesh.nodes[&1].initiators().open_count(), 1, "it does not end by this");
+        assert_eq!(mesh.nodes[&1].initiator().open_count(), 1, "it does not end by this");
         mesh.deliver_all();
         let stopped: BTreeSet<_> =
             mesh.stops.iter().map(|(at, task, _)| (*at, task.call)).collect();

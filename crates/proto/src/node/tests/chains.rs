@@ -10,7 +10,7 @@ use crate::key::Key;
 use crate::wire::{Asked, NAMED_MAX, Probe, ReplyRoute, Statement, TaskStatus};
 
 fn stubs(mesh: &Mesh, at: u64) -> usize {
-    mesh.nodes[&at].shards().stub_count()
+    mesh.nodes[&at].visits().stub_count()
 }
 
 /// Nodes 2 and 3 have run tasks of call 1 of node 1, which only 2 is connected with: /0 at 2 and
@@ -70,7 +70,7 @@ fn a_chain_without_connections_to_the_initiator_forgets_hop_by_hop() {
     mesh.deliver_all();
     pass(&mut mesh, Duration::from_secs(22));
     assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3), shares(&mesh, 3)), (0, 0, (0, 0)));
-    assert_eq!(mesh.nodes[&3].shards().origin_count(), 0);
+    assert_eq!(mesh.nodes[&3].visits().origin_count(), 0);
 }
 
 /// The question of each server of a chain was about what had come by then, and nothing ends any
@@ -158,7 +158,7 @@ fn an_answer_is_not_about_requests_that_came_after_the_question() {
     assert_eq!(remembered(&mesh, 3), 2);
     let all = statement(&mesh, copy.header.call.seq, u64::MAX, Vec::new());
     // As a copy of an answer of long ago (simulation: late copies, seed 7800000031131).
-    let question = mesh.nodes[&3].shards().last_question();
+    let question = mesh.nodes[&3].visits().last_question();
     answer_to(&mut mesh, question - 1, (2, 3), all.clone());
     assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (2, 0));
     settle(&mut mesh, 2, 3, all.clone());
@@ -291,7 +291,7 @@ fn branches_of_named_tasks_stay_and_all_others_of_the_call_go() {
     assert!(!mesh.hold_back("ASK").is_empty());
     settle(&mut mesh, 2, 3, named);
     assert_eq!((remembered(&mesh, 3), stubs(&mesh, 3)), (2, 1));
-    let left: Vec<_> = mesh.nodes[&3].shards().remembered().map(|(.., seq)| seq).collect();
+    let left: Vec<_> = mesh.nodes[&3].visits().remembered().map(|(.., seq)| seq).collect();
     assert_eq!(left, [1, 7]);
 }
 
@@ -318,7 +318,7 @@ fn what_an_answer_has_no_room_for_is_asked_for_next() {
     mesh.pass(millis(1_000));
     let said = |mesh: &Mesh, from: u64| {
         let of = (calls[0].origin, from);
-        mesh.nodes[&2].shards().of(calls[0].origin).statement(mesh.now, id(3), of, NAMED_MAX)
+        mesh.nodes[&2].visits().statement(mesh.now, id(3), of, NAMED_MAX)
     };
     let mut from = 0;
     for (place, call) in calls.iter().enumerate() {

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::mesh::{Mesh, Sent, branch, millis};
+use super::mesh::{Mesh, Sent, branch, millis, node_of};
 use crate::call::{CallOptions, End};
+use crate::cores::CORES_MAX;
 use crate::id::{CallId, TaskKey};
 use crate::limits::Limits;
-use crate::node::{CORES_MAX, Cores, Node};
+use crate::node::Node;
 use crate::task::TaskFailure;
 use crate::visits::TaskRef;
 use crate::wire::{Cause, Executed, Frame, Header};
@@ -95,7 +96,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(cores: Cores) -> Self {
+    fn new(cores: u8) -> Self {
         let mut mesh = Mesh::with_cores(NODES, &Limits::default(), cores);
         mesh.connect_all();
         Self { mesh, calls: Vec::new(), numbers: BTreeMap::new() }
@@ -124,10 +125,12 @@ impl Run {
                 node.fail(now, task, TaskFailure::new(Cause::Application, Executed::Yes, "no"));
             }),
             Step::Decide { call, cancels_late } => self.with_call(*call, |mesh, at, call| {
-                mesh.with(at, |node| node.decide_call(now, call, *cancels_late));
+                mesh.with(mesh.core_of(at, call), |node| {
+                    node.decide_call(now, call, *cancels_late)
+                });
             }),
             Step::Cancel { call } => self.with_call(*call, |mesh, at, call| {
-                mesh.with(at, |node| node.cancel_call(now, call));
+                mesh.with(mesh.core_of(at, call), |node| node.cancel_call(now, call));
             }),
             Step::Read { call } => {
                 return self.with_call(*call, |mesh, at, call| mesh.told(at, call));
@@ -196,20 +199,21 @@ impl Run {
         let name = |call: &CallId, task: &TaskKey| format!("call {} {task}", self.numbers[call]);
         let is_open = |call: &CallId| {
             let at = self.numbers.get(call).map(|number| self.calls[*number].0);
-            let initiators = at.map(|at| self.mesh.nodes[&at].initiators());
-            initiators.is_some_and(|of| of.is_kept(*call) && of.end(*call).is_none())
+            let core = at.map(|at| self.mesh.core_of(at, *call));
+            let initiator = core.map(|core| self.mesh.nodes[&core].initiator());
+            initiator.is_some_and(|of| of.is_kept(*call) && of.end(*call).is_none())
         };
         let of_calls = self.mesh.wire.iter().filter(|(_, sent)| is_open(&sent.frame.header.call));
         let frames = of_calls.map(|(from, Sent { to, frame, .. })| {
             let Frame { header: Header { call, task }, message, .. } = frame;
             format!("{from} to {to}: {} of {}", message.name(), name(call, task))
         });
-        let starts =
-            self.mesh.starts.iter().map(|(at, start)| {
-                format!("{at} starts {}", name(&start.task.call, &start.task.task))
-            });
+        let starts = self.mesh.starts.iter().map(|(at, start)| {
+            let at = node_of(*at);
+            format!("{at} starts {}", name(&start.task.call, &start.task.task))
+        });
         let stops = self.mesh.stops.iter().map(|(at, task, cause)| {
-            format!("{at} stops {}: {cause:?}", name(&task.call, &task.task))
+            format!("{} stops {}: {cause:?}", node_of(*at), name(&task.call, &task.task))
         });
         let mut seen: Vec<String> = frames.chain(starts).chain(stops).collect();
         seen.sort_unstable();
@@ -221,11 +225,10 @@ impl Run {
 proptest! {
     #[test]
     fn what_becomes_of_calls_does_not_depend_on_the_number_of_cores(
-        streams in 1..=CORES_MAX,
-        shards in 1..=CORES_MAX,
+        cores in 2..=CORES_MAX,
         steps in vec(step(), 1..60),
     ) {
-        let mut runs = [Run::new(Cores::ONE), Run::new(Cores { streams, shards })];
+        let mut runs = [Run::new(1), Run::new(cores)];
         for (index, step) in steps.iter().enumerate() {
             let [one, several] = runs.each_mut().map(|run| (run.apply(step), run.seen()));
             prop_assert_eq!(one, several, "step {}", index);

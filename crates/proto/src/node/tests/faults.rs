@@ -40,8 +40,7 @@ fn metadata_counts_as_what_waits_behind_a_dial() {
         branch
     });
     let branches = branches.into_iter().collect();
-    let mut opening =
-        Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
+    let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
     let now = mesh.now;
     let call = mesh.with(1, |node| node.open(now, &mut opening).unwrap());
     let told = mesh.told(1, call);
@@ -317,7 +316,7 @@ fn a_short_branch_is_remembered_as_long_as_its_call_may_ask() {
         mesh.on_wire().iter().for_each(|_| drop(mesh.wire.pop_front()));
     });
     assert_eq!(mesh.end(1, call), None);
-    assert_eq!(mesh.nodes[&3].shards().remembered_count(), 1);
+    assert_eq!(mesh.nodes[&3].visits().remembered_count(), 1);
 }
 
 #[test]
@@ -387,12 +386,12 @@ fn a_settled_call_is_forgotten_with_the_next_request() {
     mesh.deliver_all();
     mesh.answer("/0", b"");
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&2].shards().remembered_count(), 1);
+    assert_eq!(mesh.nodes[&2].visits().remembered_count(), 1);
     let now = mesh.now;
     mesh.with(1, |node| node.detach_call(now, first));
     mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&2].shards().remembered_count(), 0, "the floor has passed the first");
+    assert_eq!(mesh.nodes[&2].visits().remembered_count(), 0, "the floor has passed the first");
     mesh.wire.push_back(stale);
     mesh.deliver_all();
     assert_eq!(mesh.starts.len(), 2, "and a stale copy of it does not run");
@@ -429,7 +428,7 @@ fn a_task_for_a_call_of_the_last_life_is_not_run() {
     mesh.delegate("/0", &[1]);
     mesh.deliver_all();
     assert_eq!(mesh.starts.len(), 1);
-    assert_eq!(mesh.nodes[&1].shards().origin_count(), 0);
+    assert_eq!(mesh.nodes[&1].visits().origin_count(), 0);
 }
 
 #[test]

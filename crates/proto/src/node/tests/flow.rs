@@ -79,7 +79,7 @@ fn a_node_without_room_to_remember_refuses_and_keeps_nothing() {
     let call = mesh.call(1, &[2], CallOptions::default());
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call).len(), 2);
-    let visits = mesh.nodes[&2].shards();
+    let visits = mesh.nodes[&2].visits();
     let kept = (visits.running_count(), visits.remembered_count(), visits.origin_count());
     assert_eq!(kept, (0, 0, 0));
 }
@@ -95,7 +95,7 @@ fn running_tasks_have_their_place_in_memory_reserved() {
     assert_eq!(mesh.starts.len(), 2);
     mesh.answer("/0", b"");
     mesh.answer("/1", b"");
-    assert_eq!(mesh.nodes[&2].shards().remembered_count(), 2);
+    assert_eq!(mesh.nodes[&2].visits().remembered_count(), 2);
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn a_stream_flows_on_when_its_caller_has_enough_and_has_not_read_it() {
     assert!(fill(&mut mesh, &task, stream) >= 8, "it runs on");
     mesh.with(2, |node| node.finish(now, &task));
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&2].shards().running_count(), 0);
-    assert_eq!(mesh.nodes[&1].initiators().unsettled_count(), 0);
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
 }
 
 /// Found by the simulation (relayed, seed 7600000067656): a decided call was settled when all its
@@ -252,10 +252,10 @@ fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
         mesh.with(2, |node| node.stream_items(now, &task, stream, [item]).unwrap());
     }
     mesh.with(2, |node| node.finish(now, &task));
-    assert_eq!(mesh.nodes[&2].shards().running_count(), 1, "most waits for credit");
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 1, "most waits for credit");
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&2].shards().running_count(), 0);
-    assert_eq!(mesh.nodes[&1].initiators().unsettled_count(), 0);
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_branch_that_waited_beyond_its_own_time_has_waited_in_that_of_its_call() {
     let mut mesh = Mesh::dialling();
     let own = RootBranch { budget: Some(millis(100)), ..root_branch(2) };
     let (options, branches) = (CallOptions::default(), [own].into());
-    let mut opening = Opening { stream: 0, budget: None, options, branches };
+    let mut opening = Opening { budget: None, options, branches };
     let now = mesh.now;
     mesh.with(1, |node| node.open(now, &mut opening)).unwrap();
     mesh.now = mesh.now + millis(1_000);
@@ -339,7 +339,7 @@ fn items_that_are_given_together_leave_as_those_given_one_by_one() {
         mesh.with(2, |node| node.finish(now, &task));
         let node = &mesh.nodes[&2];
         node.audit_shares().unwrap();
-        let record = node.shards().snapshot(task.call, &task.task, task.key());
+        let record = node.visits().snapshot(task.call, &task.task, task.key());
         (on_wire, format!("{:#?} {record}", mesh.wire), left.pop())
     };
     for together in [2, 3, 9] {

@@ -295,7 +295,7 @@ fn a_decided_call_still_sends_items() {
     mesh.expect_item(b"more");
     mesh.answer("/0", b"");
     mesh.deliver_all();
-    assert_eq!(mesh.nodes[&1].initiators().call_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiator().call_count(), 0);
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn empty_items_are_bounded_by_number() {
 fn one_root_branch_alone_takes_items() {
     let mut mesh = Mesh::connected(3);
     let (now, branches) = (mesh.now, Branches::from_iter([root_branch(2), root_branch(3)]));
-    let mut opening = Opening { stream: 0, budget: None, options: STREAMED, branches };
+    let mut opening = Opening { budget: None, options: STREAMED, branches };
     let opened = mesh.with(1, |node| node.open(now, &mut opening));
     assert_eq!(opened, Err(OpenError::ItemsToMany { count: 2 }));
     // A task that passes the mark on by itself is refused.

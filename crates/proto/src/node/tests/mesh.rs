@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
+use crate::cores::Cores;
 use crate::id::LinkNonce;
 use crate::key::Key;
 use crate::link::Hello;
@@ -29,6 +30,9 @@ pub(super) struct Sent {
 }
 
 /// Nodes by number, with what they were told and what is on its way.
+///
+/// Tests of what a node does have one core of each. Where there are several, the first has the
+/// number of its node, and the others the [`name`](core_name) that is made of it.
 pub(super) struct Mesh {
     pub(super) now: Timestamp,
     pub(super) nodes: BTreeMap<u64, Node>,
@@ -47,10 +51,22 @@ pub(super) struct Mesh {
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
     next_link: u64,
-    cores: Cores,
-    /// Calls that were opened: each on the next stream.
-    opened: u8,
+    core_count: u8,
+    /// Calls that were opened: each in the next core.
+    opened: usize,
 }
+
+/// The number of a core of a node.
+fn core_name(node: u64, core: usize) -> u64 {
+    node + CORE_SPAN * core as u64
+}
+
+/// The node of a core.
+pub(super) fn node_of(core: u64) -> u64 {
+    core % CORE_SPAN
+}
+
+const CORE_SPAN: u64 = 1 << 32;
 
 pub(super) fn id(node: u64) -> NodeId {
     NodeId::new(node)
@@ -63,11 +79,11 @@ pub(super) fn millis(count: u64) -> Duration {
 impl Mesh {
     /// Nodes 1 to `count`, not connected.
     pub(super) fn new(count: u64, limits: &Limits) -> Self {
-        Self::with_cores(count, limits, Cores::ONE)
+        Self::with_cores(count, limits, 1)
     }
 
     /// As [`Self::new`], each with so many cores.
-    pub(super) fn with_cores(count: u64, limits: &Limits, cores: Cores) -> Self {
+    pub(super) fn with_cores(count: u64, limits: &Limits, core_count: u8) -> Self {
         let mut mesh = Self {
             now: Timestamp::from_nanos(1),
             nodes: BTreeMap::new(),
@@ -82,7 +98,7 @@ impl Mesh {
             ends: BTreeMap::new(),
             lives: BTreeMap::new(),
             next_link: 1,
-            cores,
+            core_count,
             opened: 0,
         };
         (1..=count).for_each(|node| mesh.start(node, limits));
@@ -103,7 +119,7 @@ impl Mesh {
 
     /// Connects each with each.
     pub(super) fn connect_all(&mut self) {
-        let nodes: Vec<u64> = self.nodes.keys().copied().collect();
+        let nodes: Vec<u64> = self.lives.keys().copied().collect();
         for (index, one) in nodes.iter().enumerate() {
             for other in &nodes[index + 1..] {
                 self.connect(*one, *other);
@@ -140,11 +156,26 @@ impl Mesh {
     pub(super) fn start(&mut self, node: u64, limits: &Limits) {
         *self.lives.entry(node).or_default() += 1;
         let identity = Identity { node: id(node), incarnation: self.life(node) };
-        self.ends.retain(|(at, _), _| *at != node);
-        let secret = (self.secret(node), node);
-        let made =
-            Node::with_outbox(Queue::default(), identity, secret, limits, self.cores, self.now);
-        self.nodes.insert(node, made.unwrap());
+        self.ends.retain(|(at, _), _| node_of(*at) != node);
+        for (core, place) in self.cores(node).places().enumerate() {
+            let (queue, secret) = (Queue::default(), (self.secret(node), node));
+            let made = Node::with_outbox(queue, identity, place, secret, limits, self.now);
+            self.nodes.insert(core_name(node, core), made.unwrap());
+        }
+    }
+
+    fn cores(&self, node: u64) -> Cores {
+        Cores::new(self.life(node), self.core_count)
+    }
+
+    /// All cores of a node.
+    fn of_node(&self, node: u64) -> impl Iterator<Item = u64> + use<> {
+        (0..self.cores(node).len()).map(move |core| core_name(node, core))
+    }
+
+    /// The core of a call at a node.
+    pub(super) fn core_of(&self, node: u64, call: CallId) -> u64 {
+        core_name(node, self.cores(node).of(call.origin))
     }
 
     pub(super) fn life(&self, node: u64) -> Incarnation {
@@ -199,17 +230,21 @@ impl Mesh {
     /// A connection is up at one of its ends.
     pub(super) fn link_up(&mut self, at: u64, link: &Link) {
         let now = self.now;
-        // What leaves by it at once needs its name.
-        let node = self.nodes.get_mut(&at).unwrap();
-        let end = node.handle_link_up(now, link, |_, _| ());
-        self.ends.insert((at, link.nonce), end);
-        self.with(at, |_| ());
+        for at in self.of_node(at) {
+            // What leaves by it at once needs its name.
+            let node = self.nodes.get_mut(&at).unwrap();
+            let end = node.handle_link_up(now, link, |_, _| ());
+            self.ends.insert((at, link.nonce), end);
+            self.with(at, |_| ());
+        }
     }
 
     /// Ends a connection for one of its ends.
     pub(super) fn disconnect(&mut self, at: u64, link: LinkNonce) {
-        let (now, link) = (self.now, self.end_of(at, link));
-        self.with(at, |node| node.handle_link_down(now, link));
+        for at in self.of_node(at) {
+            let (now, link) = (self.now, self.end_of(at, link));
+            self.with(at, |node| node.handle_link_down(now, link));
+        }
     }
 
     fn name_of(&self, at: u64, link: LinkId) -> LinkNonce {
@@ -229,7 +264,7 @@ impl Mesh {
         let events: Vec<NodeEvent> = std::iter::from_fn(|| node.poll_event()).collect();
         for Transmit { to: Destination { to, link, lane }, frame } in transmits {
             let link = self.name_of(at, link);
-            self.wire.push_back((at, Sent { to, link, lane, frame }));
+            self.wire.push_back((node_of(at), Sent { to, link, lane, frame }));
         }
         for event in events {
             match event {
@@ -285,8 +320,12 @@ impl Mesh {
     /// A frame comes over a connection. One that has ended brings nothing.
     pub(super) fn take(&mut self, (at, link): (u64, LinkNonce), frame: Frame) -> Result<(), Fault> {
         let now = self.now;
-        let Some(link) = self.ends.get(&(at, link)).copied() else { return Ok(()) };
-        self.with(at, |node| node.handle_bytes(now, link, frame.to_bytes()))
+        for (core, part) in self.cores(at).parts(frame) {
+            let at = core_name(at, core);
+            let Some(link) = self.ends.get(&(at, link)).copied() else { continue };
+            self.with(at, |node| node.handle_bytes(now, link, part.to_bytes()))?;
+        }
+        Ok(())
     }
 
     /// Takes the frames of a kind off the wire.
@@ -310,10 +349,10 @@ impl Mesh {
     pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
         let now = self.now;
         let branches = roots.iter().map(|root| root_branch(*root)).collect();
-        let stream = self.opened;
-        self.opened = stream.wrapping_add(1);
-        self.with(at, |node| {
-            node.open(now, &mut Opening { stream, budget: None, options, branches }).unwrap()
+        let core = core_name(at, self.opened % self.cores(at).len());
+        self.opened += 1;
+        self.with(core, |node| {
+            node.open(now, &mut Opening { budget: None, options, branches }).unwrap()
         })
     }
 
@@ -355,7 +394,8 @@ impl Mesh {
 
     /// Events that the user of a call is told now.
     pub(super) fn events(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
-        self.with(at, |node| std::iter::from_fn(|| node.poll_call(call)).collect())
+        let core = self.core_of(at, call);
+        self.with(core, |node| std::iter::from_fn(|| node.poll_call(call)).collect())
     }
 
     /// As [`Self::events`], in short: "reply /0", "failure /0 at n2: ...", "Complete".
@@ -371,7 +411,7 @@ impl Mesh {
     }
 
     pub(super) fn end(&self, at: u64, call: CallId) -> Option<End> {
-        self.nodes[&at].initiators().end(call)
+        self.nodes[&self.core_of(at, call)].initiator().end(call)
     }
 }
 
@@ -384,8 +424,7 @@ pub(super) fn root_branch(to: u64) -> RootBranch {
 /// Opens a call with one root branch at a lone node.
 pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
     let branches = Branches::from_iter([root_branch(to)]);
-    let mut opening =
-        Opening { stream: 0, budget: None, options: CallOptions::default(), branches };
+    let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
     node.open(now, &mut opening).unwrap()
 }
 

@@ -348,5 +348,5 @@ fn a_sender_that_knows_of_its_branch_keeps_it_open() {
     mesh.deliver_all();
     worry_twice(&mut mesh);
     assert_eq!(mesh.end(1, call), None);
-    assert_eq!(mesh.nodes[&4].shards().remembered_count(), 0);
+    assert_eq!(mesh.nodes[&4].visits().remembered_count(), 0);
 }

@@ -35,7 +35,7 @@ fn status(path: &str, of: Key) -> Message {
 
 /// The state of a node's own calls.
 fn calls(mesh: &Mesh) -> String {
-    format!("{:?}", mesh.nodes[&1].initiators())
+    format!("{:?}", mesh.nodes[&1].initiator())
 }
 
 /// Sends everything that must not count about the calls of node 1: from a node that was not asked
@@ -66,7 +66,7 @@ fn forge(mesh: &mut Mesh, call: CallId) {
                     let what = format!("{} of {path} by {speaker}", forged.message.name());
                     send(mesh, speaker, 1, forged).unwrap();
                     assert!(calls(mesh) == before, "{what} changes something");
-                    let is_kept = mesh.nodes[&1].initiators().is_kept(call);
+                    let is_kept = mesh.nodes[&1].initiator().is_kept(call);
                     let counted = mesh.nodes[&1].ignored().total() - ignored;
                     assert_eq!(counted, u64::from(is_kept), "{what}");
                 }
@@ -146,7 +146,7 @@ fn who_has_no_right_to_speak_changes_nothing_after_the_true_frames() {
         let now = mesh.now;
         mesh.with(1, |node| node.detach_call(now, call));
         forge(&mut mesh, call);
-        assert_eq!(mesh.nodes[&1].initiators().unsettled_count(), 0);
+        assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
     }
 }
 
@@ -205,7 +205,7 @@ fn a_later_hop_of_a_root_branch_needs_the_key() {
 
 /// The state of a node's tasks.
 fn tasks(mesh: &Mesh, at: u64) -> String {
-    format!("{:?}", mesh.nodes[&at].shards())
+    format!("{:?}", mesh.nodes[&at].visits())
 }
 
 fn credit() -> Message {

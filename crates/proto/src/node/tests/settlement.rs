@@ -19,7 +19,7 @@ use crate::wire::{
 
 /// Calls of node 1 that are not settled, and those of them that nobody reads any more.
 pub(super) fn unsettled(mesh: &Mesh) -> (usize, usize) {
-    let initiator = mesh.nodes[&1].initiators();
+    let initiator = mesh.nodes[&1].initiator();
     (initiator.unsettled_count(), initiator.winding_count())
 }
 
@@ -44,7 +44,7 @@ pub(super) fn pass(mesh: &mut Mesh, time: Duration) {
 }
 
 pub(super) fn remembered(mesh: &Mesh, at: u64) -> usize {
-    mesh.nodes[&at].shards().remembered_count()
+    mesh.nodes[&at].visits().remembered_count()
 }
 
 pub(super) fn shares(mesh: &Mesh, at: u64) -> (usize, usize) {
@@ -64,7 +64,7 @@ fn a_complete_call_is_settled_with_its_end() {
     mesh.answer("/0/0", b"");
     mesh.deliver_all();
     assert_eq!(unsettled(&mesh), (0, 0));
-    assert_eq!(mesh.nodes[&1].initiators().floor(), call.seq + 1, "read or not");
+    assert_eq!(mesh.nodes[&1].initiator().floor(), call.seq + 1, "read or not");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_cancelled_call_is_settled_when_its_task_has_said_that_it_stops() {
         assert_eq!(mesh.on_wire(), ["2-1 MANIFEST"]);
         mesh.deliver(0);
         assert_eq!(unsettled(&mesh), (0, 0));
-        assert!(!mesh.nodes[&1].initiators().is_kept(call));
+        assert!(!mesh.nodes[&1].initiator().is_kept(call));
     }
 }
 
@@ -211,7 +211,7 @@ fn a_call_without_a_word_is_settled_when_nothing_of_it_can_do_harm() {
     assert_eq!(unsettled(&mesh), (1, 1));
     pass(&mut mesh, Duration::from_secs(1));
     assert_eq!(unsettled(&mesh), (0, 0));
-    assert_eq!(mesh.nodes[&1].initiators().settled_early_count(), 0);
+    assert_eq!(mesh.nodes[&1].initiator().settled_early_count(), 0);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn with_finished(count: u64) -> Mesh {
 }
 
 pub(super) fn settle(mesh: &mut Mesh, by: u64, at: u64, statement: Statement) {
-    let question = mesh.nodes[&at].shards().last_question();
+    let question = mesh.nodes[&at].visits().last_question();
     answer_to(mesh, question, (by, at), statement);
 }
 
@@ -439,7 +439,7 @@ fn a_settled_call_leaves_nothing_when_its_frames_still_come() {
     let all = statement(&mesh, 0, 6, Vec::new());
     settle(&mut mesh, 1, 2, all);
     assert_eq!(remembered(&mesh, 2), 0);
-    let (before, taken) = (format!("{:?}", mesh.nodes[&2].shards()), shares(&mesh, 2));
+    let (before, taken) = (format!("{:?}", mesh.nodes[&2].visits()), shares(&mesh, 2));
     let call = CallId { origin: mesh.life(1), seq: 3 };
     for path in ["/0", "/7"] {
         for floor in [0, 2, 3] {
@@ -455,7 +455,7 @@ fn a_settled_call_leaves_nothing_when_its_frames_still_come() {
         let Message::Status(status) = sent.frame.message else { panic!("no status") };
         assert_eq!(status.tasks[0].1, TaskStatus::Forgotten, "never fenced");
     }
-    assert_eq!(format!("{:?}", mesh.nodes[&2].shards()), before);
+    assert_eq!(format!("{:?}", mesh.nodes[&2].visits()), before);
     assert_eq!(shares(&mesh, 2), taken);
 }
 
@@ -480,12 +480,12 @@ fn an_origin_and_what_it_has_settled_go_when_no_copy_can_come_any_more() {
     settle(&mut mesh, 1, 2, all);
     // Their time is a second, and ten of keep-alive.
     pass(&mut mesh, Duration::from_millis(10_500));
-    assert_eq!((mesh.nodes[&2].shards().origin_count(), shares(&mesh, 2)), (1, (1, 0)));
+    assert_eq!((mesh.nodes[&2].visits().origin_count(), shares(&mesh, 2)), (1, (1, 0)));
     let call = CallId { origin: mesh.life(1), seq: 3 };
     send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 0))).unwrap();
     assert_eq!(mesh.starts.len(), 5);
     pass(&mut mesh, millis(600));
-    assert_eq!((mesh.nodes[&2].shards().origin_count(), shares(&mesh, 2)), (0, (0, 0)));
+    assert_eq!((mesh.nodes[&2].visits().origin_count(), shares(&mesh, 2)), (0, (0, 0)));
 }
 
 // The word of others
@@ -591,7 +591,7 @@ fn a_call_with_many_tasks_does_not_hide_those_after_it() {
     let calls = [3, 2, 1].map(|width| sent(&mut mesh, width));
     let said = |mesh: &Mesh, to: u64| {
         let of = (calls[0].origin, 0);
-        mesh.nodes[&2].shards().of(calls[0].origin).statement(mesh.now, id(to), of, 1_024)
+        mesh.nodes[&2].visits().statement(mesh.now, id(to), of, 1_024)
     };
     let most = said(&mesh, 3);
     assert_eq!((most.exceptions, most.to), (vec![calls[0].seq, calls[1].seq], calls[2].seq));

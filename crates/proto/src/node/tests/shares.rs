@@ -63,7 +63,7 @@ fn shares_are_given_back_however_a_record_goes() {
     pass(&mut mesh, Duration::from_secs(24));
     for at in 1..=4 {
         assert_eq!(shares(&mesh, at), (0, 0), "at {at}");
-        assert_eq!((remembered(&mesh, at), mesh.nodes[&at].shards().origin_count()), (0, 0));
+        assert_eq!((remembered(&mesh, at), mesh.nodes[&at].visits().origin_count()), (0, 0));
     }
 }
 

@@ -529,5 +529,5 @@ fn a_request_of_call_number_zero_is_a_fault() {
     let call = CallId { origin: mesh.life(3), seq: 0 };
     let message = request(Key(1), ReplyRoute::Sender, 0);
     assert_eq!(send(&mut mesh, 3, 2, frame(call, "/0", message)), Err(Fault::NoCall));
-    assert_eq!((mesh.starts.len(), mesh.nodes[&2].shards().remembered_count()), (0, 0));
+    assert_eq!((mesh.starts.len(), mesh.nodes[&2].visits().remembered_count()), (0, 0));
 }

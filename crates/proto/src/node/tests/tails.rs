@@ -27,9 +27,9 @@ fn branch_to(to: u64) -> Branch {
 /// All that can be seen of node 2 and of its task.
 fn seen(mesh: &Mesh, task: &TaskRef) -> String {
     let node = &mesh.nodes[&2];
-    let record = node.shards().snapshot(task.call, &task.task, task.key());
+    let record = node.visits().snapshot(task.call, &task.task, task.key());
     node.audit_shares().unwrap();
-    format!("{:#?} {record} {:?} {:?}", mesh.wire, mesh.dials, node.shards().running_count())
+    format!("{:#?} {record} {:?} {:?}", mesh.wire, mesh.dials, node.visits().running_count())
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_tail_to_who_has_become_unreachable_is_a_failure_at_the_initiator() {
     mesh.deliver_all();
     let told = mesh.told(1, task.call);
     assert!(matches!(&told[..], [one, end] if one.contains("n5") && end == "Partial"), "{told:?}");
-    assert_eq!(mesh.nodes[&2].shards().running_count(), 0);
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ struct Maker {
 impl Maker {
     fn new() -> Self {
         let node = NodeId::new(1);
-        let payer = Shares::new(&Limits::default()).connect(PeerName::Node(node));
+        let payer = Shares::new(&Limits::default(), 1).connect(PeerName::Node(node));
         let life = Incarnation::of_random(1 << 8);
         let origin = Origins::default().insert(NodeLife { node, life }, payer);
         Self { origin, payer }

@@ -1,0 +1,226 @@
+//! The cores of an endpoint, each behind a lock of its own.
+//!
+//! One core has all that is known of a call ([`convoke_proto::cores`]), so whoever brings input for
+//! a call takes the lock of that core alone. Connections and configuration concern all cores, which
+//! are told one after the other. Nobody holds two at once. With a core only the lock of a
+//! connection's buffer is taken, or that of the ledger, beneath it.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use convoke_proto::cores::{Cores as Routes, Place};
+use convoke_proto::id::{CallId, Incarnation, LinkId, NodeId};
+use convoke_proto::ledger::Ledger;
+use convoke_proto::mailbox::MailReader;
+use convoke_proto::time::Timestamp;
+use convoke_proto::visits::TaskRef;
+use convoke_transport::parts::Mutex;
+
+use crate::transport::Lane;
+
+use super::Node;
+use super::connections::Connections;
+use super::parked::Parked;
+use super::spare::Spare;
+use super::stopper::Stopper;
+
+/// Everything that a core's lock is for. Cores share nothing, and nobody locks two at once.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// Its place among the others.
+    pub(super) index: usize,
+    pub(super) node: Node,
+    pub(super) parked: Parked,
+    /// Handlers that wait for credit of a streamed reply, or for an item of a streamed request.
+    pub(super) stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
+    /// Callers that wait for room for an item of a streamed request.
+    pub(super) item_wakers: BTreeMap<CallId, Waker>,
+    pub(super) mail_wakers: BTreeMap<MailReader, Waker>,
+    pub(super) stoppers: BTreeMap<TaskRef, Arc<Stopper>>,
+    /// Left by the handlers of the last batch to those of the next.
+    pub(super) spare: Spare,
+    pub(super) armed: Timestamp,
+    pub(super) is_closing: bool,
+    /// It makes no calls any more.
+    pub(super) is_closed: bool,
+}
+
+/// All cores, by their number.
+#[derive(Debug)]
+pub(super) struct Cores {
+    pub(super) routes: Routes,
+    cores: Box<[Padded]>,
+    ledger: Mutex<Ledger>,
+    /// That of the ledger.
+    version: AtomicU64,
+}
+
+/// A core in cache lines of its own: what one writes is not in the way of another.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Core>);
+
+/// A core that this thread has locked.
+pub(super) struct Locked<'a>(MutexGuard<'a, Core>);
+
+thread_local! {
+    /// Locked by this thread, counted in debug builds.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    /// The number that this thread has among all that have opened calls.
+    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+impl Cores {
+    /// Takes as many as there are routes.
+    ///
+    /// # Errors
+    /// The error of `core`, which makes them.
+    pub(super) fn new<E>(
+        routes: Routes,
+        mut core: impl FnMut(usize, Place) -> Result<Core, E>,
+    ) -> Result<Self, E> {
+        let places = routes.places().enumerate();
+        let cores: Result<Vec<Core>, E> = places.map(|(index, place)| core(index, place)).collect();
+        let cores = cores?.into_iter().map(|core| Padded(Mutex::new(core))).collect();
+        Ok(Self { routes, cores, ledger: Mutex::default(), version: AtomicU64::new(0) })
+    }
+
+    /// Locks a core.
+    #[inline]
+    pub(super) fn lock(&self, index: usize) -> Locked<'_> {
+        if cfg!(debug_assertions) {
+            HELD.set(HELD.get() + 1);
+            assert_eq!(HELD.get(), 1, "a thread locks one core at a time");
+        }
+        Locked(self.cores[index].0.lock())
+    }
+
+    /// Locks the core of what has this origin.
+    #[inline]
+    pub(super) fn lock_of(&self, origin: Incarnation) -> Locked<'_> {
+        self.lock(self.routes.of(origin))
+    }
+
+    /// Locks the core that is asked for what all know.
+    pub(super) fn lock_any(&self) -> Locked<'_> {
+        self.lock(0)
+    }
+
+    /// Locks each in turn: the last one is to be let go before the next is taken.
+    pub(super) fn each(&self) -> impl Iterator<Item = Locked<'_>> {
+        (0..self.cores.len()).map(|index| self.lock(index))
+    }
+
+    /// The first that is so.
+    pub(super) fn find(&self, is_so: impl Fn(&Core) -> bool) -> Option<usize> {
+        self.each().position(|core| is_so(&core))
+    }
+
+    /// The sum over all.
+    pub(super) fn total(&self, count: impl Fn(&Core) -> usize) -> usize {
+        self.each().map(|core| count(&core)).sum()
+    }
+
+    /// Has a core hear what others have taken, before it is given anything of a connection or, by
+    /// [`LinkId::LOCAL`], of this node itself.
+    #[inline]
+    pub(super) fn hear(&self, core: &mut Core, link: LinkId) {
+        let version = self.version.load(Ordering::Acquire);
+        if version != 0 && core.node.heard_at(link).is_some_and(|heard| heard != version) {
+            core.node.hear(link, &self.ledger.lock());
+        }
+    }
+
+    /// Has a core tell what it has taken.
+    #[inline]
+    pub(super) fn tell(&self, core: &mut Core) {
+        if core.node.has_to_tell() {
+            let mut ledger = self.ledger.lock();
+            core.node.tell(&mut ledger);
+            self.version.store(ledger.version(), Ordering::Release);
+        }
+    }
+
+    /// The core in which this thread opens calls: threads take them in turn, so that those of one
+    /// runtime have different ones.
+    #[inline]
+    pub(super) fn of_thread(&self) -> usize {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        if self.cores.len() == 1 {
+            return 0;
+        }
+        let thread = THREAD.get().unwrap_or_else(|| {
+            let next = THREADS.fetch_add(1, Ordering::Relaxed);
+            THREAD.set(Some(next));
+            next
+        });
+        thread % self.cores.len()
+    }
+}
+
+impl Core {
+    pub(super) fn new(index: usize, node: Node) -> Self {
+        Self {
+            index,
+            node,
+            parked: Parked::default(),
+            stream_wakers: BTreeMap::new(),
+            item_wakers: BTreeMap::new(),
+            mail_wakers: BTreeMap::new(),
+            stoppers: BTreeMap::new(),
+            spare: Spare::default(),
+            armed: Timestamp::MAX,
+            is_closing: false,
+            is_closed: false,
+        }
+    }
+
+    /// Ready while the connection to a node has room for requests, or while there is none.
+    pub(super) fn poll_room(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.node.outbox().full.contains(node) {
+            return Poll::Ready(());
+        }
+        let link = self.node.links().current(node);
+        match link.and_then(|link| self.connections().get(link)) {
+            Some(way) => way.connection.poll_writable(Lane::Data, cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    pub(super) fn connections(&self) -> &Connections {
+        &self.node.outbox().connections
+    }
+
+    pub(super) fn connections_mut(&mut self) -> &mut Connections {
+        &mut self.node.outbox_mut().connections
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            HELD.set(HELD.get() - 1);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Endpoints with several cores over TCP: what callers and handlers see does not depend on which
+//! core a call lives in.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use convoke::transport::TcpTransport;
+use convoke::{Call, Context, Endpoint, EndpointBuilder, Limits, Method, Peer, Service, Status};
+use tokio::runtime::Handle;
+
+const NOTE: Method<u64, u64> = Method::new("test.Cores/Note").ordered();
+const NEVER: Method<u64, u64> = Method::new("test.Cores/Never");
+const CORES: u8 = 4;
+const THREADS: usize = 4;
+
+fn builder() -> EndpointBuilder {
+    Endpoint::builder().transport(TcpTransport::new()).cores(CORES)
+}
+
+fn never() -> Service {
+    Service::new().unary(NEVER, |_: u64, _: Context| pending::<Result<u64, Status>>())
+}
+
+async fn serve(service: Service, limits: Limits) -> Endpoint {
+    let server = builder().limits(limits).serve(service).listen("tcp://127.0.0.1:0");
+    server.start().await.expect("loopback can be bound")
+}
+
+async fn meet(client: &Endpoint, server: &Endpoint) -> Peer {
+    client.connect(server.addresses()).await.expect("it listens")
+}
+
+/// Runs `act` on several threads, each of which opens calls in another core.
+fn on_threads<T: Send + 'static>(act: impl Fn(usize) -> T + Clone + Send + 'static) -> Vec<T> {
+    let runtime = Handle::current();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let (runtime, act) = (runtime.clone(), act.clone());
+            thread::spawn(move || {
+                let _entered = runtime.enter();
+                act(number)
+            })
+        })
+        .collect();
+    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+}
+
+/// Until `is_so`, in bounded time.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let met = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), met).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+/// I46 of `streams.md`: calls that happen one after the other begin in that order, whichever
+/// threads make them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_ordered_method_begins_in_the_order_in_which_threads_call_in_turn() {
+    const ROUNDS: u64 = 500;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let service = Service::new().unary(NOTE, move |number: u64, _: Context| {
+        noted.lock().expect("nobody panics").push(number);
+        async move { Ok::<_, Status>(number) }
+    });
+    let server = serve(service, Limits::default()).await;
+    let client = builder().start().await.expect("it listens nowhere");
+    let peer = meet(&client, &server).await;
+    let turn = Arc::new((Mutex::new(0), Condvar::new()));
+    let opened = on_threads(move |number| {
+        let (next, changed) = &*turn;
+        let mut calls: Vec<Call<u64>> = Vec::new();
+        while (calls.len() as u64) < ROUNDS {
+            let is_other = |next: &mut u64| *next % THREADS as u64 != number as u64;
+            let next = next.lock().expect("nobody panics");
+            let mut next = changed.wait_while(next, is_other).expect("nobody panics");
+            calls.push(client.call(NOTE, *next).to(peer).open().expect("there is room"));
+            *next += 1;
+            changed.notify_all();
+        }
+        calls
+    });
+    let origins: BTreeSet<_> = opened.iter().map(|calls| calls[0].id().origin).collect();
+    assert!(origins.len() > 1, "they were in one core: {origins:?}");
+    for call in opened.into_iter().flatten() {
+        call.first().await.expect("it answers");
+    }
+    let seen = seen.lock().expect("nobody panics");
+    assert!(seen.is_sorted(), "{:?}", seen.windows(2).find(|pair| pair[0] > pair[1]));
+    assert_eq!(seen.len() as u64, ROUNDS * THREADS as u64);
+}
+
+/// One thread may use up the calls of all cores, and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_has_as_many_calls_open_as_it_may_whatever_its_cores() {
+    let mut limits = Limits::default();
+    limits.calls_max = 10;
+    let endpoint =
+        builder().limits(limits).serve(never()).start().await.expect("it listens nowhere");
+    let open = || endpoint.call(NEVER, 0).to(endpoint.me()).open();
+    let mut held: Vec<_> = (0..10).map(|_| open().expect("there is room")).collect();
+    let refused = open().expect_err("there are as many as may be").to_string();
+    assert_eq!(refused, "10 calls are open, as many as calls_max allows");
+    drop(held.pop());
+    until("the room of a call that is over is another's", || open().is_ok()).await;
+}
+
+/// A peer whose calls are spread over the cores of a server has its share of what runs there once,
+/// not once for each core.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_peer_has_one_share_in_all_cores() {
+    const TASKS_MAX: usize = 600;
+    let mut limits = Limits::default();
+    limits.tasks_max = TASKS_MAX;
+    let server = serve(never(), limits).await;
+    let client = builder().start().await.expect("it listens nowhere");
+    let peer = meet(&client, &server).await;
+    let asking = client.clone();
+    let calls = on_threads(move |_| {
+        let open = |_| asking.call(NEVER, 0).to(peer).open().expect("there is room");
+        (0..TASKS_MAX).map(open).collect::<Vec<_>>()
+    });
+    let refused = Arc::new(AtomicUsize::new(0));
+    for call in calls.into_iter().flatten() {
+        let refused = refused.clone();
+        tokio::spawn(async move {
+            call.first().await.expect_err("nobody answers");
+            refused.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    until("all are refused but those that run", || {
+        let tasks = server.load().tasks;
+        tasks > 0 && tasks + refused.load(Ordering::Relaxed) == TASKS_MAX * THREADS
+    })
+    .await;
+    let (tasks, share) = (server.load().tasks, TASKS_MAX * 2 / 3);
+    // Each core tells the others of two tasks or more, and a batch may be under way in each.
+    let slack = usize::from(CORES) * 70;
+    assert!((share - slack..=share + slack).contains(&tasks), "{tasks} of {share}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lost_connection_ends_the_calls_of_every_core() {
+    let server = serve(never(), Limits::default()).await;
+    let client = builder().start().await.expect("it listens nowhere");
+    let peer = meet(&client, &server).await;
+    let asking = client.clone();
+    let calls = on_threads(move |_| {
+        let open = |_| asking.call(NEVER, 0).to(peer).open().expect("there is room");
+        (0..50).map(open).collect::<Vec<_>>()
+    });
+    until("they run", || server.load().tasks == 50 * THREADS).await;
+    client.forget(peer);
+    for call in calls.into_iter().flatten() {
+        let failed = tokio::time::timeout(Duration::from_secs(10), call.first()).await;
+        failed.expect("it ends with its connection").expect_err("nobody answers");
+    }
+}
+
+/// Cores that need the same node at once share one dial.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_several_cores_ask_is_dialled_once() {
+    let service = Service::new()
+        .unary(NOTE, |number: u64, _: Context| async move { Ok::<_, Status>(number) });
+    let server = serve(service, Limits::default()).await;
+    for _ in 0..20 {
+        let client = builder().start().await.expect("it listens nowhere");
+        let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
+        let (asking, together) = (client.clone(), Arc::new(Barrier::new(THREADS)));
+        let calls = on_threads(move |number| {
+            together.wait();
+            asking.call(NOTE, number as u64).to(peer).open().expect("there is room")
+        });
+        for (number, call) in calls.into_iter().enumerate() {
+            let answer = call.first().await.expect("it answers");
+            assert_eq!(answer.into_inner(), number as u64);
+        }
+        assert_eq!(client.load().connections, 1);
+        client.shutdown(Duration::from_secs(5)).await;
+    }
+}
