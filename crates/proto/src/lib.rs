@@ -52,7 +52,7 @@
 //!     budget: None,
 //! };
 //! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
-//! let call = node.open(now, &mut Opening { stream: 0, budget: None, options, branches })?;
+//! let call = node.open(now, &mut Opening { budget: None, options, branches })?;
 //!
 //! let mut starts = Vec::new();
 //! node.take_starts(&mut starts);
