@@ -54,6 +54,8 @@ use bytes::Bytes;
 use convoke_proto::id::{Incarnation, LinkId, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::limits::{Limits, LimitsError};
+#[cfg(feature = "metrics")]
+use convoke_proto::node::IgnoredCounts;
 use convoke_proto::node::{Identity, NodeEvent};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
@@ -448,7 +450,7 @@ impl Driver {
     #[cfg(feature = "metrics")]
     pub(crate) fn sample_metrics(&self) {
         let Some(meters) = &self.telemetry.meters else { return };
-        let mut ignored = convoke_proto::node::IgnoredCounts::default();
+        let mut ignored = IgnoredCounts::default();
         self.ask_each_node(|node| ignored = ignored + node.ignored());
         let seen = crate::telemetry::Seen {
             calls: self.cores.total(|core| core.node.initiator().open_count()),

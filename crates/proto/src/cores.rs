@@ -72,6 +72,9 @@ impl Cores {
     #[inline]
     pub fn of(&self, origin: Incarnation) -> usize {
         let mask = self.count - 1;
+        if mask == 0 {
+            return 0;
+        }
         let is_own = match mutant::is(Mutant::LifeWithStream) {
             true => self.life == origin,
             false => self.life.is_life_of(origin),

@@ -312,12 +312,10 @@ impl<O: Outbox> Node<O> {
     /// timeout, so that a pause of the process is noticed.
     pub fn poll_timeout(&self) -> Timestamp {
         let tick = self.last_seen + self.keep_alive_timeout / 2;
-        let cores = [
-            self.initiator.poll_timeout(),
-            self.visits.poll_timeout(),
-            self.mailboxes.poll_timeout(),
-        ];
-        cores.into_iter().flatten().fold(tick, Timestamp::min)
+        let at = |timeout: Option<Timestamp>| timeout.unwrap_or(Timestamp::MAX);
+        tick.min(at(self.initiator.poll_timeout()))
+            .min(at(self.visits.poll_timeout()))
+            .min(at(self.mailboxes.poll_timeout()))
     }
 
     /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets
