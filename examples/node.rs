@@ -75,7 +75,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let error = one.warm_up(&peer).await.expect_err("it is another node");
     println!("{error}");
 
-    // A lock for each of several cores, for runtimes of many workers.
+    // Another number of locks than two for each worker of the runtime.
     let busy = Endpoint::builder().transport(transport()?).cores(8).start().await?;
     let peer = busy.peer(two.node(), two.addresses())?;
     assert_eq!(busy.call(NAME, ()).to(peer).await?, 2);

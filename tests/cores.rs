@@ -1,5 +1,5 @@
 //! Endpoints with several cores over TCP: what callers and handlers see does not depend on which
-//! core a call lives in.
+//! core a call lives in. A call is in the core of the first node that it goes to.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -9,7 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use convoke::transport::TcpTransport;
-use convoke::{Call, Context, Endpoint, EndpointBuilder, Limits, Method, Peer, Service, Status};
+use convoke::{
+    Call, CallBuilder, Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Peer, Service,
+    Status,
+};
 use tokio::runtime::Handle;
 
 const NOTE: Method<u64, u64> = Method::new("test.Cores/Note").ordered();
@@ -34,7 +37,37 @@ async fn meet(client: &Endpoint, server: &Endpoint) -> Peer {
     client.connect(server.addresses()).await.expect("it listens")
 }
 
-/// Runs `act` on several threads, each of which opens calls in another core.
+/// Servers without any method, for a client to name first in its calls: those of each are in another
+/// core.
+async fn doors(client: &Endpoint) -> Vec<(Endpoint, Peer)> {
+    let mut doors = Vec::new();
+    // Names that the four cores share evenly.
+    for node in [1, 2, 3, 5].map(NodeId::new) {
+        let door = builder().node(node).listen("tcp://127.0.0.1:0");
+        let door = door.start().await.expect("loopback can be bound");
+        let peer = meet(client, &door).await;
+        doors.push((door, peer));
+    }
+    doors
+}
+
+fn peers(doors: &[(Endpoint, Peer)]) -> Vec<Peer> {
+    doors.iter().map(|(_, peer)| *peer).collect()
+}
+
+/// A call to a node through the core of another one, which is asked first and
+/// refuses.
+fn through(
+    client: &Endpoint,
+    door: Peer,
+    peer: Peer,
+    method: Method<u64, u64>,
+    number: u64,
+) -> CallBuilder<u64> {
+    client.fan_out([(door, NEVER.request(0)), (peer, method.request(number))])
+}
+
+/// Runs `act` on several threads.
 fn on_threads<T: Send + 'static>(act: impl Fn(usize) -> T + Clone + Send + 'static) -> Vec<T> {
     let runtime = Handle::current();
     let threads: Vec<_> = (0..THREADS)
@@ -72,7 +105,8 @@ async fn an_ordered_method_begins_in_the_order_in_which_threads_call_in_turn() {
     });
     let server = serve(service, Limits::default()).await;
     let client = builder().start().await.expect("it listens nowhere");
-    let peer = meet(&client, &server).await;
+    let (peer, doors) = (meet(&client, &server).await, doors(&client).await);
+    let first = peers(&doors);
     let turn = Arc::new((Mutex::new(0), Condvar::new()));
     let opened = on_threads(move |number| {
         let (next, changed) = &*turn;
@@ -81,14 +115,15 @@ async fn an_ordered_method_begins_in_the_order_in_which_threads_call_in_turn() {
             let is_other = |next: &mut u64| *next % THREADS as u64 != number as u64;
             let next = next.lock().expect("nobody panics");
             let mut next = changed.wait_while(next, is_other).expect("nobody panics");
-            calls.push(client.call(NOTE, *next).to(peer).open().expect("there is room"));
+            let call = through(&client, first[number], peer, NOTE, *next);
+            calls.push(call.open().expect("there is room"));
             *next += 1;
             changed.notify_all();
         }
         calls
     });
     let origins: BTreeSet<_> = opened.iter().map(|calls| calls[0].id().origin).collect();
-    assert!(origins.len() > 1, "they were in one core: {origins:?}");
+    assert_eq!(origins.len(), THREADS, "each has called from a core of its own");
     for call in opened.into_iter().flatten() {
         call.first().await.expect("it answers");
     }
@@ -121,11 +156,11 @@ async fn a_peer_has_one_share_in_all_cores() {
     limits.tasks_max = TASKS_MAX;
     let server = serve(never(), limits).await;
     let client = builder().start().await.expect("it listens nowhere");
-    let peer = meet(&client, &server).await;
-    let asking = client.clone();
-    let calls = on_threads(move |_| {
-        let open = |_| asking.call(NEVER, 0).to(peer).open().expect("there is room");
-        (0..TASKS_MAX).map(open).collect::<Vec<_>>()
+    let (peer, doors) = (meet(&client, &server).await, doors(&client).await);
+    let (asking, first) = (client.clone(), peers(&doors));
+    let calls = on_threads(move |number| {
+        let open = |_| through(&asking, first[number], peer, NEVER, 0).open();
+        (0..TASKS_MAX).map(|at| open(at).expect("there is room")).collect::<Vec<_>>()
     });
     let refused = Arc::new(AtomicUsize::new(0));
     for call in calls.into_iter().flatten() {
@@ -150,11 +185,11 @@ async fn a_peer_has_one_share_in_all_cores() {
 async fn a_lost_connection_ends_the_calls_of_every_core() {
     let server = serve(never(), Limits::default()).await;
     let client = builder().start().await.expect("it listens nowhere");
-    let peer = meet(&client, &server).await;
-    let asking = client.clone();
-    let calls = on_threads(move |_| {
-        let open = |_| asking.call(NEVER, 0).to(peer).open().expect("there is room");
-        (0..50).map(open).collect::<Vec<_>>()
+    let (peer, doors) = (meet(&client, &server).await, doors(&client).await);
+    let (asking, first) = (client.clone(), peers(&doors));
+    let calls = on_threads(move |number| {
+        let open = |_| through(&asking, first[number], peer, NEVER, 0).open();
+        (0..50).map(|at| open(at).expect("there is room")).collect::<Vec<_>>()
     });
     until("they run", || server.load().tasks == 50 * THREADS).await;
     client.forget(peer);
@@ -162,6 +197,26 @@ async fn a_lost_connection_ends_the_calls_of_every_core() {
         let failed = tokio::time::timeout(Duration::from_secs(10), call.first()).await;
         failed.expect("it ends with its connection").expect_err("nobody answers");
     }
+}
+
+/// Origins of calls to each of four nodes, made by an endpoint that nobody gave a number of cores.
+async fn origins() -> BTreeSet<u64> {
+    let client = Endpoint::builder().transport(TcpTransport::new()).start().await;
+    let client = client.expect("it listens nowhere");
+    let doors = doors(&client).await;
+    let ask = |(_, door): &(Endpoint, Peer)| client.call(NOTE, 0).to(*door).open();
+    let twice = doors.iter().chain(&doors);
+    twice.map(|door| ask(door).expect("there is room").id().origin.0).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_has_two_cores_for_each_worker_unless_told_otherwise() {
+    assert_eq!(origins().await.len(), 4);
+}
+
+#[tokio::test]
+async fn an_endpoint_on_a_runtime_of_one_thread_has_one_core_unless_told_otherwise() {
+    assert_eq!(origins().await.len(), 1);
 }
 
 /// Cores that need the same node at once share one dial.
@@ -172,17 +227,20 @@ async fn a_node_that_several_cores_ask_is_dialled_once() {
     let server = serve(service, Limits::default()).await;
     for _ in 0..20 {
         let client = builder().start().await.expect("it listens nowhere");
+        let doors = doors(&client).await;
         let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
-        let (asking, together) = (client.clone(), Arc::new(Barrier::new(THREADS)));
+        let (asking, first) = (client.clone(), peers(&doors));
+        let together = Arc::new(Barrier::new(THREADS));
         let calls = on_threads(move |number| {
             together.wait();
-            asking.call(NOTE, number as u64).to(peer).open().expect("there is room")
+            let call = through(&asking, first[number], peer, NOTE, number as u64);
+            call.open().expect("there is room")
         });
         for (number, call) in calls.into_iter().enumerate() {
             let answer = call.first().await.expect("it answers");
             assert_eq!(answer.into_inner(), number as u64);
         }
-        assert_eq!(client.load().connections, 1);
+        assert_eq!(client.load().connections, 1 + doors.len());
         client.shutdown(Duration::from_secs(5)).await;
     }
 }

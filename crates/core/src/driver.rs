@@ -165,7 +165,7 @@ impl Driver {
     ) -> Result<Arc<Self>, LimitsError> {
         let Parts { transports, resolver, methods, telemetry, packing, health, pull, cores } =
             parts;
-        let routes = convoke_proto::cores::Cores::new(identity.incarnation, cores);
+        let routes = convoke_proto::cores::Routes::new(identity.incarnation, cores);
         let full = Arc::new(FullNodes::default());
         let cores = Cores::new(routes, |index, place| {
             let outlet = Outlet::new(telemetry.clone(), full.clone());
@@ -339,11 +339,11 @@ impl Driver {
         core.connections().get(link).map(|attached| attached.connection.clone())
     }
 
-    /// Ready while the connection to a node has room for requests of this thread's calls, or while
+    /// Ready while the connection to a node has room for requests of calls to it, or while
     /// there is none.
     #[cfg(feature = "tower")]
     pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        self.cores.lock(self.cores.of_thread()).poll_room(node, cx)
+        self.cores.lock(self.cores.of_peer(node)).poll_room(node, cx)
     }
 
     /// Open branches of this node's calls at another.

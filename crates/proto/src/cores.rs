@@ -6,16 +6,17 @@
 //! calls are where a mix of their origin says. So all that is ever known of one call is in one
 //! core, and a node's frames to itself never leave theirs.
 
-use crate::id::Incarnation;
+use crate::id::{Incarnation, NodeId};
 use crate::mutant::{self, Mutant};
 use crate::wire::{Ask, Frame, Message, Settled, Subject};
 
 /// Most cores of a node.
 pub const CORES_MAX: u8 = 64;
 
-/// The number of cores of a node, and the life by which it knows calls of its own.
+/// The way to the core of each frame and call: the number of a node's cores, and the life by which
+/// it knows calls of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cores {
+pub struct Routes {
     life: Incarnation,
     /// A power of two.
     count: usize,
@@ -49,7 +50,7 @@ impl Place {
     }
 }
 
-impl Cores {
+impl Routes {
     /// So many cores of a life, or the next power of two; more than [`CORES_MAX`] are as many.
     pub fn new(life: Incarnation, count: u8) -> Self {
         Self { life, count: usize::from(count.min(CORES_MAX)).next_power_of_two() }
@@ -82,8 +83,16 @@ impl Cores {
         if is_own {
             return usize::from(origin.stream()) & mask;
         }
-        // The golden ratio spreads what differs in a few bits over the upper half.
-        (origin.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS) as usize & mask
+        mix(origin.0) & mask
+    }
+
+    /// The core for calls to a node, so that all frames to and from it are for few cores.
+    #[inline]
+    pub fn of_peer(&self, node: NodeId) -> usize {
+        match self.count - 1 {
+            0 => 0,
+            mask => mix(node.get()) & mask,
+        }
     }
 
     /// The core of a frame of these bytes. `None` when several may have a part in it, which
@@ -134,6 +143,11 @@ impl Cores {
     }
 }
 
+/// The golden ratio spreads what differs in a few bits over the upper half.
+fn mix(name: u64) -> usize {
+    (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> u32::BITS) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,47 +158,58 @@ mod tests {
     #[test]
     fn calls_of_the_node_itself_are_where_they_were_opened() {
         for (asked, count) in [(0, 1), (1, 1), (2, 2), (3, 4), (64, 64), (200, 64)] {
-            let cores = Cores::new(LIFE, asked);
-            assert_eq!(cores.len(), count, "{asked}");
+            let routes = Routes::new(LIFE, asked);
+            assert_eq!(routes.len(), count, "{asked}");
             for core in 0..count {
                 let stream = u8::try_from(core).expect("they are few");
-                assert_eq!(cores.of(LIFE.of_stream(stream)), core);
+                assert_eq!(routes.of(LIFE.of_stream(stream)), core);
             }
-            assert!(cores.of(LIFE.of_stream(255)) < count, "nobody opened it");
+            assert!(routes.of(LIFE.of_stream(255)) < count, "nobody opened it");
         }
     }
 
     #[test]
     fn the_parts_of_all_are_the_whole() {
         for whole in [0, 1, 3, 4, 5, 131_072] {
-            let parts = Cores::new(LIFE, 4).places().map(|place| place.part(whole));
+            let parts = Routes::new(LIFE, 4).places().map(|place| place.part(whole));
             assert_eq!(parts.sum::<usize>(), whole);
         }
     }
 
     #[test]
     fn those_of_others_are_spread_by_life_and_by_stream() {
-        let cores = Cores::new(LIFE, 4);
+        let routes = Routes::new(LIFE, 4);
         let mut counts = [0; 4];
         for life in 1..=64 {
             for stream in 0..4 {
-                counts[cores.of(Incarnation::of_random(life << 32).of_stream(stream))] += 1;
+                counts[routes.of(Incarnation::of_random(life << 32).of_stream(stream))] += 1;
             }
         }
         assert!(counts.iter().all(|count| (40..90).contains(count)), "{counts:?}");
     }
 
     #[test]
+    fn calls_to_one_node_are_in_one_core_and_those_to_many_in_all() {
+        let routes = Routes::new(LIFE, 4);
+        let mut counts = [0; 4];
+        for node in 1..=64 {
+            counts[routes.of_peer(NodeId::new(node))] += 1;
+        }
+        assert!(counts.iter().all(|count| (12..20).contains(count)), "{counts:?}");
+        assert_eq!(Routes::new(LIFE, 1).of_peer(NodeId::new(9)), 0);
+    }
+
+    #[test]
     fn a_question_about_several_origins_and_its_answer_go_to_the_core_of_each() {
-        let cores = Cores::new(LIFE, 4);
+        let routes = Routes::new(LIFE, 4);
         let origins: Vec<_> = (0..4).map(|stream| (LIFE.of_stream(stream), 9)).collect();
         let ask = Message::Ask(Ask { origins });
         let frame =
             Frame { header: Header::of_question(5), relayed: None, key: None, message: ask };
         let bytes = frame.to_bytes();
-        assert_eq!(cores.of_frame(&bytes), None);
-        assert_eq!(Cores::new(LIFE, 1).of_frame(&bytes), Some(0));
-        let parts = cores.parts(frame.clone());
+        assert_eq!(routes.of_frame(&bytes), None);
+        assert_eq!(Routes::new(LIFE, 1).of_frame(&bytes), Some(0));
+        let parts = routes.parts(frame.clone());
         assert_eq!(parts.iter().map(|(core, _)| *core).collect::<Vec<_>>(), [0, 1, 2, 3]);
         for (core, part) in parts {
             assert_eq!(part.header, frame.header);
@@ -196,9 +221,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_frame_are_for_the_first() {
-        let cores = Cores::new(LIFE, 4);
+        let routes = Routes::new(LIFE, 4);
         for bytes in [&b""[..], b"\x01", b"\x01\x00\x00\x00\x00\x00\x00\x00\x00"] {
-            assert_eq!(cores.of_frame(bytes), Some(0));
+            assert_eq!(routes.of_frame(bytes), Some(0));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cores::Place;
 use crate::inbox::MESSAGE_BYTES;
 use crate::wire::EXCEPTIONS_MAX;
 
@@ -156,6 +157,17 @@ pub const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 pub struct LimitsError(&'static str);
 
 impl Limits {
+    /// Those that a core of the node has for itself: its part of the calls, and of what waits for
+    /// dials, of which it may have what is for one node at least. The others are those of the node,
+    /// by a [`Ledger`](crate::ledger::Ledger).
+    pub(crate) fn of_core(mut self, place: Place) -> Self {
+        let of_one_dial = self.dial_queue_bytes_max.min(self.dial_bytes_total_max);
+        self.dial_bytes_total_max = place.part(self.dial_bytes_total_max).max(of_one_dial);
+        self.calls_max = place.part(self.calls_max);
+        self.winding_max = place.part(self.winding_max).max(1);
+        self
+    }
+
     /// Checks the relations between the limits.
     ///
     /// # Errors

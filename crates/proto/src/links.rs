@@ -73,6 +73,8 @@ struct Open {
     peer: NodeLife,
     nonce: LinkNonce,
     share: PeerIndex,
+    /// Version of the ledger by which this core knows what the peer has in others.
+    heard_at: u64,
     up_since: Timestamp,
     /// When its questions which calls are settled have used up what they may have of answers.
     answered_until: Timestamp,
@@ -143,6 +145,7 @@ impl Links {
             peer: me,
             nonce: LinkNonce(0),
             share,
+            heard_at: 0,
             up_since: Timestamp::ZERO,
             answered_until: Timestamp::ZERO,
             ignored,
@@ -251,9 +254,15 @@ impl Links {
         self.clock = self.clock.max(now);
         let peer = NodeLife { node: link.peer.node, life: link.peer.incarnation };
         let share = self.shares.connect(link.peer_name());
-        let (nonce, ignored) = (link.nonce, Ignored::default());
-        let id =
-            self.insert(Open { peer, nonce, share, up_since: now, answered_until: now, ignored });
+        let id = self.insert(Open {
+            peer,
+            nonce: link.nonce,
+            share,
+            heard_at: 0,
+            up_since: now,
+            answered_until: now,
+            ignored: Ignored::default(),
+        });
         let neighbour = self.neighbours.entry(peer.node).or_default();
         if neighbour.incarnation != Some(peer.life) {
             neighbour.incarnation = Some(peer.life);
@@ -532,6 +541,19 @@ impl Links {
     /// The peer at the other end of a connection that is up: who pays for what came over it.
     pub(crate) fn payer(&self, link: LinkId) -> Option<PeerIndex> {
         self.get(link).map(|open| open.share)
+    }
+
+    /// The version of the ledger that was last heard for a connection that is up.
+    #[inline]
+    pub(crate) fn heard_at(&self, link: LinkId) -> Option<u64> {
+        self.get(link).map(|open| open.heard_at)
+    }
+
+    /// This version of the ledger is heard for a connection: for who pays for it, and its peer.
+    pub(crate) fn note_heard(&mut self, link: LinkId, version: u64) -> Option<(PeerIndex, NodeId)> {
+        let open = self.get_mut(link)?;
+        open.heard_at = version;
+        Some((open.share, open.peer.node))
     }
 
     /// True when a peer may be told again which calls are settled.

@@ -28,6 +28,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::id::{CallId, Incarnation, NodeId, NodeLife};
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
@@ -222,7 +223,8 @@ impl State {
 const MEMBERS_MAX: usize = 1 << 16;
 
 impl Mailboxes {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// Those of one of so many cores.
+    pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
         let bounds = Bounds {
             casts_max: limits.casts_max,
             box_bytes_max: limits.cast_bytes_max,
@@ -234,7 +236,7 @@ impl Mailboxes {
             closed_calls: ClosedCalls::default(),
             spaces: Spaces::default(),
             members: BTreeSet::new(),
-            books: Books::new(limits.cast_bytes_total_max),
+            books: Books::new(limits.cast_bytes_total_max, cores),
             ready: VecDeque::new(),
             changes: 0,
             dropped: CastsDropped::default(),
@@ -254,6 +256,27 @@ impl Mailboxes {
     /// True when the casts of a node are kept before a round is there.
     pub(crate) fn knows(&self, node: NodeId) -> bool {
         self.members.contains(&node)
+    }
+
+    /// True when the ledger is to be told.
+    #[inline]
+    pub(crate) fn has_to_tell(&self) -> bool {
+        self.books.has_news()
+    }
+
+    /// Tells the ledger which bytes wait here.
+    pub(crate) fn tell(&mut self, ledger: &mut Ledger) {
+        self.books.tell(ledger);
+    }
+
+    /// Hears from the ledger which bytes wait in other cores, in all and of a sender.
+    pub(crate) fn hear(&mut self, sender: NodeId, ledger: &Ledger) {
+        self.books.hear(sender, ledger);
+    }
+
+    /// A sender has no connection any more.
+    pub(crate) fn handle_node_down(&mut self, sender: NodeId) {
+        self.books.forget_elsewhere(sender);
     }
 
     /// True once members were named.

@@ -29,6 +29,7 @@ use super::ledger::Ledger;
 use super::limits::{Limits, LimitsError};
 use super::links::Links;
 use super::mailbox::Mailboxes;
+use super::mutant::{self, Mutant};
 use super::outbox::{Outbox, Queue, Transmit};
 use super::share::Taken;
 use super::visits::{Start, TaskRef, VisitEvent, Visits};
@@ -161,19 +162,15 @@ impl<O: Outbox> Node<O> {
     ) -> Result<Self, LimitsError> {
         limits.check()?;
         let origin = identity.incarnation.of_stream(place.stream());
-        let of_calls = Limits {
-            calls_max: place.part(limits.calls_max),
-            winding_max: place.part(limits.winding_max).max(1),
-            ..limits.clone()
-        };
+        let limits = &limits.clone().of_core(place);
         let me = NodeLife { node: identity.node, life: identity.incarnation };
         Ok(Self {
             identity,
             secret,
-            initiator: Initiator::new(origin, secret, &of_calls),
+            initiator: Initiator::new(origin, secret, limits),
             visits: Visits::new(me, secret, limits),
             starts: Vec::new(),
-            mailboxes: Mailboxes::new(limits),
+            mailboxes: Mailboxes::new(limits, place.count()),
             links: Links::new(me, limits, place.count(), seed),
             loopback: VecDeque::new(),
             outbox,
@@ -248,6 +245,9 @@ impl<O: Outbox> Node<O> {
         if let Some(node) = self.links.handle_down(now, link) {
             self.initiator.handle_link_down(now, (node, link), &self.links);
             self.visits.handle_link_lost(now, node, link, &mut self.links);
+            if self.links.current(node).is_none() {
+                self.mailboxes.handle_node_down(node);
+            }
             self.mailboxes.tell_readers();
         }
         self.pump(now);
@@ -400,12 +400,17 @@ impl<O: Outbox> Node<O> {
     /// a node never has to.
     #[inline]
     pub fn has_to_tell(&self) -> bool {
-        self.links.shares().has_news()
+        self.links.shares().has_news() || self.mailboxes.has_to_tell()
     }
 
     /// Tells the ledger what it has taken for its peers.
     pub fn tell(&mut self, ledger: &mut Ledger) {
-        self.links.shares_mut().tell(ledger);
+        if self.links.shares().has_news() {
+            self.links.shares_mut().tell(ledger);
+        }
+        if self.mailboxes.has_to_tell() {
+            self.mailboxes.tell(ledger);
+        }
     }
 
     /// The version of the ledger by which it knows what the peer of a connection has taken in other
@@ -413,13 +418,16 @@ impl<O: Outbox> Node<O> {
     /// one it is to [`hear`](Self::hear).
     #[inline]
     pub fn heard_at(&self, link: LinkId) -> Option<u64> {
-        self.links.payer(link).map(|peer| self.links.shares().heard_at(peer))
+        self.links.heard_at(link)
     }
 
     /// Hears from the ledger what others have taken, in all and for the peer of a connection.
     pub fn hear(&mut self, link: LinkId, ledger: &Ledger) {
-        if let Some(peer) = self.links.payer(link) {
+        if let Some((peer, node)) = self.links.note_heard(link, ledger.version())
+            && !mutant::is(Mutant::CoresDoNotHear)
+        {
             self.links.shares_mut().hear(peer, ledger);
+            self.mailboxes.hear(node, ledger);
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::limits::Limits;
 use crate::link::PeerName;
 use crate::mutant::{self, Mutant};
@@ -95,9 +95,8 @@ struct Peer {
     taken: Amounts,
     /// Amounts that the ledger has of it for this core.
     said: Amounts,
-    /// Amounts of it in the other cores, as of this version of the ledger.
+    /// Amounts of it in the other cores, as it was last heard.
     elsewhere: Amounts,
-    heard_at: u64,
     is_due: bool,
 }
 
@@ -122,12 +121,6 @@ pub(crate) struct Shares {
     withdrawn: Vec<(PeerName, Amounts)>,
 }
 
-/// A core tells the ledger of differences of this part of a pool, divided by the cores.
-const STEP: usize = 64;
-
-/// The largest step, in tasks as in bytes.
-const STEP_MAX: usize = 4_096;
-
 impl Shares {
     /// Of one of so many cores.
     pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
@@ -138,7 +131,6 @@ impl Shares {
             limits.waiting_item_bytes_max,
             limits.running_request_bytes_max,
         ];
-        let step = |max: usize| (max / (STEP * cores)).clamp(1, STEP_MAX);
         Self {
             max,
             used: [0; POOLS],
@@ -147,7 +139,7 @@ impl Shares {
             names: BTreeMap::new(),
             said: [0; POOLS],
             elsewhere: [0; POOLS],
-            steps: (cores > 1).then(|| max.map(step)),
+            steps: (cores > 1).then(|| max.map(|max| ledger::step(max, cores))),
             is_due: false,
             due: Vec::new(),
             withdrawn: Vec::new(),
@@ -163,36 +155,27 @@ impl Shares {
     /// Tells the ledger what has changed by enough.
     pub(crate) fn tell(&mut self, ledger: &mut Ledger) {
         self.is_due = false;
+        let ledger = ledger.pools_mut();
         ledger.note_total(&self.used, &mut self.said);
         for index in self.due.drain(..) {
             // Another peer may have taken its place since.
             if let Some(peer) = &mut self.peers[index.0 as usize] {
                 peer.is_due = false;
-                ledger.note_peer(&peer.name, &peer.taken, &mut peer.said);
+                ledger.note(&peer.name, &peer.taken, &mut peer.said);
             }
         }
         for (name, mut said) in self.withdrawn.drain(..) {
-            ledger.note_peer(&name, &Amounts::default(), &mut said);
+            ledger.note(&name, &Amounts::default(), &mut said);
         }
-    }
-
-    /// The version of the ledger by which it knows what a peer has elsewhere.
-    #[inline]
-    pub(crate) fn heard_at(&self, index: PeerIndex) -> u64 {
-        self.peer(index).heard_at
     }
 
     /// Looks up what the other cores have, in all and of a peer.
     pub(crate) fn hear(&mut self, index: PeerIndex, ledger: &Ledger) {
-        if mutant::is(Mutant::CoresDoNotHear) {
-            return self.peer_mut(index).heard_at = ledger.version();
-        }
-        let said = self.said;
-        self.elsewhere = std::array::from_fn(|pool| ledger.total()[pool] - said[pool]);
+        let (said, total) = (self.said, ledger.pools().total());
+        self.elsewhere = std::array::from_fn(|pool| total[pool] - said[pool]);
         let peer = self.peer_mut(index);
-        let of_peer = ledger.of_peer(&peer.name);
+        let of_peer = ledger.pools().of(&peer.name);
         peer.elsewhere = std::array::from_fn(|pool| of_peer[pool] - peer.said[pool]);
-        peer.heard_at = ledger.version();
     }
 
     /// An amount has changed.
@@ -324,7 +307,6 @@ impl Shares {
             taken: [0; POOLS],
             said: [0; POOLS],
             elsewhere: [0; POOLS],
-            heard_at: 0,
             is_due: false,
         };
         let index = match self.free.pop() {
@@ -461,9 +443,7 @@ mod tests {
             while !is_refused {
                 is_refused = true;
                 for (shares, peer) in all.iter_mut().zip(peers) {
-                    if shares.heard_at(*peer) != ledger.version() {
-                        shares.hear(*peer, &ledger);
-                    }
+                    shares.hear(*peer, &ledger);
                     if shares.may_take(*peer, Pool::Records) {
                         shares.take(*peer, Pool::Records, 1);
                         (*taken, is_refused) = (*taken + 1, false);
@@ -474,7 +454,7 @@ mod tests {
                 }
             }
         }
-        let step = 1_000 / (STEP * cores);
+        let step = ledger::step(1_000, cores);
         for (taken, part) in taken.iter().zip([500, 250]) {
             assert!(taken.abs_diff(part) <= cores * step + 1, "{taken} of {part}");
         }
@@ -486,8 +466,8 @@ mod tests {
             shares.tell(&mut ledger);
         }
         let records = Pool::Records.index();
-        assert_eq!(ledger.of_peer(&place(1)), Amounts::default());
-        assert!(ledger.total()[records].abs_diff(taken[1]) <= cores * step);
+        assert_eq!(ledger.pools().of(&place(1)), Amounts::default());
+        assert!(ledger.pools().total()[records].abs_diff(taken[1]) <= cores * step);
     }
 
     #[test]

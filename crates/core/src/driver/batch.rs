@@ -14,12 +14,14 @@ use super::Driver;
 use super::cores::Core;
 use super::drain::Aftermath;
 
-/// Frames of a connection as they come, without those that no core is given.
+/// Frames of a connection as they come, each with its core, without those that no core is given.
 pub(super) struct Intake<'a> {
     driver: &'a Driver,
     peer: NodeId,
     nonce: LinkNonce,
     frames: &'a mut dyn Iterator<Item = Received>,
+    /// Parts of the last frame that are still to come, the last one first.
+    parts: Vec<(usize, Bytes)>,
     /// Number of those that have come.
     pub(super) count: u64,
     /// Casts whose values are still to be brought.
@@ -33,69 +35,70 @@ impl<'a> Intake<'a> {
         frames: &'a mut dyn Iterator<Item = Received>,
     ) -> Self {
         let (peer, nonce) = (from.link().peer.node, from.link().nonce);
-        Self { driver, peer, nonce, frames, count: 0, carried: Vec::new() }
+        let (parts, carried) = (Vec::new(), Vec::new());
+        Self { driver, peer, nonce, frames, parts, count: 0, carried }
     }
 
-    /// The next frame for a core.
-    #[inline]
-    fn next(&mut self) -> Result<Option<Bytes>, String> {
-        for Received { bytes, .. } in &mut *self.frames {
+    /// The next frame, or part of one that several cores have a part in.
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<(usize, Bytes)>, String> {
+        while self.parts.is_empty() {
+            let Some(Received { bytes, .. }) = self.frames.next() else { return Ok(None) };
             self.count += 1;
             if self.driver.packing.take(self.peer, self.nonce, &bytes)? {
                 continue;
             }
             if Cast::is_carried_in(&bytes) {
-                let frame = Frame::decode(bytes).map_err(|error| error.to_string())?;
-                self.carried.push(frame);
+                self.carried.push(decode(bytes)?);
                 continue;
             }
-            return Ok(Some(bytes));
+            let routes = &self.driver.cores.routes;
+            if let Some(core) = routes.of_frame(&bytes) {
+                return Ok(Some((core, bytes)));
+            }
+            let parts = routes.parts(decode(bytes)?).into_iter().rev();
+            self.parts.extend(parts.map(|(core, part)| (core, part.to_bytes())));
         }
-        Ok(None)
+        Ok(self.parts.pop())
     }
 }
 
-/// Frames with the core that each is for, in the order in which they came.
-struct Sorted {
+fn decode(bytes: Bytes) -> Result<Frame, String> {
+    Frame::decode(bytes).map_err(|error| error.to_string())
+}
+
+/// Frames for other cores than that of the first one, in the order in which they came.
+#[derive(Default)]
+struct Aside {
     frames: Vec<(usize, Bytes)>,
     /// The cores that they are for, a bit for each.
     cores: u64,
 }
 
 thread_local! {
-    /// Room of the last frames that were sorted on this thread.
+    /// Room of the last frames that were put aside on this thread.
     static ROOM: RefCell<Vec<(usize, Bytes)>> = RefCell::default();
 }
 
 /// Most frames whose room is kept.
 const ROOM_MAX: usize = 4_096;
 
-impl Sorted {
-    /// Reads all frames, as far as they can be read.
-    fn read(&mut self, driver: &Driver, intake: &mut Intake<'_>) -> Result<(), String> {
-        while let Some(frame) = intake.next()? {
-            self.push(driver, frame)?;
+impl Aside {
+    fn push(&mut self, core: usize, frame: Bytes) {
+        if self.frames.is_empty() {
+            self.frames = ROOM.take();
         }
-        Ok(())
-    }
-
-    /// Adds a frame, or the parts of one that several cores have a part in.
-    fn push(&mut self, driver: &Driver, frame: Bytes) -> Result<(), String> {
-        match driver.cores.routes.of_frame(&frame) {
-            Some(core) => self.push_to(core, frame),
-            None => {
-                let frame = Frame::decode(frame).map_err(|error| error.to_string())?;
-                for (core, part) in driver.cores.routes.parts(frame) {
-                    self.push_to(core, part.to_bytes());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn push_to(&mut self, core: usize, frame: Bytes) {
         self.cores |= 1 << core;
         self.frames.push((core, frame));
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if !self.frames.is_empty() && self.frames.capacity() <= ROOM_MAX {
+            self.frames.clear();
+            ROOM.set(std::mem::take(&mut self.frames));
+        }
     }
 }
 
@@ -107,61 +110,71 @@ impl Driver {
     /// The fault of a frame that breaks the protocol. What its core had before it counts.
     pub(super) fn take_batch(self: &Arc<Self>, intake: &mut Intake<'_>) -> Result<(), String> {
         let mut aftermath = Aftermath::default();
-        let taken = match self.cores.routes.len() {
-            1 => self.visit(0, &mut aftermath, |core, now, _| {
-                let Some(link) = core.connections().id(intake.peer, intake.nonce) else {
-                    return Ok(());
-                };
-                while let Some(frame) = intake.next()? {
-                    core.take(now, link, frame)?;
-                }
-                Ok(())
-            }),
-            _ => self.sort_and_give(intake, &mut aftermath),
-        };
+        let taken = self.give(intake, &mut aftermath);
         self.finish(&mut aftermath);
         taken
     }
 
-    fn sort_and_give(
-        &self,
-        intake: &mut Intake<'_>,
-        aftermath: &mut Aftermath,
-    ) -> Result<(), String> {
-        let mut sorted = Sorted { frames: ROOM.take(), cores: 0 };
-        let sorting = sorted.read(self, intake);
-        let Sorted { mut frames, cores } = sorted;
-        // The place of each request that has started a task: where there are several cores, their
-        // tasks are in the order of cores at first.
+    /// Gives the core of the first frame its own as they come, most often all, then each other core
+    /// what was put aside for it meanwhile.
+    fn give(&self, intake: &mut Intake<'_>, aftermath: &mut Aftermath) -> Result<(), String> {
+        let Some((first, frame)) = intake.next()? else { return Ok(()) };
+        let mut aside = Aside::default();
+        // Once frames are put aside: how many were before the request of each task that starts.
         let mut order: Vec<usize> = Vec::new();
-        let mut given = Ok(());
-        let cores = (0..self.cores.routes.len()).filter(|core| cores & 1 << core != 0);
+        let mut taken = self.visit(first, aftermath, |core, now, aftermath| {
+            let Some(link) = self.link_of(core, intake) else { return Ok(()) };
+            core.take(now, link, frame)?;
+            let start_count = |core: &Core| aftermath.starts.len() + core.node.start_count();
+            let taken = loop {
+                match intake.next() {
+                    Ok(Some((index, frame))) if index == first => {
+                        if let Err(fault) = core.take(now, link, frame) {
+                            break Err(fault);
+                        }
+                    }
+                    Ok(Some((index, frame))) => {
+                        order.resize(start_count(core), aside.frames.len());
+                        aside.push(index, frame);
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(fault) => break Err(fault),
+                }
+            };
+            if !aside.frames.is_empty() {
+                order.resize(start_count(core), aside.frames.len());
+            }
+            taken
+        });
+        let cores = (0..self.cores.routes.len()).filter(|core| aside.cores & 1 << core != 0);
         for index in cores {
-            let of_core = frames.iter_mut().enumerate().filter(|(_, (core, _))| *core == index);
-            given = given.and(self.visit(index, aftermath, |core, now, aftermath| {
-                let Some(link) = core.connections().id(intake.peer, intake.nonce) else {
-                    return Ok(());
-                };
-                self.cores.hear(core, link);
-                for (place, (_, frame)) in of_core {
+            // Those that the node before has started itself come behind.
+            order.resize(aftermath.starts.len(), usize::MAX);
+            let own = aside.frames.iter_mut().enumerate().filter(|(_, (core, _))| *core == index);
+            taken = taken.and(self.visit(index, aftermath, |core, now, aftermath| {
+                let Some(link) = self.link_of(core, intake) else { return Ok(()) };
+                for (place, (_, frame)) in own {
                     core.take(now, link, std::mem::take(frame))?;
                     order.resize(aftermath.starts.len() + core.node.start_count(), place);
                 }
                 Ok(())
             }));
-            // Those that the node has started itself come behind.
-            order.resize(aftermath.starts.len(), usize::MAX);
         }
         if !order.is_sorted() {
+            order.resize(aftermath.starts.len(), usize::MAX);
             let mut starts: Vec<_> = order.into_iter().zip(aftermath.starts.drain(..)).collect();
             starts.sort_by_key(|(place, _)| *place);
             aftermath.starts.extend(starts.into_iter().map(|(_, start)| start));
         }
-        frames.clear();
-        if frames.capacity() <= ROOM_MAX {
-            ROOM.set(frames);
-        }
-        given.and(sorting)
+        taken
+    }
+
+    /// The name that a core has for the connection of a batch, unless that is over. The core has
+    /// then heard what the others have taken for its peer.
+    fn link_of(&self, core: &mut Core, intake: &Intake<'_>) -> Option<LinkId> {
+        let link = core.connections().id(intake.peer, intake.nonce)?;
+        self.cores.hear(core, link);
+        Some(link)
     }
 }
 

@@ -91,7 +91,7 @@ impl Driver {
         opening: &mut Opening,
         apart: bool,
     ) -> Result<CallId, CallError> {
-        let mut index = self.cores.of_thread();
+        let mut index = self.core_for(opening);
         loop {
             let opened = self.with_core(index, |core, now, aftermath| {
                 if core.is_closed {
@@ -103,6 +103,12 @@ impl Driver {
             let Err(CallError::NotOpened(refusal)) = opened else { return opened };
             index = self.core_with_room(refusal)?;
         }
+    }
+
+    /// The core that a call is opened in: that of the first node it goes to.
+    #[inline]
+    fn core_for(&self, opening: &Opening) -> usize {
+        opening.branches.first().map_or(0, |branch| self.cores.of_peer(branch.to))
     }
 
     /// A core that can open a call which another has refused: for it has its part of all calls
@@ -129,7 +135,7 @@ impl Driver {
         is_urgent: bool,
         waker: &Waker,
     ) -> Result<Option<(CallId, Option<FlushDuty>)>, CallError> {
-        let (now, mut index) = (self.now(), self.cores.of_thread());
+        let (now, mut index) = (self.now(), self.core_for(opening));
         let (call, flush, aftermath) = loop {
             let mut core = self.cores.lock(index);
             if !is_urgent && core.has_no_room(opening) {

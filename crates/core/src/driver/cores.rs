@@ -8,11 +8,11 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use convoke_proto::cores::{Cores as Routes, Place};
+use convoke_proto::cores::{Place, Routes};
 use convoke_proto::id::{CallId, Incarnation, LinkId, NodeId};
 use convoke_proto::ledger::Ledger;
 use convoke_proto::mailbox::MailReader;
@@ -70,8 +70,6 @@ pub(super) struct Locked<'a>(MutexGuard<'a, Core>);
 thread_local! {
     /// Locked by this thread, counted in debug builds.
     static HELD: Cell<usize> = const { Cell::new(0) };
-    /// The number that this thread has among all that have opened calls.
-    static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 impl Cores {
@@ -145,20 +143,11 @@ impl Cores {
         }
     }
 
-    /// The core in which this thread opens calls: threads take them in turn, so that those of one
-    /// runtime have different ones.
+    /// The core in which calls to a node are opened: what goes to it and comes back stays together,
+    /// so that a batch of frames is for few cores.
     #[inline]
-    pub(super) fn of_thread(&self) -> usize {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        if self.cores.len() == 1 {
-            return 0;
-        }
-        let thread = THREAD.get().unwrap_or_else(|| {
-            let next = THREADS.fetch_add(1, Ordering::Relaxed);
-            THREAD.set(Some(next));
-            next
-        });
-        thread % self.cores.len()
+    pub(super) fn of_peer(&self, node: NodeId) -> usize {
+        self.routes.of_peer(node)
     }
 }
 

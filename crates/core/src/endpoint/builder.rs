@@ -8,6 +8,7 @@ use convoke_proto::key::Secret;
 use convoke_proto::limits::Limits;
 use convoke_proto::node::Identity;
 use convoke_transport::parts::random;
+use tokio::runtime;
 
 use crate::caller::{Authorize, Caller};
 use crate::driver::{Driver, MethodTable, Parts};
@@ -183,10 +184,9 @@ impl EndpointBuilder {
     }
 
     /// Spreads the endpoint's calls and tasks over so many cores, each behind a lock of its own, so
-    /// that the many workers of a runtime wait less for one another: a power of two, else the next
-    /// one, 64 at most. Default 1, the right number on a runtime of one thread, and on two
-    /// processors, where more cost a tenth. Each core keeps what is known of every connection, some
-    /// hundred bytes, and has the bounds of casts and of what waits for a dial for itself.
+    /// that the workers of a runtime wait less for one another: a power of two, else the next one,
+    /// 64 at most. Default: two for each worker of the runtime, 16 at most, and 1 where it has a
+    /// single worker. Each core keeps what is known of every connection, some hundred bytes.
     #[must_use]
     pub fn cores(mut self, cores: u8) -> Self {
         self.cores = Some(cores);
@@ -270,7 +270,7 @@ impl EndpointBuilder {
             packing,
             health: self.health,
             pull: bodies::pull,
-            cores: self.cores.unwrap_or(1),
+            cores: self.cores.unwrap_or_else(cores_default),
         };
         let driver = Driver::new(identity, limits, parts, (secret, seed))?;
         let endpoint = Endpoint(Handle::Open(Arc::new(Guard(driver.clone()))));
@@ -323,6 +323,17 @@ fn proven_node(
 const fn spread(seed: u64) -> u64 {
     seed.rotate_left(8)
 }
+
+/// Cores of an endpoint that nobody gave a number: so many that two workers seldom want the same.
+fn cores_default() -> u8 {
+    match runtime::Handle::current().metrics().num_workers() {
+        0 | 1 => 1,
+        workers => u8::try_from(workers * 2).unwrap_or(u8::MAX).min(CORES_DEFAULT_MAX),
+    }
+}
+
+/// Most cores of an endpoint that nobody gave a number: each knows of every connection.
+const CORES_DEFAULT_MAX: u8 = 16;
 
 fn random_node() -> NodeId {
     loop {

@@ -26,7 +26,7 @@ impl Invariant for Tables {
     }
 }
 
-fn sizes(node: &Node) -> [(&'static str, usize); 6] {
+fn sizes(node: &Node) -> [(&'static str, usize); 7] {
     [
         ("calls", node.initiator().call_count()),
         ("unsettled calls", node.initiator().unsettled_count()),
@@ -34,11 +34,14 @@ fn sizes(node: &Node) -> [(&'static str, usize); 6] {
         ("remembered", node.visits().remembered_count()),
         ("stubs", node.visits().stub_count()),
         ("origins", node.visits().origin_count()),
+        ("bytes of casts", node.mailboxes().held_bytes()),
     ]
 }
 
 /// Whatever its cores are, a node has its bounds.
 fn is_bounded(cores: &[Node], limits: &Limits) -> Result<(), String> {
+    // Cores tell each other of a 64th, divided by them, or of a byte.
+    let casts = limits.cast_bytes_total_max;
     let bounds = [
         limits.calls_max,
         usize::MAX,
@@ -46,6 +49,7 @@ fn is_bounded(cores: &[Node], limits: &Limits) -> Result<(), String> {
         limits.remembered_max,
         usize::MAX,
         usize::MAX,
+        casts + casts / 64 + cores.len(),
     ];
     let all: Vec<_> = cores.iter().map(sizes).collect();
     for (index, bound) in bounds.into_iter().enumerate() {

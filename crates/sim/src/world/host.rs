@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use convoke_proto::address::Address;
-use convoke_proto::cores::Cores;
+use convoke_proto::cores::Routes;
 use convoke_proto::id::{CallId, Incarnation, LinkId, LinkNonce, NodeId};
 use convoke_proto::key::Secret;
 use convoke_proto::ledger::Ledger;
@@ -113,8 +113,8 @@ impl Host {
     }
 
     /// Which of its cores a frame, a call or a task is for.
-    pub(super) fn routes(&self) -> Cores {
-        Cores::new(self.incarnation(), self.core_count)
+    pub(super) fn routes(&self) -> Routes {
+        Routes::new(self.incarnation(), self.core_count)
     }
 
     /// The core that knows of a call.

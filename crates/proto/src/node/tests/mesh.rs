@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
-use crate::cores::Cores;
+use crate::cores::Routes;
 use crate::id::LinkNonce;
 use crate::key::Key;
 use crate::link::Hello;
@@ -164,8 +164,8 @@ impl Mesh {
         }
     }
 
-    fn cores(&self, node: u64) -> Cores {
-        Cores::new(self.life(node), self.core_count)
+    fn cores(&self, node: u64) -> Routes {
+        Routes::new(self.life(node), self.core_count)
     }
 
     /// All cores of a node.
