@@ -8,10 +8,11 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use convoke::cast::{Announce, CastBody, Digest};
 use convoke::transport::TcpTransport;
 use convoke::{
-    Call, CallBuilder, Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Peer, Service,
-    Status,
+    Bytes, Call, CallBuilder, Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Peer,
+    Service, Status,
 };
 use tokio::runtime::Handle;
 
@@ -55,8 +56,7 @@ fn peers(doors: &[(Endpoint, Peer)]) -> Vec<Peer> {
     doors.iter().map(|(_, peer)| *peer).collect()
 }
 
-/// A call to a node through the core of another one, which is asked first and
-/// refuses.
+/// A call to a node through the core of another one, which is asked first and refuses.
 fn through(
     client: &Endpoint,
     door: Peer,
@@ -197,6 +197,40 @@ async fn a_lost_connection_ends_the_calls_of_every_core() {
         let failed = tokio::time::timeout(Duration::from_secs(10), call.first()).await;
         failed.expect("it ends with its connection").expect_err("nobody answers");
     }
+}
+
+/// Spaces are in different cores, and who is a member of one is known in all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_of_a_space_are_no_strangers_in_any_core() {
+    const SPACES: u64 = 32;
+    let announce = || Announce { senders_min: 1, source: None };
+    // Somebody is named as a member, so others are strangers until they are named, too.
+    let service = never().hears([NodeId::new(77)]);
+    let server = serve(service, Limits::default()).await;
+    let clients = [builder().node(NodeId::new(1)), builder().node(NodeId::new(2))];
+    let cast = async |client: &Endpoint| {
+        meet(client, &server).await;
+        for space in 0..SPACES {
+            let space = client.cast_space(space, 1, announce(), None).expect("it is not open");
+            let body = CastBody {
+                phase: 0,
+                sender: 0,
+                epoch: 0,
+                digest: Digest::ZERO,
+                payload: Bytes::new(),
+            };
+            space.send((0, client.node().get()), Duration::from_secs(60), [server.node()], body);
+        }
+    };
+    let space = server.cast_space(SPACES, 1, announce(), Some(&[NodeId::new(1)]));
+    let space = space.expect("it is not open");
+    for (number, client) in (1..).zip(clients) {
+        space.change_members([NodeId::new(number)]);
+        let client = client.start().await.expect("it listens nowhere");
+        cast(&client).await;
+        until("all are kept", || server.load().mailboxes as u64 == SPACES * number).await;
+    }
+    assert_eq!(server.casts_dropped().strangers, 0);
 }
 
 /// Origins of calls to each of four nodes, made by an endpoint that nobody gave a number of cores.

@@ -309,6 +309,11 @@ impl Driver {
         self.cores.each().for_each(|mut core| act(&mut core.node));
     }
 
+    /// Keeps the casts of these nodes in whichever core, also before a reader is there.
+    pub(crate) fn know_voters(&self, voters: &BTreeSet<NodeId>) {
+        self.ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
+    }
+
     /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others.
     /// Between threads waking the one who flushes costs more than a write.
     pub(crate) fn end_scope(&self, scope: FlushScope) {

@@ -234,8 +234,7 @@ impl Endpoint {
     /// Keeps the casts of these nodes from now on, also before a reader is there, as
     /// [`Service::hears`](crate::Service::hears) does from the start.
     pub fn hear_casts_of(&self, voters: impl IntoIterator<Item = NodeId>) {
-        let voters: Vec<NodeId> = voters.into_iter().collect();
-        self.driver().ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
+        self.driver().know_voters(&voters.into_iter().collect());
     }
 
     /// Casts that this endpoint has not kept since it began, counted by reason.

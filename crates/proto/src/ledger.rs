@@ -29,12 +29,9 @@ pub(crate) struct Account<K, const N: usize> {
 /// A core tells the ledger of differences of this part of a pool, divided by the cores.
 const STEP: usize = 64;
 
-/// The largest step, in tasks as in bytes.
-const STEP_MAX: usize = 4_096;
-
 /// The difference in a pool of this size of which one of so many cores tells the ledger.
 pub(crate) fn step(max: usize, cores: usize) -> usize {
-    (max / (STEP * cores)).clamp(1, STEP_MAX)
+    (max / (STEP * cores)).max(1)
 }
 
 impl Ledger {

@@ -121,6 +121,9 @@ pub(crate) struct Shares {
     withdrawn: Vec<(PeerName, Amounts)>,
 }
 
+/// The largest difference that a core keeps to itself, in tasks as in bytes.
+const STEP_MAX: usize = 4_096;
+
 impl Shares {
     /// Of one of so many cores.
     pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
@@ -139,7 +142,7 @@ impl Shares {
             names: BTreeMap::new(),
             said: [0; POOLS],
             elsewhere: [0; POOLS],
-            steps: (cores > 1).then(|| max.map(|max| ledger::step(max, cores))),
+            steps: (cores > 1).then(|| max.map(|max| ledger::step(max, cores).min(STEP_MAX))),
             is_due: false,
             due: Vec::new(),
             withdrawn: Vec::new(),

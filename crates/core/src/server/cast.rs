@@ -247,10 +247,12 @@ impl CastSpace {
         announce: Announce,
         members: Option<&[NodeId]>,
     ) -> Result<Self, SpaceRefusal> {
-        let members = members.map(|nodes| nodes.iter().copied().collect());
+        let members: Option<BTreeSet<NodeId>> =
+            members.map(|nodes| nodes.iter().copied().collect());
         driver.ask_node(MailReader::Space(name).origin(), |node| {
-            node.mailboxes_mut().open_space(name, window, announce, members)
+            node.mailboxes_mut().open_space(name, window, announce, members.clone())
         })?;
+        driver.know_voters(&members.unwrap_or_default());
         Ok(Self { driver: driver.clone(), name })
     }
 
@@ -351,6 +353,7 @@ impl CastSpace {
     /// Other members from now on: nobody else's casts are taken.
     pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
+        self.driver.know_voters(&members);
         self.ask(|mailboxes| mailboxes.change_members(self.name, members));
     }
 

@@ -78,22 +78,22 @@ impl Books {
         self.used -= bytes;
         if let Some(of_sender) = self.of.get_mut(&sender) {
             of_sender.taken -= bytes;
+            if of_sender.is_blank() {
+                self.of.remove(&sender);
+            }
         }
         self.note_change(sender);
     }
 
+    /// What there is of a sender has changed.
     fn note_change(&mut self, name: NodeId) {
+        let Some(step) = self.step else { return };
+        self.is_due |= self.used.abs_diff(self.said[0]) >= step;
         let Some(sender) = self.of.get_mut(&name) else { return };
-        if let Some(step) = self.step {
-            self.is_due |= self.used.abs_diff(self.said[0]) >= step;
-            let (taken, [said]) = (sender.taken, sender.said);
-            let is_due = taken.abs_diff(said) >= step || (taken == 0 && said > 0);
-            if is_due && !std::mem::replace(&mut sender.is_due, true) {
-                self.due.push(name);
-            }
-        }
-        if sender.is_blank() {
-            self.of.remove(&name);
+        let (taken, [said]) = (sender.taken, sender.said);
+        let is_due = taken.abs_diff(said) >= step || (taken == 0 && said > 0);
+        if is_due && !std::mem::replace(&mut sender.is_due, true) {
+            self.due.push(name);
         }
     }
 
