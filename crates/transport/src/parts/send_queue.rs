@@ -315,9 +315,9 @@ impl LaneQueue {
     fn put_small(&mut self, head: &[u8], body: &[u8]) {
         let len = head.len() + body.len();
         self.begin_small(len);
-        self.open.put_slice(&chunk::head(self.lane, true, len));
-        self.open.put_slice(head);
-        self.open.put_slice(body);
+        self.open.extend_from_slice(&chunk::head(self.lane, true, len));
+        self.open.extend_from_slice(head);
+        self.open.extend_from_slice(body);
         self.open_frames += 1;
     }
 
