@@ -85,6 +85,7 @@ pub(crate) struct Answer {
 
 impl Flat {
     /// A call without branches, which is to have so many.
+    #[inline]
     pub(crate) fn new(
         opened_at: Timestamp,
         deadline: Timestamp,

@@ -203,6 +203,7 @@ impl Initiator {
     }
 
     /// Keeps a flat call, whose requests leave now.
+    #[inline]
     pub(crate) fn open_flat(&mut self, call: CallId, flat: Flat) {
         for leg in &flat.legs {
             let index = leg.link.index();

@@ -20,6 +20,7 @@ impl<T> Default for Ring<T> {
 
 impl<T> Ring<T> {
     /// Keeps a thing whose number is above all before it.
+    #[inline]
     pub fn push(&mut self, number: u64, thing: T) {
         if self.entries.is_empty() {
             self.first = number;
