@@ -38,8 +38,8 @@ async fn meet(client: &Endpoint, server: &Endpoint) -> Peer {
     client.connect(server.addresses()).await.expect("it listens")
 }
 
-/// Servers without any method, for a client to name first in its calls: those of each are in another
-/// core.
+/// Servers without any method, for a client to name first in its calls: those of each are in
+/// another core.
 async fn doors(client: &Endpoint) -> Vec<(Endpoint, Peer)> {
     let mut doors = Vec::new();
     // Names that the four cores share evenly.

@@ -1,4 +1,5 @@
-//! Amounts that the cores of a node have taken of what its peers share, as each core has last said. By it a bound holds for the node, though each core counts for itself.
+//! Amounts that the cores of a node have taken of what its peers share, as each core has last said.
+//! By it a bound holds for the node, though each core counts for itself.
 //!
 //! A core says again what it has once that differs by a small part of the pool, and hears of the
 //! others before it takes what a connection brings. So all cores together may pass a bound by that

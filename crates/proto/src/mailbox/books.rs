@@ -85,7 +85,7 @@ impl Books {
         self.note_change(sender);
     }
 
-    /// What there is of a sender has changed.
+    /// The amount of a sender has changed.
     fn note_change(&mut self, name: NodeId) {
         let Some(step) = self.step else { return };
         self.is_due |= self.used.abs_diff(self.said[0]) >= step;
@@ -157,7 +157,7 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Whatever its cores are, a node keeps a half for one greedy sender and a quarter for the next,
+    /// A node keeps a half for one greedy sender and a quarter for the next, whatever its cores are,
     /// and knows nothing of either once all is read.
     #[test]
     fn cores_that_tell_each_other_bound_a_sender_as_one_does() {
