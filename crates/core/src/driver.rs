@@ -348,7 +348,7 @@ impl Driver {
     /// there is none.
     #[cfg(feature = "tower")]
     pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        self.cores.lock(self.cores.of_peer(node)).poll_room(node, cx)
+        self.cores.lock(self.cores.routes.of_peer(node)).poll_room(node, cx)
     }
 
     /// Open branches of this node's calls at another.

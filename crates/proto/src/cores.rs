@@ -86,13 +86,11 @@ impl Routes {
         mix(origin.0) & mask
     }
 
-    /// The core for calls to a node, so that all frames to and from it are for few cores.
+    /// The core in which calls to a node are opened: what goes to it and comes back stays together,
+    /// so that a batch of frames is for few cores.
     #[inline]
     pub fn of_peer(&self, node: NodeId) -> usize {
-        match self.count - 1 {
-            0 => 0,
-            mask => mix(node.get()) & mask,
-        }
+        mix(node.get()) & (self.count - 1)
     }
 
     /// The core of a frame of these bytes. `None` when several may have a part in it, which

@@ -108,7 +108,7 @@ impl Driver {
     /// The core that a call is opened in: that of the first node it goes to.
     #[inline]
     fn core_for(&self, opening: &Opening) -> usize {
-        opening.branches.first().map_or(0, |branch| self.cores.of_peer(branch.to))
+        opening.branches.first().map_or(0, |branch| self.cores.routes.of_peer(branch.to))
     }
 
     /// A core that can open a call which another has refused: for it has its part of all calls

@@ -142,13 +142,6 @@ impl Cores {
             self.version.store(ledger.version(), Ordering::Release);
         }
     }
-
-    /// The core in which calls to a node are opened: what goes to it and comes back stays together,
-    /// so that a batch of frames is for few cores.
-    #[inline]
-    pub(super) fn of_peer(&self, node: NodeId) -> usize {
-        self.routes.of_peer(node)
-    }
 }
 
 impl Core {

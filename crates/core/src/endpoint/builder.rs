@@ -274,10 +274,8 @@ impl EndpointBuilder {
         };
         let driver = Driver::new(identity, limits, parts, (secret, seed))?;
         let endpoint = Endpoint(Handle::Open(Arc::new(Guard(driver.clone()))));
-        driver.with_each_node(|core, _| {
-            core.raise_epoch(self.epoch);
-            core.mailboxes_mut().know(voters.iter().copied());
-        });
+        driver.with_each_node(|core, _| core.raise_epoch(self.epoch));
+        driver.know_voters(&voters.into_iter().collect());
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
             driver.with_each_node(|core, _| core.configure(node, addresses.clone()));

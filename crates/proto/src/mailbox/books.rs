@@ -157,8 +157,8 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// A node keeps a half for one greedy sender and a quarter for the next, whatever its cores are,
-    /// and knows nothing of either once all is read.
+    /// A node keeps a half for one greedy sender and a quarter for the next, whatever its cores
+    /// are, and knows nothing of either once all is read.
     #[test]
     fn cores_that_tell_each_other_bound_a_sender_as_one_does() {
         const MAX: usize = 100_000;
