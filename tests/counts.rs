@@ -75,7 +75,7 @@ async fn ask(client: &Endpoint, to: &Peer, callers: usize, calls_each: usize) {
 }
 
 #[tokio::test]
-async fn a_lone_call_allocates_twice_on_both_sides_together() -> Result {
+async fn a_lone_call_allocates_nothing_on_either_side() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     ask(&client, &to, 1, 200).await;
@@ -85,13 +85,13 @@ async fn a_lone_call_allocates_twice_on_both_sides_together() -> Result {
     drop(span);
     let report = session.to_report();
     let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
-    // Its two messages; buffers now and then. Its task takes the room of the one before.
-    assert!((1_950..=2_400).contains(&count), "{count} allocations in 1,000 calls");
+    // Its messages and its task take the room of those before; read buffers come now and then.
+    assert!(count <= 100, "{count} allocations in 1,000 calls");
     Ok(())
 }
 
 #[tokio::test]
-async fn calls_in_flight_together_allocate_twice_each_on_both_sides_together() -> Result {
+async fn calls_in_flight_together_allocate_nothing_on_either_side() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     ask(&client, &to, 64, 10).await;
@@ -101,8 +101,8 @@ async fn calls_in_flight_together_allocate_twice_each_on_both_sides_together() -
     drop(span);
     let report = session.to_report();
     let count: u64 = report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
-    // Their two messages. Tasks that come together take the room of the one before.
-    assert!((12_800..=14_400).contains(&count), "{count} allocations in 6,400 calls");
+    // Two for each of the 64 callers that are spawned, and read buffers now and then.
+    assert!(count <= 640, "{count} allocations in 6,400 calls");
     Ok(())
 }
 

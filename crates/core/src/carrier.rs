@@ -121,7 +121,7 @@ pub(crate) fn carry<Resp>(
     }
     let mut left: Vec<usize> = (0..branches.len()).filter(|at| is_large(&branches[*at])).collect();
     while let [first, _, ..] = left[..] {
-        let body = branches[first].1.payload.clone();
+        let body = branches[first].1.payload.clone().into_bytes();
         let of_body = |at: &usize| is_same(&branches[*at].1.payload, &body);
         let (same, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|at| of_body(at));
         left = others;
@@ -131,14 +131,14 @@ pub(crate) fn carry<Resp>(
         for at in same {
             let (peer, request) = &mut branches[at];
             if nodes.contains(&peer.node()) {
-                request.payload = payload.clone();
+                request.payload = payload.clone().into();
             }
         }
     }
 }
 
 /// True for the same bytes, most often because they are in the same place.
-fn is_same(one: &Bytes, other: &Bytes) -> bool {
+fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.as_ptr() == other.as_ptr() || one == other)
 }
 

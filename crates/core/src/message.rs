@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
+use convoke_proto::encoded::Encoded;
 
 /// A request or reply as it travels. Every `prost::Message` with a `Default` is one.
 ///
@@ -48,6 +49,12 @@ pub trait Payload: Sized + Send + Sync {
         self.encode(&mut out);
         out.freeze()
     }
+
+    /// The encoded message, on its way out.
+    #[doc(hidden)]
+    fn to_encoded(&self) -> Encoded {
+        self.to_bytes().into()
+    }
 }
 
 // The notes of the trait say what to do: the compiler names no bound of this, and lists no types.
@@ -65,6 +72,10 @@ impl<M: prost::Message + Default> Payload for M {
     /// Takes exactly the memory it needs.
     fn to_bytes(&self) -> Bytes {
         self.encode_to_vec().into()
+    }
+
+    fn to_encoded(&self) -> Encoded {
+        Encoded::new(self.encoded_len(), |out| self.encode_raw(out))
     }
 }
 

@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke_proto::call::RootBranch;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::wire::Extension;
 
@@ -95,7 +95,7 @@ impl<Req, Resp> Method<Req, Resp> {
     }
 
     /// A request of this method with an encoded message; none where its items follow.
-    pub(crate) fn request_of(&self, payload: Bytes) -> Request<Resp> {
+    pub(crate) fn request_of(&self, payload: Encoded) -> Request<Resp> {
         let request = Request::of(self.id, self.name, self.is_read_only, payload);
         Request { is_idempotent: self.is_idempotent(), ..request }
     }
@@ -108,7 +108,7 @@ impl<Req: Payload, Resp> Method<Req, Resp> {
         reason = "callers give the message away, as to any call"
     )]
     pub fn request(&self, message: Req) -> Request<Resp> {
-        self.request_of(message.to_bytes())
+        self.request_of(message.to_encoded())
     }
 }
 
@@ -132,7 +132,7 @@ pub struct Request<Resp> {
     pub(crate) name: &'static str,
     pub(crate) is_read_only: bool,
     pub(crate) is_idempotent: bool,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Encoded,
     pub(crate) extensions: Vec<Extension>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) oversize: Option<Oversize>,
@@ -140,7 +140,7 @@ pub struct Request<Resp> {
 }
 
 impl<Resp> Request<Resp> {
-    fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Bytes) -> Self {
+    fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Encoded) -> Self {
         let (extensions, deadline, oversize, types) = (Vec::new(), None, None, PhantomData);
         let is_idempotent = is_read_only;
         Self {

@@ -15,6 +15,7 @@
 mod zstd;
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::Extension;
@@ -93,7 +94,7 @@ impl Packing {
     }
 
     /// Packs the payload of a request to `to`, if that takes it and it is worth it.
-    pub(crate) fn pack_request(&self, to: NodeId, payload: Bytes) -> Bytes {
+    pub(crate) fn pack_request(&self, to: NodeId, payload: Encoded) -> Encoded {
         #[cfg(feature = "zstd")]
         if let Some(packer) = self.packer.as_ref().filter(|packer| packer.is_accepted_by(to)) {
             return packer.pack(payload);
@@ -113,7 +114,7 @@ impl Packing {
 
     /// Packs a reply to the request that came with these extensions, if its initiator takes it and
     /// it is worth it.
-    pub(crate) fn pack_reply(&self, extensions: &[Extension], payload: Bytes) -> Bytes {
+    pub(crate) fn pack_reply(&self, extensions: &[Extension], payload: Encoded) -> Encoded {
         #[cfg(feature = "zstd")]
         if let Some(packer) = self.packer.as_ref().filter(|_| zstd::is_accepted(extensions)) {
             return packer.pack(payload);

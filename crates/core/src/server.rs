@@ -100,7 +100,7 @@ impl Service {
             let future = request.map(|request| handler(request, Context::new(handle)));
             async move {
                 match run(future).await {
-                    Ok(reply) => LastWord::Reply(reply.to_bytes()).ended(),
+                    Ok(reply) => LastWord::Reply(reply.to_encoded()).ended(),
                     Err(failure) => LastWord::from(failure).ended(),
                 }
             }

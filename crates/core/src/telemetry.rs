@@ -11,8 +11,8 @@ mod span;
 
 use std::marker::PhantomData;
 
-use bytes::Bytes;
 use convoke_proto::call::End;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::failure::Failure;
 #[cfg(feature = "metrics")]
 use convoke_proto::id::MethodId;
@@ -101,7 +101,7 @@ impl Telemetry {
     }
 
     /// A frame leaves.
-    pub(crate) fn on_transmit(&self, head: Head<'_>, payload: &Bytes) {
+    pub(crate) fn on_transmit(&self, head: Head<'_>, payload: &Encoded) {
         #[cfg(feature = "metrics")]
         self.meters.iter().for_each(|meters| meters.on_transmit(head, payload));
         let _ = (head, payload);

@@ -48,7 +48,7 @@
 //!     to: me,
 //!     method: MethodId(1),
 //!     extensions: Vec::new(),
-//!     payload: Bytes::from_static(b"21"),
+//!     payload: Bytes::from_static(b"21").into(),
 //!     budget: None,
 //! };
 //! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
@@ -73,8 +73,8 @@
 //! - [`id`], [`time`]: names of nodes, calls, branches; time as a number;
 //! - [`wire`]: the bytes of every frame;
 //! - [`address`], [`link`]: where nodes listen, what is known of a connection;
-//! - [`node`]: the whole protocol of one node; [`outbox`]: where its frames go; [`links`]: its
-//!   connections;
+//! - [`node`]: the whole protocol of one node; [`links`]: its connections; [`outbox`], [`encoded`]:
+//!   where its frames go, and their messages;
 //! - [`initiator`], [`call`], [`tree`], [`inbox`]: its calls; [`ring`]: things by number;
 //! - [`visits`], [`task`], [`flow`], [`index_set`]: its tasks;
 //! - [`key`]: what lets a node speak for a branch;
@@ -90,6 +90,7 @@ mod admission;
 pub mod call;
 pub mod code;
 pub mod cores;
+pub mod encoded;
 pub mod failure;
 mod flat;
 pub mod flow;

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId};
 use crate::link::Lane;
 use crate::time::Timestamp;
@@ -31,7 +30,7 @@ pub trait Outbox {
         now: Timestamp,
         destination: Destination,
         head: Head<'_>,
-        payload: Bytes,
+        payload: Encoded,
     ) -> Result<(), Rejected>;
 }
 
@@ -74,9 +73,9 @@ impl Outbox for Queue {
         _: Timestamp,
         to: Destination,
         head: Head<'_>,
-        payload: Bytes,
+        payload: Encoded,
     ) -> Result<(), Rejected> {
-        self.0.push_back(Transmit { to, frame: head.frame(payload)? });
+        self.0.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
         Ok(())
     }
 }

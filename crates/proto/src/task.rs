@@ -362,7 +362,7 @@ impl Task {
             deadline: branch.deadline_within(self.deadline),
             extensions: branch.extensions,
             inherited: Vec::new(),
-            payload: branch.payload,
+            payload: branch.payload.into_bytes(),
             call_deadline: self.call_deadline,
         };
         let mut held = match std::mem::replace(&mut self.held, Held::Nothing) {
@@ -544,7 +544,7 @@ impl Task {
         if self.outgoing.is_stream_open(index) { Ok(()) } else { Err(SendError::Ended) }
     }
 
-    fn check_message(&self, payload: &Bytes) -> Result<(), SendError> {
+    fn check_message(&self, payload: &[u8]) -> Result<(), SendError> {
         self.check_running()?;
         let (size, limit) = (payload.len(), self.message_bytes_max);
         if size > limit { Err(SendError::TooLarge { size, limit }) } else { Ok(()) }

@@ -201,6 +201,10 @@ impl<P: Platform> Connection for TcpConnection<P> {
         self.out.lock().outbound.queue.append_bytes(lane, head, body)
     }
 
+    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+        self.out.lock().outbound.queue.append_copy(lane, head, body)
+    }
+
     fn flush(&self) {
         let mut out = self.out.lock();
         if let Some(duty) = out.duty.take_home() {

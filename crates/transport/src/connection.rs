@@ -185,6 +185,18 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// [`NotWritable`]; then nothing was taken.
     fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable>;
 
+    /// Appends a frame made of copies of `head` and `body`. Default: as [`Connection::append`].
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+        self.append(lane, head.len() + body.len(), &mut |frame| {
+            let (frame_head, frame_body) = frame.split_at_mut(head.len());
+            frame_head.copy_from_slice(head);
+            frame_body.copy_from_slice(body);
+        })
+    }
+
     /// Sends what was appended, as far as that goes without waiting; the connection sends the rest
     /// by itself. The driver calls it once per batch.
     fn flush(&self);

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::CallId;
 use convoke_proto::task::SendError;
 
@@ -159,7 +159,7 @@ impl Client {
         &self,
         method: Method<Items<Req>, Resp>,
     ) -> StreamInvocation<Req, Resp> {
-        self.invoke_stream(method.request_of(Bytes::new()))
+        self.invoke_stream(method.request_of(Encoded::default()))
     }
 
     /// A call with a streamed request that was made elsewhere.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::task::{Branch, TaskFailure};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
@@ -26,7 +26,7 @@ pub(crate) enum HandlerResult {
 pub(crate) enum LastWord {
     /// The handler has replied and delegated as it liked.
     Nothing,
-    Reply(Bytes),
+    Reply(Encoded),
     Branch(Branch),
     Failure(TaskFailure),
 }

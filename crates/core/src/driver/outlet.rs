@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::outbox::{Destination, Outbox, Rejected};
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Frame, Head, Message};
@@ -58,12 +59,17 @@ impl Outbox for Outlet {
         now: Timestamp,
         destination: Destination,
         head: Head<'_>,
-        payload: Bytes,
+        payload: Encoded,
     ) -> Result<(), Rejected> {
         let Destination { to, link, lane } = destination;
         let Some(attached) = self.connections.get_mut(link) else { return Ok(()) };
         self.telemetry.on_transmit(head, &payload);
-        match attached.connection.append_bytes(lane, head.as_bytes(), payload) {
+        let (connection, head_bytes) = (&attached.connection, head.as_bytes());
+        let appended = match payload.as_shared() {
+            Some(_) => connection.append_bytes(lane, head_bytes, payload.into_bytes()),
+            None => connection.append_copy(lane, head_bytes, &payload),
+        };
+        match appended {
             Ok(appended) => {
                 // Callers append to the data lane alone.
                 if lane == Lane::Data {

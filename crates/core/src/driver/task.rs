@@ -5,7 +5,7 @@ mod output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::Incarnation;
 use convoke_proto::task::SendError;
 use convoke_proto::visits::{Start, TaskRef};
@@ -171,7 +171,7 @@ impl TaskHandle {
     }
 
     /// Sends the only reply of a task whose handler is gone.
-    pub(crate) fn answer_deferred(&self, payload: Bytes) -> Result<(), SendError> {
+    pub(crate) fn answer_deferred(&self, payload: Encoded) -> Result<(), SendError> {
         let payload = self.packed(payload);
         let answered = self
             .driver()

@@ -89,13 +89,13 @@ impl Request<RawMessage> {
     /// A request of the method with this full name, `package.Service/Method`, whose message is
     /// these encoded bytes. Whoever serves the method decodes them.
     pub fn raw(method: &str, message: Bytes) -> Self {
-        Self::of(MethodId::of(method), OTHER, false, message)
+        Self::of(MethodId::of(method), OTHER, false, message.into())
     }
 
     /// As [`Request::raw`], of a method that spans and metrics may show by its name: one that is
     /// served here, or that the operator has named.
     pub fn raw_named(method: &'static str, message: Bytes) -> Self {
-        Self::of(MethodId::of(method), method, false, message)
+        Self::of(MethodId::of(method), method, false, message.into())
     }
 
     /// Says of a request made with [`Request::raw`] or [`Request::raw_named`] that its method

@@ -117,7 +117,7 @@ impl Packer {
 
     /// The payload packed, or as it is where that is not smaller. What is above the limit is left
     /// for others to refuse.
-    pub(super) fn pack(&self, payload: Bytes) -> Bytes {
+    pub(super) fn pack(&self, payload: Encoded) -> Encoded {
         let size = payload.len();
         if size < self.how.bytes_min || size > self.message_bytes_max {
             return payload;
@@ -127,7 +127,7 @@ impl Packer {
         // It must save something: with less room than the message takes it gives up.
         let mut frame = vec![0; size - head.len()];
         match zstd_safe::compress(&mut frame[..], &payload, LEVEL) {
-            Ok(len) => [&head, &frame[..len]].concat().into(),
+            Ok(len) => Bytes::from([&head, &frame[..len]].concat()).into(),
             Err(_) => payload,
         }
     }

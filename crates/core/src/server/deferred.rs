@@ -67,7 +67,7 @@ impl<Resp: Payload> Deferred<Resp> {
     /// large fails the task.
     pub fn answer(mut self, reply: &Resp) -> Result<(), SendError> {
         self.is_over = true;
-        self.task.handle().answer_deferred(reply.to_bytes())
+        self.task.handle().answer_deferred(reply.to_encoded())
     }
 
     /// Ends the task.

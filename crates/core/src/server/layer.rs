@@ -76,14 +76,14 @@ impl Handled {
     /// An answer of the middleware's own, given instead of the handler's. It must be of the message
     /// that the method answers with.
     pub fn reply(message: &impl Payload) -> Self {
-        Self(LastWord::Reply(message.to_bytes()).ended())
+        Self(LastWord::Reply(message.to_bytes().into()).ended())
     }
 
     /// The encoded reply that the handler ended with. `None` when it ended otherwise, as that of a
     /// tree may: it has sent what it had to say by itself, or hands its branch on.
     pub fn payload(&self) -> Option<&Bytes> {
         match &self.0 {
-            HandlerResult::Ended(LastWord::Reply(payload)) => Some(payload),
+            HandlerResult::Ended(LastWord::Reply(payload)) => payload.as_shared(),
             _ => None,
         }
     }
@@ -113,6 +113,11 @@ impl tower_service::Service<Incoming> for HandlerService {
             match result {
                 HandlerResult::Ended(LastWord::Failure(failure)) => {
                     Err(Status::of_failure(failure))
+                }
+                // Middleware looks at the bytes, and may keep them.
+                HandlerResult::Ended(LastWord::Reply(payload)) => {
+                    let payload = payload.into_bytes().into();
+                    Ok(Handled(LastWord::Reply(payload).ended()))
                 }
                 result => Ok(Handled(result)),
             }

@@ -122,7 +122,8 @@ impl<Resp: Payload> Task<Resp> {
     /// # Errors
     /// [`Status`] when the message is too large.
     pub fn answer(self, reply: &Resp) -> Result<Finish, Status> {
-        let (payload, limit) = (reply.to_bytes(), self.handle().driver().limits.message_bytes_max);
+        let payload = reply.to_encoded();
+        let limit = self.handle().driver().limits.message_bytes_max;
         let size = payload.len();
         if size > limit {
             return Err(SendError::TooLarge { size, limit }.into());

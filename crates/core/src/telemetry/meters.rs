@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
@@ -158,11 +158,11 @@ impl Meters {
     }
 
     /// Counts the requests of others that this node answers without having run them.
-    pub(super) fn on_transmit(&self, head: Head<'_>, payload: &Bytes) {
+    pub(super) fn on_transmit(&self, head: Head<'_>, payload: &Encoded) {
         if !head.is_fail() {
             return;
         }
-        if let Ok(Frame { message, relayed, .. }) = head.frame(payload.clone())
+        if let Ok(Frame { message, relayed, .. }) = head.frame(payload.clone().into_bytes())
             && let Message::Fail(fail) = message
             && (fail.executed, fail.node, relayed) == (Executed::No, None, None)
         {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::id::{MethodId, NodeId, Path};
 use crate::metadata::Extensions;
 use crate::wire::Extension;
@@ -105,8 +106,8 @@ pub struct RootBranch {
     pub method: MethodId,
     /// The extensions that travel along.
     pub extensions: Vec<Extension>,
-    /// The encoded request.
-    pub payload: Bytes,
+    /// The request message.
+    pub payload: Encoded,
     /// Its own time, where that is less than the call's.
     pub budget: Option<Duration>,
 }

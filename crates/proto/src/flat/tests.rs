@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::call::{LinkView, RootBranch};
+use crate::encoded::Encoded;
 use crate::id::{CallId, LinkNonce, MethodId, Path};
 use crate::initiator::Initiator;
 use crate::key;
@@ -221,7 +222,7 @@ impl Twin {
             to,
             method: MethodId(1),
             extensions: Vec::new(),
-            payload: Bytes::new(),
+            payload: Encoded::default(),
             budget: budget
                 .map(|budget| Duration::from_millis(100) * u32::try_from(budget).unwrap()),
         });

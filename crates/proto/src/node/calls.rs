@@ -76,7 +76,7 @@ impl<O: Outbox> Node<O> {
             for (index, branch) in (0..).zip(branches) {
                 let header = Header { call, task: key(root_path(index), 0) };
                 let payload = std::mem::take(&mut branch.payload);
-                let message = Message::Request(request(index, branch).with(payload));
+                let message = Message::Request(request(index, branch).with(payload.into_bytes()));
                 self.send(now, Outbound::new(branch.to, header, message));
             }
         }
@@ -206,7 +206,7 @@ impl<O: Outbox> Node<O> {
             let task = &key(root_path(0), 0);
             let head = Envelope { call, task, relayed: None, key: None }.item(&item);
             let to = Destination { to, link, lane: Lane::Data };
-            if self.hand_over(now, to, head.head(), item.payload).is_err() {
+            if self.hand_over(now, to, head.head(), item.payload.into()).is_err() {
                 self.initiator.lose_items(call);
             }
         }

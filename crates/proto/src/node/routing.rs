@@ -1,7 +1,6 @@
 //! Ways of frames: the part that each is for, and the connection that a message takes.
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
@@ -265,7 +264,7 @@ impl<O: Outbox> Node<O> {
             return self.loopback.push_back(frame);
         }
         let payload = frame.message.take_payload();
-        let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload));
+        let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload.into()));
         if let Err(Rejected { text }) = sent {
             match self.own_request(&frame) {
                 Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
@@ -281,12 +280,12 @@ impl<O: Outbox> Node<O> {
         now: Timestamp,
         to: Destination,
         head: Head<'_>,
-        payload: Bytes,
+        payload: Encoded,
     ) -> Result<(), Rejected> {
         if to.link != LinkId::LOCAL {
             return self.outbox.send(now, to, head, payload);
         }
-        self.loopback.push_back(head.frame(payload)?);
+        self.loopback.push_back(head.frame(payload.into_bytes())?);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::id::{NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
@@ -52,8 +53,9 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        mut payload: Bytes,
+        payload: impl Into<Encoded>,
     ) -> Result<(), SendError> {
+        let mut payload = payload.into();
         if let Some(way) = self.visits.answer(now, task, &mut payload, &mut self.links)? {
             let key = way.shows_key.then_some(task.key);
             let TaskRef { call, task, .. } = task;
@@ -66,7 +68,7 @@ impl<O: Outbox> Node<O> {
                     let _ = self.hand_over(now, to, head.head(), payload);
                 }
                 None => {
-                    if let Ok(frame) = head.head().frame(payload) {
+                    if let Ok(frame) = head.head().frame(payload.into_bytes()) {
                         self.send(now, Outbound { to: way.to, link: None, frame });
                     }
                 }
@@ -113,7 +115,7 @@ impl<O: Outbox> Node<O> {
             let payload = std::mem::take(&mut reply.payload);
             let to = Destination { to: way.to, link, lane: Lane::Data };
             // One that is not taken is lost, as any that has only this way.
-            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload);
+            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload.into());
         });
         self.pump(now);
         sent

@@ -1,7 +1,6 @@
 //! A branch that a task opens.
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::id::{MethodId, NodeId};
 use crate::time::Timestamp;
 use crate::wire::{Extension, extension};
@@ -14,7 +13,7 @@ pub struct Branch {
     /// The method to run there.
     pub method: MethodId,
     /// The request message.
-    pub payload: Bytes,
+    pub payload: Encoded,
     /// Replace those of the task's own request with the same tag.
     pub extensions: Vec<Extension>,
     /// Earlier than the task's own, if given.

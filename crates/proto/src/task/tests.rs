@@ -1,4 +1,5 @@
 use super::*;
+use crate::encoded::Encoded;
 
 fn me() -> TaskKey {
     TaskKey { path: "/0".parse().unwrap(), hop: 0 }
@@ -30,7 +31,7 @@ fn delegate(task: &mut Task, to: u64) {
 }
 
 fn branch(to: u64) -> Branch {
-    let (to, method, payload) = (node(to), MethodId(1), Bytes::new());
+    let (to, method, payload) = (node(to), MethodId(1), Encoded::default());
     Branch { to, method, payload, extensions: Vec::new(), deadline: None }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::flow::cost;
 use crate::id::{NodeId, TaskKey};
 use crate::limits::Limits;
@@ -45,7 +46,7 @@ impl Visits {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: &mut Bytes,
+        payload: &mut Encoded,
         links: &mut Links,
     ) -> Result<Option<WayUp>, SendError> {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
@@ -68,7 +69,7 @@ impl Visits {
             return Ok(Some(way));
         }
         self.hold_reply(task, bytes, links)?;
-        let payload = std::mem::take(payload);
+        let payload = std::mem::take(payload).into_bytes();
         self.with_task(now, task, links, |task| {
             task.reply(payload)?;
             task.finish();

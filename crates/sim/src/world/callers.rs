@@ -216,7 +216,7 @@ impl World {
             to: *to,
             method,
             extensions: Vec::new(),
-            payload: Bytes::from_static(b"root"),
+            payload: Bytes::from_static(b"root").into(),
             budget: *budget,
         });
         let options = CallOptions {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{MethodId, NodeId, TaskKey};
 use convoke_proto::node::Node;
 use convoke_proto::task::{Branch, SendError, TaskFailure};
@@ -125,7 +126,7 @@ impl World {
         let branch = Branch {
             to: node_id(0),
             method: plan::TREE,
-            payload: Bytes::new(),
+            payload: Encoded::default(),
             extensions: Vec::new(),
             deadline: None,
         };
@@ -332,7 +333,7 @@ impl World {
         Branch {
             to,
             method: handler.method,
-            payload: Bytes::from_static(b"grow"),
+            payload: Bytes::from_static(b"grow").into(),
             extensions: Vec::new(),
             deadline: budget.map(|budget| self.now + budget),
         }

@@ -175,6 +175,10 @@ impl Connection for PipeConnection {
         self.with(|outbound| outbound.queue.append_bytes(lane, head, body))
     }
 
+    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+        self.with(|outbound| outbound.queue.append_copy(lane, head, body))
+    }
+
     fn flush(&self) {
         self.pipe.wake(Wakers::default());
     }

@@ -127,13 +127,36 @@ impl SendQueue {
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
+        if len <= COPY_BYTES_MAX {
+            return self.append_copy(lane, head, &body);
+        }
         let queue = &mut self.lanes[index(lane)];
         let bytes = queue.bytes_of(len);
         self.account.admit(lane, len, bytes)?;
-        if len <= queue.chunk_bytes_max.min(COPY_BYTES_MAX) {
-            queue.put_small(head, &body);
+        queue.put_large(head, body);
+        self.account.add(lane, bytes);
+        Ok(self.account.appended(lane))
+    }
+
+    /// Appends a frame made of copies of `head` and `body`.
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    #[inline]
+    pub fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        let queue = &mut self.lanes[index(lane)];
+        let bytes = queue.bytes_of(len);
+        self.account.admit(lane, len, bytes)?;
+        if len <= queue.chunk_bytes_max {
+            queue.put_small(head, body);
         } else {
-            queue.put_large(head, body);
+            queue.put_large(head, Bytes::copy_from_slice(body));
         }
         self.account.add(lane, bytes);
         Ok(self.account.appended(lane))

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::NodeId;
 use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
@@ -77,7 +78,7 @@ impl TaskHandle {
     }
 
     /// A reply as it travels. In process it travels as it is.
-    pub(crate) fn packed(&self, payload: Bytes) -> Bytes {
+    pub(crate) fn packed(&self, payload: Encoded) -> Encoded {
         if self.start.origin == self.driver().identity.node {
             return payload;
         }
@@ -85,7 +86,7 @@ impl TaskHandle {
     }
 
     pub(crate) fn reply(&self, payload: Bytes) -> Result<(), SendError> {
-        let payload = self.packed(payload);
+        let payload = self.packed(payload.into()).into_bytes();
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 

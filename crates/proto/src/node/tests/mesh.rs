@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::*;
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
 use crate::cores::Routes;
+use crate::encoded::Encoded;
 use crate::id::LinkNonce;
 use crate::key::Key;
 use crate::link::Hello;
@@ -415,9 +416,14 @@ impl Mesh {
     }
 }
 
+/// A message in a buffer of its thread.
+pub(super) fn encoded(message: &[u8]) -> Encoded {
+    Encoded::new(message.len(), |out| out.extend_from_slice(message))
+}
+
 /// A root branch of a call.
 pub(super) fn root_branch(to: u64) -> RootBranch {
-    let (extensions, payload) = (Vec::new(), Bytes::new());
+    let (extensions, payload) = (Vec::new(), encoded(b""));
     RootBranch { to: id(to), method: METHOD, extensions, payload, budget: None }
 }
 
@@ -446,7 +452,7 @@ pub(super) fn branch(to: u64) -> Branch {
     Branch {
         to: id(to),
         method: METHOD,
-        payload: Bytes::new(),
+        payload: encoded(b""),
         extensions: Vec::new(),
         deadline: None,
     }

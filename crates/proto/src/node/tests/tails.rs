@@ -1,7 +1,7 @@
 //! Tasks that end with a branch, in one act or in two.
 
 use super::super::*;
-use super::mesh::{Mesh, branch, id};
+use super::mesh::{Mesh, branch, encoded, id};
 use crate::call::CallOptions;
 use crate::task::{Branch, SendError};
 use crate::wire::Extension;
@@ -20,7 +20,7 @@ fn asked() -> Mesh {
 }
 
 fn branch_to(to: u64) -> Branch {
-    let payload = Bytes::from_static(b"go on");
+    let payload = encoded(b"go on");
     Branch { payload, extensions: vec![Extension::epoch(7)], ..branch(to) }
 }
 
@@ -77,10 +77,10 @@ fn a_task_that_is_over_or_a_message_that_is_too_large_tails_nowhere() {
     let mut mesh = asked();
     let (_, task) = mesh.task("/0");
     let (now, size) = (mesh.now, Limits::default().message_bytes_max + 1);
-    let large = Branch { payload: Bytes::from(vec![0; size]), ..branch_to(3) };
+    let large = Branch { payload: Bytes::from(vec![0; size]).into(), ..branch_to(3) };
     let refused = mesh.with(2, |node| node.tail(now, &task, large));
     assert_eq!(refused, Err(SendError::TooLarge { size, limit: size - 1 }));
-    mesh.with(2, |node| node.answer(now, &task, Bytes::new())).unwrap();
+    mesh.with(2, |node| node.answer(now, &task, encoded(b""))).unwrap();
     let refused = mesh.with(2, |node| node.tail(now, &task, branch_to(3)));
     assert_eq!(refused, Err(SendError::Ended));
     mesh.deliver_all();

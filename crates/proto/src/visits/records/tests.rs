@@ -255,7 +255,7 @@ fn the_entry_and_the_branches_of_a_task_are_those_it_had() {
     let node = NodeId::new(5);
     {
         let running = record.running().unwrap();
-        let (method, payload) = (crate::id::MethodId(1), bytes::Bytes::new());
+        let (method, payload) = (crate::id::MethodId(1), crate::encoded::Encoded::default());
         let branch = Branch { to: node, method, payload, extensions: Vec::new(), deadline: None };
         running.delegate(branch).unwrap();
         running.finish();
