@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Ledger, Part};
 use crate::limits::Limits;
 use crate::link::PeerName;
 use crate::mutant::{self, Mutant};
@@ -92,33 +92,23 @@ impl Pool {
 struct Peer {
     name: PeerName,
     connections: usize,
-    taken: Amounts,
-    /// Amounts that the ledger has of it for this core.
-    said: Amounts,
-    /// Amounts of it in the other cores, as it was last heard.
-    elsewhere: Amounts,
-    is_due: bool,
+    part: Part<POOLS>,
 }
 
 /// The pools, and what each peer has of them.
 #[derive(Debug)]
 pub(crate) struct Shares {
     max: Amounts,
-    used: Amounts,
+    total: Part<POOLS>,
     peers: Vec<Option<Peer>>,
     free: Vec<u32>,
     names: BTreeMap<PeerName, PeerIndex>,
-    /// Amounts that the ledger has for this core, and for the others.
-    said: Amounts,
-    elsewhere: Amounts,
     /// Differences from which on the ledger is to be told; none for the only core of a node.
     steps: Option<Amounts>,
-    /// The total differs by a step.
-    is_due: bool,
     /// Peers that differ by a step, or have given back all that the ledger has of them.
     due: Vec<PeerIndex>,
     /// Peers that were forgotten, with what the ledger still has of them.
-    withdrawn: Vec<(PeerName, Amounts)>,
+    withdrawn: Vec<(PeerName, Part<POOLS>)>,
 }
 
 /// The largest difference that a core keeps to itself, in tasks as in bytes.
@@ -136,14 +126,11 @@ impl Shares {
         ];
         Self {
             max,
-            used: [0; POOLS],
+            total: Part::default(),
             peers: Vec::new(),
             free: Vec::new(),
             names: BTreeMap::new(),
-            said: [0; POOLS],
-            elsewhere: [0; POOLS],
             steps: (cores > 1).then(|| max.map(|max| ledger::step(max, cores).min(STEP_MAX))),
-            is_due: false,
             due: Vec::new(),
             withdrawn: Vec::new(),
         }
@@ -152,33 +139,29 @@ impl Shares {
     /// True when the ledger is to be told.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.is_due || !self.due.is_empty() || !self.withdrawn.is_empty()
+        self.total.is_due() || !self.due.is_empty() || !self.withdrawn.is_empty()
     }
 
     /// Tells the ledger what has changed by enough.
     pub(crate) fn tell(&mut self, ledger: &mut Ledger) {
-        self.is_due = false;
         let ledger = ledger.pools_mut();
-        ledger.note_total(&self.used, &mut self.said);
+        ledger.note_total(&mut self.total);
         for index in self.due.drain(..) {
             // Another peer may have taken its place since.
             if let Some(peer) = &mut self.peers[index.0 as usize] {
-                peer.is_due = false;
-                ledger.note(&peer.name, &peer.taken, &mut peer.said);
+                ledger.note(&peer.name, &mut peer.part);
             }
         }
-        for (name, mut said) in self.withdrawn.drain(..) {
-            ledger.note(&name, &Amounts::default(), &mut said);
+        for (name, mut part) in self.withdrawn.drain(..) {
+            ledger.note(&name, &mut part);
         }
     }
 
     /// Looks up what the other cores have, in all and of a peer.
     pub(crate) fn hear(&mut self, index: PeerIndex, ledger: &Ledger) {
-        let (said, total) = (self.said, ledger.pools().total());
-        self.elsewhere = std::array::from_fn(|pool| total[pool] - said[pool]);
+        self.total.hear(ledger.pools().total());
         let peer = self.peer_mut(index);
-        let of_peer = ledger.pools().of(&peer.name);
-        peer.elsewhere = std::array::from_fn(|pool| of_peer[pool] - peer.said[pool]);
+        peer.part.hear(ledger.pools().of(&peer.name));
     }
 
     /// An amount has changed.
@@ -190,11 +173,8 @@ impl Shares {
     }
 
     fn note_step(&mut self, index: PeerIndex, at: usize, step: usize) {
-        self.is_due |= self.used[at].abs_diff(self.said[at]) >= step;
-        let peer = self.peer_mut(index);
-        let (taken, said) = (peer.taken[at], peer.said[at]);
-        let is_due = taken.abs_diff(said) >= step || (taken == 0 && said > 0);
-        if is_due && !std::mem::replace(&mut peer.is_due, true) {
+        self.total.becomes_due(at, step);
+        if self.peer_mut(index).part.becomes_due(at, step) {
             self.due.push(index);
         }
     }
@@ -218,24 +198,23 @@ impl Shares {
         if mutant::is(Mutant::AlphaNotApplied) {
             return self.used(pool) < self.max[at];
         }
-        let peer = self.peer(index);
-        let of_peer = peer.taken[at] + peer.elsewhere[at];
-        of_peer < self.max[at].saturating_sub(self.used(pool)).saturating_mul(pool.alpha())
+        self.peer(index).part.in_all(at)
+            < self.max[at].saturating_sub(self.used(pool)).saturating_mul(pool.alpha())
     }
 
     /// Takes so many for a peer, whatever it has.
     pub(crate) fn take(&mut self, index: PeerIndex, pool: Pool, count: usize) {
         let at = pool.index();
-        self.used[at] += count;
-        self.peer_mut(index).taken[at] += count;
+        self.total.take(at, count);
+        self.peer_mut(index).part.take(at, count);
         self.note_change(index, at);
     }
 
     /// Gives so many of a peer's back.
     pub(crate) fn give(&mut self, index: PeerIndex, pool: Pool, count: usize) {
         let at = pool.index();
-        self.used[at] -= count;
-        self.peer_mut(index).taken[at] -= count;
+        self.total.give(at, count);
+        self.peer_mut(index).part.give(at, count);
         self.note_change(index, at);
         self.forget_idle(index);
     }
@@ -256,8 +235,7 @@ impl Shares {
 
     /// Amount of a pool that is taken, in all cores as far as it is known.
     pub(crate) fn used(&self, pool: Pool) -> usize {
-        let at = pool.index();
-        self.used[at] + self.elsewhere[at]
+        self.total.in_all(pool.index())
     }
 
     /// Size of a pool.
@@ -271,7 +249,7 @@ impl Shares {
             Pool::ALL.into_iter().map(|pool| Taken {
                 peer: peer.name.clone(),
                 pool: pool.name(),
-                taken: peer.taken[pool.index()],
+                taken: peer.part.taken()[pool.index()],
                 max: self.max[pool.index()],
             })
         })
@@ -283,7 +261,7 @@ impl Shares {
         for (index, peer) in (0..).zip(&self.peers) {
             let counted = counted.get(&PeerIndex(index)).copied().unwrap_or_default();
             let (name, taken) = match peer {
-                Some(peer) => (Some(&peer.name), peer.taken),
+                Some(peer) => (Some(&peer.name), *peer.part.taken()),
                 None => (None, [0; POOLS]),
             };
             if taken != counted {
@@ -291,7 +269,8 @@ impl Shares {
             }
             used.iter_mut().zip(taken).for_each(|(used, taken)| *used += taken);
         }
-        if used == self.used { Ok(()) } else { Err(format!("{:?} are {used:?}", self.used)) }
+        let total = self.total.taken();
+        if used == *total { Ok(()) } else { Err(format!("{total:?} are {used:?}")) }
     }
 
     /// Peers that are connected or have taken anything.
@@ -304,14 +283,7 @@ impl Shares {
         if let Some(index) = self.names.get(&name) {
             return *index;
         }
-        let peer = Peer {
-            name: name.clone(),
-            connections: 0,
-            taken: [0; POOLS],
-            said: [0; POOLS],
-            elsewhere: [0; POOLS],
-            is_due: false,
-        };
+        let peer = Peer { name: name.clone(), connections: 0, part: Part::default() };
         let index = match self.free.pop() {
             Some(index) => {
                 self.peers[index as usize] = Some(peer);
@@ -328,12 +300,12 @@ impl Shares {
 
     fn forget_idle(&mut self, index: PeerIndex) {
         let peer = self.peer(index);
-        if peer.connections == 0 && peer.taken == [0; POOLS] {
+        if peer.connections == 0 && *peer.part.taken() == [0; POOLS] {
             self.names.remove(&peer.name.clone());
-            if let Some(Peer { name, said, .. }) = self.peers[index.0 as usize].take()
-                && said != [0; POOLS]
+            if let Some(Peer { name, part, .. }) = self.peers[index.0 as usize].take()
+                && let Some(part) = part.withdrawn()
             {
-                self.withdrawn.push((name, said));
+                self.withdrawn.push((name, part));
             }
             self.free.push(index.0);
         }
@@ -406,7 +378,7 @@ mod tests {
             let peers: Vec<PeerIndex> = (0..count).map(|n| shares.connect(place(n))).collect();
             for _ in 0..max {
                 for peer in &peers {
-                    if shares.peer(*peer).taken[Pool::Records.index()] > 0 {
+                    if shares.peer(*peer).part.taken()[Pool::Records.index()] > 0 {
                         shares.give(*peer, Pool::Records, 1);
                     }
                 }
@@ -419,7 +391,7 @@ mod tests {
                 }
             }
             for peer in &peers {
-                let taken = shares.peer(*peer).taken[Pool::Records.index()];
+                let taken = shares.peer(*peer).part.taken()[Pool::Records.index()];
                 let part = max / (count + 1);
                 assert!(taken.abs_diff(part) <= 2 * count + 2, "{taken} of {part}, {count} peers");
             }
@@ -463,7 +435,7 @@ mod tests {
         }
         // What is given back is nobody's, wherever it was.
         for (shares, peer) in all.iter_mut().zip(&peers[0]) {
-            let has = shares.peer(*peer).taken[Pool::Records.index()];
+            let has = shares.peer(*peer).part.taken()[Pool::Records.index()];
             shares.give(*peer, Pool::Records, has);
             shares.disconnect(*peer);
             shares.tell(&mut ledger);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::NodeId;
-use crate::ledger::{self, Ledger};
+use crate::ledger::{self, Ledger, Part};
 use crate::mutant::{self, Mutant};
 
 /// Bytes of each sender in all mailboxes. A sender may have at most as much as is free, as in all
@@ -12,62 +12,44 @@ use crate::mutant::{self, Mutant};
 /// that was heard.
 #[derive(Debug)]
 pub(super) struct Books {
-    of: BTreeMap<NodeId, Sender>,
-    used: usize,
+    /// Kept while there is anything to know of them.
+    of: BTreeMap<NodeId, Part<1>>,
+    total: Part<1>,
     max: usize,
-    /// Amounts that the ledger has for this core, and for the others.
-    said: [usize; 1],
-    elsewhere: usize,
     /// Difference from which on the ledger is to be told; none for the only core of a node.
     step: Option<usize>,
     /// Senders that differ by a step, or have nothing left of what the ledger has of them.
     due: Vec<NodeId>,
-    is_due: bool,
 }
 
-/// Bytes of one sender, kept while any of these is not 0.
-#[derive(Debug, Default)]
-struct Sender {
-    taken: usize,
-    said: [usize; 1],
-    elsewhere: usize,
-    is_due: bool,
-}
-
-impl Sender {
-    fn is_blank(&self) -> bool {
-        self.taken == 0 && self.said == [0] && self.elsewhere == 0
-    }
-}
+/// The only amount of a part.
+const BYTES: usize = 0;
 
 impl Books {
     /// Of one of so many cores.
     pub(super) fn new(max: usize, cores: usize) -> Self {
         Self {
             of: BTreeMap::new(),
-            used: 0,
+            total: Part::default(),
             max,
-            said: [0],
-            elsewhere: 0,
             step: (cores > 1).then(|| ledger::step(max, cores)),
             due: Vec::new(),
-            is_due: false,
         }
     }
 
     pub(super) fn may_take(&self, sender: NodeId, bytes: usize) -> bool {
-        let free = self.max.saturating_sub(self.used + self.elsewhere);
+        let free = self.max.saturating_sub(self.total.in_all(BYTES));
         let of_sender = match mutant::is(Mutant::CastsWithoutShares) {
             true => 0,
-            false => self.of.get(&sender).map_or(0, |sender| sender.taken + sender.elsewhere),
+            false => self.of.get(&sender).map_or(0, |sender| sender.in_all(BYTES)),
         };
         // It holds of what is free afterwards.
         of_sender + 2 * bytes <= free
     }
 
     pub(super) fn take(&mut self, sender: NodeId, bytes: usize) {
-        self.used += bytes;
-        self.of.entry(sender).or_default().taken += bytes;
+        self.total.take(BYTES, bytes);
+        self.of.entry(sender).or_default().take(BYTES, bytes);
         self.note_change(sender);
     }
 
@@ -75,9 +57,9 @@ impl Books {
         if bytes == 0 {
             return;
         }
-        self.used -= bytes;
+        self.total.give(BYTES, bytes);
         if let Some(of_sender) = self.of.get_mut(&sender) {
-            of_sender.taken -= bytes;
+            of_sender.give(BYTES, bytes);
             if of_sender.is_blank() {
                 self.of.remove(&sender);
             }
@@ -88,34 +70,29 @@ impl Books {
     /// The amount of a sender has changed.
     fn note_change(&mut self, name: NodeId) {
         let Some(step) = self.step else { return };
-        self.is_due |= self.used.abs_diff(self.said[0]) >= step;
-        let Some(sender) = self.of.get_mut(&name) else { return };
-        let (taken, [said]) = (sender.taken, sender.said);
-        let is_due = taken.abs_diff(said) >= step || (taken == 0 && said > 0);
-        if is_due && !std::mem::replace(&mut sender.is_due, true) {
+        self.total.becomes_due(BYTES, step);
+        if self.of.get_mut(&name).is_some_and(|sender| sender.becomes_due(BYTES, step)) {
             self.due.push(name);
         }
     }
 
     pub(super) fn used(&self) -> usize {
-        self.used
+        self.total.taken()[BYTES]
     }
 
     /// True when the ledger is to be told.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        self.is_due || !self.due.is_empty()
+        self.total.is_due() || !self.due.is_empty()
     }
 
     /// Tells the ledger what has changed by enough.
     pub(super) fn tell(&mut self, ledger: &mut Ledger) {
-        self.is_due = false;
         let casts = ledger.casts_mut();
-        casts.note_total(&[self.used], &mut self.said);
+        casts.note_total(&mut self.total);
         for name in self.due.drain(..) {
             if let Some(sender) = self.of.get_mut(&name) {
-                sender.is_due = false;
-                casts.note(&name, &[sender.taken], &mut sender.said);
+                casts.note(&name, sender);
                 if sender.is_blank() {
                     self.of.remove(&name);
                 }
@@ -125,22 +102,19 @@ impl Books {
 
     /// Looks up what the other cores have, in all and of a sender.
     pub(super) fn hear(&mut self, name: NodeId, ledger: &Ledger) {
-        let ([total], [of_sender]) = (ledger.casts().total(), ledger.casts().of(&name));
-        self.elsewhere = total - self.said[0];
-        let said = self.of.get(&name).map_or(0, |sender| sender.said[0]);
-        self.set_elsewhere(name, of_sender - said);
+        self.total.hear(ledger.casts().total());
+        let all = ledger.casts().of(&name);
+        if all != [0] {
+            self.of.entry(name).or_default().hear(all);
+        } else {
+            self.forget_elsewhere(name);
+        }
     }
 
     /// A sender has no connection any more by which it would be heard of.
     pub(super) fn forget_elsewhere(&mut self, name: NodeId) {
-        self.set_elsewhere(name, 0);
-    }
-
-    fn set_elsewhere(&mut self, name: NodeId, elsewhere: usize) {
-        if elsewhere > 0 {
-            self.of.entry(name).or_default().elsewhere = elsewhere;
-        } else if let Some(sender) = self.of.get_mut(&name) {
-            sender.elsewhere = 0;
+        if let Some(sender) = self.of.get_mut(&name) {
+            sender.forget_elsewhere();
             if sender.is_blank() {
                 self.of.remove(&name);
             }
@@ -149,7 +123,7 @@ impl Books {
 
     #[cfg(test)]
     pub(super) fn of(&self) -> impl Iterator<Item = usize> {
-        self.of.values().map(|sender| sender.taken)
+        self.of.values().map(|sender| sender.taken()[BYTES])
     }
 }
 
@@ -188,7 +162,7 @@ mod tests {
         }
         for books in &mut all {
             for sender in senders {
-                let has = books.of.get(&sender).map_or(0, |sender| sender.taken);
+                let has = books.of.get(&sender).map_or(0, |sender| sender.taken()[BYTES]);
                 books.give(sender, has);
                 books.forget_elsewhere(sender);
             }
