@@ -3,7 +3,7 @@
 #![cfg(all(feature = "tcp", feature = "tower"))]
 
 use std::future::{Ready, ready};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn status(code: Code, text: &str) -> BoxError {
 #[tokio::test]
 async fn layers_see_requests_from_the_last_added_to_the_first_and_replies_the_other_way() -> Result
 {
-    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::new(Mutex::new(Vec::new()));
     let note = |what: &'static str| {
         let log = log.clone();
         move || log.lock().expect("nobody panics with it").push(what)
@@ -119,6 +119,28 @@ async fn what_middleware_keeps_in_the_context_the_handler_finds() -> Result {
     let (_server, client, peer) = pair(service.layer(layer)).await?;
     let answer = client.call(ECHO, String::new()).to(peer).await?;
     assert_eq!(answer, "Ada");
+    Ok(())
+}
+
+/// Buffers of small replies are used again, those that middleware keeps are not.
+#[tokio::test]
+async fn replies_that_middleware_keeps_stay_what_they_were() -> Result {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    let layer = ServiceBuilder::new().map_response(move |handled: Handled| {
+        let reply = handled.payload().cloned().expect("a unary handler replies");
+        keep.lock().expect("nobody panics with it").push(reply);
+        handled
+    });
+    let (_server, client, peer) = pair(Service::new().unary(ECHO, echo).layer(layer)).await?;
+    for number in 0..300 {
+        let text = number.to_string().repeat(number);
+        assert_eq!(client.call(ECHO, text.clone()).to(peer).await?, text);
+    }
+    for (number, reply) in kept.lock().expect("nobody panics with it").iter().enumerate() {
+        let text: String = prost::Message::decode(reply.clone()).expect("it is one");
+        assert_eq!(text, number.to_string().repeat(number));
+    }
     Ok(())
 }
 

@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 /// # Panics
 /// If the program fails, or complains of that.
 pub fn assert_ends_quietly_unread(command: &mut Command) {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
-    drop(child.stdout.take());
+    // Closed before it starts: what it prints at once would find a reader otherwise.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("starts");
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);

@@ -74,7 +74,7 @@ pub async fn frames_of_a_lane_keep_their_order(setup: Setup) {
     pair.finish().await;
 }
 
-/// Frames from nothing to the largest arrive as they were sent, appended either way.
+/// Frames from nothing to the largest arrive as they were sent, in whichever way they were appended.
 pub async fn frames_of_every_size_arrive_whole(setup: Setup) {
     const MAX: usize = 1 << 20;
     let steps = [1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, MAX];
@@ -86,8 +86,9 @@ pub async fn frames_of_every_size_arrive_whole(setup: Setup) {
         let lane = if seed % 4 == 3 { Lane::Control } else { Lane::Data };
         let frame = pattern(seed, *size);
         let (head, body) = (&frame[..seed % 40 * size / 40], frame.slice(seed % 40 * size / 40..));
-        let append = || match seed % 2 {
+        let append = || match seed % 3 {
             0 => pair.to_b.append(lane, *size, &mut |out| out.copy_from_slice(&frame)),
+            1 => pair.to_b.append_copy(lane, head, &body),
             _ => pair.to_b.append_bytes(lane, head, body.clone()),
         };
         let taken = async {
@@ -152,6 +153,7 @@ pub async fn too_large_a_frame_is_refused(setup: Setup) {
         let mut write = |_: &mut [u8]| unreachable!("the frame is refused");
         assert_eq!(pair.to_b.append(lane, 10_001, &mut write), Err(refused));
         assert_eq!(pair.to_b.append_bytes(lane, b"1", pattern(0, 10_000)), Err(refused));
+        assert_eq!(pair.to_b.append_copy(lane, b"1", &pattern(0, 10_000)), Err(refused));
     }
     send(&pair.to_b, Lane::Data, &pattern(0, 10_000)).await;
     let frames = pair.b.frames(pair.to_a.link().nonce, 1).await;

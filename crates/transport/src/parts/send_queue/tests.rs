@@ -137,8 +137,12 @@ proptest! {
                 }
                 Step::AppendBytes(lane, head, body) => {
                     let whole = vec![fill; head + body];
-                    let body = Bytes::copy_from_slice(&whole[head..]);
-                    if queue.append_bytes(lane, &whole[..head], body).is_ok() {
+                    let (head, body) = whole.split_at(head);
+                    let appended = match number % 2 {
+                        0 => queue.append_bytes(lane, head, Bytes::copy_from_slice(body)),
+                        _ => queue.append_copy(lane, head, body),
+                    };
+                    if appended.is_ok() {
                         sent[index(lane)].push(Bytes::from(whole));
                     }
                 }
