@@ -3,8 +3,8 @@
 #![cfg(all(feature = "tcp", feature = "tower"))]
 
 use std::future::{Ready, ready};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use convoke::middleware::{Handled, Incoming};

@@ -1,0 +1,87 @@
+//! Addresses at which nodes can be dialled: given by the owner of the endpoint, advertised by the
+//! nodes themselves, or heard of from others.
+
+use crate::address::Address;
+use crate::id::NodeId;
+use crate::time::Timestamp;
+
+use super::{Links, Neighbour};
+
+impl Links {
+    /// Sets the addresses at which a node can be dialled, from the endpoint's owner. That it could
+    /// not be elsewhere says nothing of another place.
+    pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if neighbour.configured != addresses {
+            (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+            neighbour.configured = addresses;
+        }
+    }
+
+    /// Another place where a node can be dialled, from the endpoint's owner.
+    pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
+        let configured = &mut self.neighbours.entry(node).or_default().configured;
+        if !configured.contains(&address) {
+            configured.push(address);
+        }
+    }
+
+    /// Takes the addresses at which another node says that this one can be dialled: worth a try
+    /// when nobody said better.
+    pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
+            neighbour.advertised = told(addresses).collect();
+        }
+        self.forget_idle(node);
+    }
+
+    /// Forgets where a node can be dialled, and that it could not be.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        neighbour.configured.clear();
+        neighbour.advertised.clear();
+        neighbour.last_error.clear();
+        (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+        self.forget_idle(node);
+    }
+
+    /// Addresses to try, configured ones first.
+    pub fn addresses(&self, node: NodeId) -> Vec<Address> {
+        let Some(neighbour) = self.neighbours.get(&node) else { return Vec::new() };
+        let mut all = neighbour.configured.clone();
+        all.extend(
+            neighbour.advertised.iter().filter(|a| !neighbour.configured.contains(a)).cloned(),
+        );
+        all
+    }
+
+    /// Those of them that other nodes are told.
+    pub(crate) fn addresses_for_others(&self, node: NodeId) -> Vec<Address> {
+        told(&self.addresses(node)).collect()
+    }
+
+    /// Addresses at which this node can be dialled, as the owner of this endpoint said.
+    pub fn configured(&self, node: NodeId) -> &[Address] {
+        self.neighbours.get(&node).map_or(&[], |neighbour| &neighbour.configured)
+    }
+
+    /// True when the owner of this endpoint named this node.
+    pub fn is_configured(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|neighbour| !neighbour.configured.is_empty())
+    }
+
+    /// The node that the endpoint's owner gave this address, if a connection to it is up. What
+    /// nodes advertise does not count: any could name the address of another.
+    pub fn connected_at(&self, address: &Address) -> Option<NodeId> {
+        let is_there = |neighbour: &Neighbour| {
+            !neighbour.up.is_empty() && neighbour.configured.contains(address)
+        };
+        self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
+    }
+}
+
+/// Those that a node may tell another one.
+pub(super) fn told(addresses: &[Address]) -> impl Iterator<Item = Address> {
+    addresses.iter().filter(|address| !address.is_private()).cloned()
+}

@@ -1,0 +1,121 @@
+//! Dials: who is to be dialled, what waits until that is over, and the pause after one that failed.
+
+use std::time::Duration;
+
+use crate::Outbound;
+use crate::id::NodeId;
+use crate::time::Timestamp;
+
+use super::Links;
+
+impl Links {
+    /// Nodes without an address can be dialled from now on.
+    pub(crate) fn resolve_by_name(&mut self) {
+        self.has_resolver = true;
+    }
+
+    /// True when a node that is [`Way::Dead`](super::Way::Dead) can be dialled by its name alone.
+    pub(crate) fn is_resolvable(&self, now: Timestamp, node: NodeId) -> bool {
+        let neighbour = self.neighbours.get(&node);
+        self.has_resolver && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
+    }
+
+    /// Asks for a dial unless one is under way.
+    pub(crate) fn dial(&mut self, node: NodeId) {
+        let neighbour = self.neighbours.entry(node).or_default();
+        if !neighbour.is_dialling {
+            neighbour.is_dialling = true;
+            self.dials.push_back(node);
+        }
+    }
+
+    /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits
+    /// already.
+    pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
+        let to = outbound.to;
+        let size = outbound.frame.waiting_len();
+        self.dial(to);
+        let neighbour = self.neighbours.entry(to).or_default();
+        let fits = neighbour.waiting_bytes + size <= self.queue_bytes_max
+            && self.waiting_bytes + size <= self.waiting_bytes_max;
+        if !fits {
+            return Some(outbound);
+        }
+        neighbour.waiting_bytes += size;
+        self.waiting_bytes += size;
+        neighbour.waiting.push_back((now, outbound));
+        None
+    }
+
+    /// Frames that wait for a dial, each with the time at which it began to.
+    pub(super) fn take_waiting(&mut self, node: NodeId) -> Vec<(Timestamp, Outbound)> {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return Vec::new() };
+        self.waiting_bytes -= std::mem::take(&mut neighbour.waiting_bytes);
+        std::mem::take(&mut neighbour.waiting).into()
+    }
+
+    pub(crate) fn has_dials(&self) -> bool {
+        !self.dials.is_empty()
+    }
+
+    /// A node to dial.
+    pub(crate) fn poll_dial(&mut self) -> Option<NodeId> {
+        self.dials.pop_front()
+    }
+
+    /// True when `node` is being dialled, and so nothing has left for it yet.
+    pub fn is_dialling(&self, node: NodeId) -> bool {
+        self.neighbours.get(&node).is_some_and(|n| n.up.is_empty() && n.is_dialling)
+    }
+
+    /// A dial that was asked for failed. Returns what has waited for it.
+    pub(crate) fn handle_dial_failed(
+        &mut self,
+        now: Timestamp,
+        node: NodeId,
+    ) -> Vec<(Timestamp, Outbound)> {
+        self.clock = self.clock.max(now);
+        let jitter = self.next_random();
+        let neighbour = self.neighbours.entry(node).or_default();
+        neighbour.is_dialling = false;
+        let ceiling = self.backoff_min * 2_u32.saturating_pow(neighbour.failures.min(16));
+        let ceiling = ceiling.min(self.backoff_max);
+        neighbour.failures = neighbour.failures.saturating_add(1);
+        neighbour.backoff_until = now + full_jitter(ceiling, jitter);
+        let waited = self.take_waiting(node);
+        self.forget_idle(node);
+        waited
+    }
+
+    /// Keeps why a dial failed, for whoever asks why a node cannot be reached.
+    pub(crate) fn note_dial_error(&mut self, node: NodeId, text: &str) {
+        text.clone_into(&mut self.neighbours.entry(node).or_default().last_error);
+    }
+
+    /// Reason why a node cannot be reached, for people.
+    pub fn why_unreachable(&self, node: NodeId) -> &str {
+        match self.neighbours.get(&node) {
+            Some(neighbour) if neighbour.is_dialling => {
+                "it is being dialled, and as much waits for that as dial_queue_bytes_max and \
+                 dial_bytes_total_max allow"
+            }
+            Some(neighbour) if !neighbour.last_error.is_empty() => &neighbour.last_error,
+            _ => "none of its addresses is known here",
+        }
+    }
+
+    /// xorshift64*: jitter needs no better, and the seed is the driver's.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+/// A time between a tenth of `ceiling` and `ceiling`.
+fn full_jitter(ceiling: Duration, random: u64) -> Duration {
+    let nanos = u64::try_from(ceiling.as_nanos()).unwrap_or(u64::MAX);
+    let least = nanos / 10;
+    Duration::from_nanos(least + random % (nanos - least).max(1))
+}
