@@ -6,25 +6,25 @@
 //!              └───────complete──────────────┴──────────────────────────────────────────────▲
 //! ```
 
+mod hear;
+mod inspect;
+mod items;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
+use crate::id::{CallId, Incarnation, NodeId};
 use crate::key::Secret;
 use crate::time::Timestamp;
-use crate::wire::{Asked, Frame, Header, Item, Message, Reply, Statement};
+use crate::wire::Statement;
 
+use super::Outbound;
 use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, RootBranch};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
-use super::mutant::{self, Mutant};
 use super::ring::Ring;
 use super::task::SendError;
 use super::timers::Timers;
-use super::tree::Holder;
-use super::{Arrival, Outbound};
 
 /// The calls of one call stream: of one origin, with numbers, floor and timers of its own.
 #[derive(Debug)]
@@ -121,9 +121,6 @@ pub enum OpenError {
     },
 }
 
-/// Calls of one node looked through when they are counted: a node with more is busy enough.
-const OPEN_AT_MAX: usize = 1_024;
-
 impl Initiator {
     pub(crate) fn new(origin: Incarnation, secret: Secret, limits: &Limits) -> Self {
         Self {
@@ -161,22 +158,6 @@ impl Initiator {
     #[inline]
     pub(crate) fn of_mut(&mut self, call: CallId) -> Option<&mut Self> {
         (call.origin == self.origin).then_some(self)
-    }
-
-    /// Calls that have not ended.
-    pub fn open_count(&self) -> usize {
-        let full = self.calls.values().filter(|armed| !armed.call.has_ended()).count();
-        full + self.flat.iter().filter(|(_, flat)| flat.end().is_none()).count()
-    }
-
-    /// Branches and calls of this node that wait for another, which new frames reach by `link`:
-    /// young calls count for each branch, others once. Of many it is only said that they are many.
-    pub(crate) fn open_at(&self, node: NodeId, link: Option<LinkId>) -> usize {
-        let flat = link.and_then(|link| self.flat_at.get(link.index())).map_or(0, |count| *count);
-        let there = self.at_node.range((node, 0)..=(node, u64::MAX)).take(OPEN_AT_MAX);
-        let full = there
-            .filter(|(_, seq)| self.calls.get(seq).is_some_and(|armed| !armed.call.has_ended()));
-        flat + full.count()
     }
 
     /// A name for a new call of so many root branches.
@@ -321,156 +302,6 @@ impl Initiator {
         }
     }
 
-    pub(crate) fn handle_sent(
-        &mut self,
-        call: CallId,
-        path: &Path,
-        link: LinkId,
-        life: Option<Incarnation>,
-    ) {
-        self.with(call.seq, |call| call.handle_sent(path, link, life));
-    }
-
-    pub(crate) fn handle_unsent(&mut self, now: Timestamp, call: CallId, path: &Path, text: &str) {
-        self.with(call.seq, |call| call.handle_unsent(now, path, text));
-    }
-
-    /// A frame for one of the calls. False when it does not count, and so changes nothing. Late
-    /// frames of forgotten calls are normal.
-    pub(crate) fn handle_frame(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        frame: &mut Frame,
-        links: &dyn LinkView,
-    ) -> bool {
-        if let Message::Reply(reply) = &mut frame.message {
-            let reply = std::mem::replace(reply, Reply::blank());
-            return self.handle_reply(now, by, &frame.header, reply);
-        }
-        let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
-        if let Some(flat) = self.flat.get(seq) {
-            let call = CallId { origin: self.origin, seq };
-            let counts = match &frame.message {
-                Message::Status(status) => flat.admits_any(call, status, &self.secret),
-                _ => flat.admits(&by, (call, &task), &self.secret),
-            };
-            if !counts && !self.forgives(now, call, &task) {
-                return false;
-            }
-        }
-        if let Some(Armed { call, .. }) = self.calls.get(&seq) {
-            let counts = match &frame.message {
-                Message::Status(status) => call.admits_any(status),
-                _ => call.admits(&by, &task),
-            };
-            if !counts && !self.forgives(now, CallId { origin: self.origin, seq }, &task) {
-                return false;
-            }
-        }
-        let message = frame.take().message;
-        self.with(seq, |call| match message {
-            Message::Manifest(manifest) => call.handle_manifest(now, by, &task, &manifest),
-            Message::Fail(fail) => call.handle_fail(now, by, &task, fail),
-            Message::LinkDown(report) => call.handle_link_down_report(now, by, &task, &report),
-            Message::Status(status) => call.handle_status(now, by, &status, links),
-            _ => debug_assert!(false, "the node routes only frames for initiators here"),
-        });
-        true
-    }
-
-    /// A REPLY for one of the calls. False when it does not count.
-    pub(crate) fn handle_reply(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        header: &Header,
-        mut reply: Reply,
-    ) -> bool {
-        if let Some(counts) = self.handle_flat_reply(now, by, header, &mut reply) {
-            return counts;
-        }
-        let Header { call: CallId { seq, .. }, task } = header;
-        if let Some(Armed { call, .. }) = self.calls.get(seq)
-            && !call.admits(&by, task)
-            && !self.forgives(now, CallId { origin: self.origin, seq: *seq }, task)
-        {
-            return false;
-        }
-        if mutant::is(Mutant::GrowingForgetsInherited) && self.flat.get(*seq).is_some() {
-            reply.inherited.clear();
-        }
-        self.with(*seq, |call| call.handle_reply(now, by, task, reply));
-        true
-    }
-
-    /// A reply for a call that is flat: true or false when that takes it or it does not count.
-    /// `None` when there is no such call, or it must grow before it hears of it.
-    fn handle_flat_reply(
-        &mut self,
-        now: Timestamp,
-        by: Arrival,
-        Header { call, task }: &Header,
-        reply: &mut Reply,
-    ) -> Option<bool> {
-        let (seq, call) = (call.seq, CallId { origin: self.origin, ..*call });
-        let flat = self.flat.get_mut(seq)?;
-        // Before it grows: who may not speak must not cost more than this.
-        if !flat.admits(&by, (call, task), &self.secret) {
-            return if self.forgives(now, call, task) { None } else { Some(false) };
-        }
-        if !flat.answer(now, by, task, reply, self.limits.unscheduled_bytes) {
-            return None;
-        }
-        if flat.is_complete() && flat.reading == Reading::Decided {
-            self.discard_flat(seq);
-        } else if flat.is_worth_waking() {
-            self.ready.push_back(seq);
-        }
-        Some(true)
-    }
-
-    /// True when what does not count is taken all the same, or a branch fails for it: only mutants
-    /// do so.
-    fn forgives(&mut self, now: Timestamp, call: CallId, task: &TaskKey) -> bool {
-        if mutant::is(Mutant::NoKeys) {
-            return true;
-        }
-        if mutant::is(Mutant::UnaskedFailsBranch) {
-            self.handle_unsent(now, call, &task.path, "");
-        }
-        false
-    }
-
-    /// A PROBE for these tasks of a call found no way to their holder.
-    pub(crate) fn handle_unasked(
-        &mut self,
-        now: Timestamp,
-        call: CallId,
-        asked: Holder,
-        tasks: &[Asked],
-    ) {
-        self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
-    }
-
-    /// A connection to `node` ended. The cost is that of the calls which have anything there.
-    pub(crate) fn handle_link_down(
-        &mut self,
-        now: Timestamp,
-        (node, link): (NodeId, LinkId),
-        links: &dyn LinkView,
-    ) {
-        if self.flat_at.get(link.index()).is_some_and(|count| *count > 0) {
-            let is_there = |flat: &Flat| flat.legs.iter().any(|leg| leg.link == link);
-            let affected = self.flat.iter().filter(|(_, flat)| is_there(flat)).map(|(seq, _)| seq);
-            affected.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
-        }
-        let there = self.at_node.range((node, 0)..=(node, u64::MAX)).map(|(_, seq)| *seq);
-        for seq in there.collect::<Vec<u64>>() {
-            self.with(seq, |call| call.handle_peer_down(now, node, links));
-        }
-    }
-
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &dyn LinkView) {
         let age = self.flat_age();
         while let Some((seq, _)) = self.flat.front().filter(|(_, flat)| flat.opened_at + age <= now)
@@ -496,59 +327,9 @@ impl Initiator {
         timer.into_iter().chain(flat).min()
     }
 
-    /// True when an item of a call's request can leave now; see [`Call::poll_items_writable`].
-    pub(crate) fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
-        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
-        armed.call.poll_items_writable()
-    }
-
-    /// Takes an item of a call's request. One that can leave in one frame now is to leave by this
-    /// connection.
-    pub(crate) fn send_item(
-        &mut self,
-        call: CallId,
-        payload: Bytes,
-    ) -> Result<Option<(LinkId, Item)>, SendError> {
-        debug_assert!(self.out.is_empty(), "an item overtakes none that waits");
-        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
-        let leaves = armed.call.send_item(payload)?;
-        if leaves.is_none() {
-            armed.hand_over(&mut self.out);
-        }
-        Ok(leaves)
-    }
-
-    pub(crate) fn finish_items(&mut self, call: CallId) {
-        if let Some(armed) = self.calls.get_mut(&call.seq) {
-            armed.call.finish_items();
-            self.drain(call.seq);
-        }
-    }
-
-    /// The node of a task grants items of its request. False when it has no say in them; of a call
-    /// that is over none have, and that is normal.
-    pub(crate) fn handle_items_credit(&mut self, by: &Arrival, call: CallId, limit: u64) -> bool {
-        let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
-        let counts = armed.call.handle_items_credit(by.link, limit);
-        armed.announce(call.seq, &mut self.ready, &mut self.writable);
-        self.drain(call.seq);
-        counts
-    }
-
-    /// The connection of a call's items does not take one of them.
-    pub(crate) fn lose_items(&mut self, call: CallId) {
-        self.with(call.seq, |call| call.stop_items(SendError::Lost));
-    }
-
     /// True when a call may have something for its reader or its writer of items.
     pub(crate) fn has_news(&self) -> bool {
         !self.ready.is_empty() || !self.writable.is_empty()
-    }
-
-    /// A call whose writer of items waited, and waits no longer.
-    pub(crate) fn poll_writable(&mut self) -> Option<CallId> {
-        let seq = self.writable.pop_front()?;
-        Some(CallId { origin: self.origin, seq })
     }
 
     /// Next event of one call for the application.
@@ -596,78 +377,6 @@ impl Initiator {
 
     pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
         self.out.pop_front()
-    }
-
-    /// True when a call is open, or ended and not let go.
-    pub fn is_kept(&self, call: CallId) -> bool {
-        self.of(call).is_some()
-            && (self.flat.get(call.seq).is_some() || self.calls.contains_key(&call.seq))
-    }
-
-    /// The end of a call that is kept, if it has ended.
-    pub fn end(&self, call: CallId) -> Option<End> {
-        match self.of(call)?.flat.get(call.seq) {
-            Some(flat) => flat.end(),
-            None => self.call(call)?.end(),
-        }
-    }
-
-    /// A call that is not flat, for inspection.
-    pub fn call(&self, call: CallId) -> Option<&Call> {
-        self.of(call)?.calls.get(&call.seq).map(|armed| &*armed.call)
-    }
-
-    /// True when a call of this stream is settled: nothing of it can be in flight any more, or do
-    /// harm if it is.
-    pub fn is_settled(&self, call: CallId) -> bool {
-        self.of(call).is_some()
-            && call.seq < self.next_seq
-            && !self.unsettled.contains(&call.seq)
-            && self.flat.get(call.seq).is_none_or(Flat::is_complete)
-    }
-
-    /// All that is known of a call that is kept, as text: to see whether something changed it.
-    pub fn snapshot(&self, call: CallId) -> String {
-        match self.of(call).and_then(|of| of.flat.get(call.seq)) {
-            Some(flat) => format!("{flat:?}"),
-            None => format!("{:?}", self.call(call)),
-        }
-    }
-
-    /// Calls that are open, or ended and not read to their end.
-    pub fn call_count(&self) -> usize {
-        self.calls.len() - self.winding.len() + self.flat.len()
-    }
-
-    /// True when another call can be opened.
-    pub fn has_room(&self) -> bool {
-        self.call_count() < self.limits.calls_max
-    }
-
-    /// Calls of which something may still be in flight, open ones included.
-    pub fn unsettled_count(&self) -> usize {
-        self.unsettled.len() + self.flat.iter().filter(|(_, flat)| !flat.is_complete()).count()
-    }
-
-    /// Ended calls that nobody reads any more and of which something may still be in flight.
-    pub fn winding_count(&self) -> usize {
-        self.winding.len()
-    }
-
-    /// Ended calls that were settled for lack of room, before all their tasks had said that they
-    /// are over.
-    pub fn settled_early_count(&self) -> usize {
-        self.settled_early
-    }
-
-    /// Calls that [`poll_ready`](super::node::Node::poll_ready) has not named yet.
-    pub fn ready_count(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Timers that are set, void ones too: at most twice the calls and a few.
-    pub fn timer_count(&self) -> usize {
-        self.timers.len()
     }
 
     fn with(&mut self, seq: u64, act: impl FnOnce(&mut Call)) {

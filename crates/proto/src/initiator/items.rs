@@ -1,0 +1,63 @@
+//! Items of the requests of calls: taken, granted, and given up.
+
+use bytes::Bytes;
+
+use crate::Arrival;
+use crate::id::{CallId, LinkId};
+use crate::task::SendError;
+use crate::wire::Item;
+
+use super::Initiator;
+
+impl Initiator {
+    /// True when an item of a call's request can leave now; see
+    /// [`Call::poll_items_writable`](crate::call::Call::poll_items_writable).
+    pub(crate) fn poll_items_writable(&mut self, call: CallId) -> Result<bool, SendError> {
+        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
+        armed.call.poll_items_writable()
+    }
+
+    /// Takes an item of a call's request. One that can leave in one frame now is to leave by this
+    /// connection.
+    pub(crate) fn send_item(
+        &mut self,
+        call: CallId,
+        payload: Bytes,
+    ) -> Result<Option<(LinkId, Item)>, SendError> {
+        debug_assert!(self.out.is_empty(), "an item overtakes none that waits");
+        let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
+        let leaves = armed.call.send_item(payload)?;
+        if leaves.is_none() {
+            armed.hand_over(&mut self.out);
+        }
+        Ok(leaves)
+    }
+
+    pub(crate) fn finish_items(&mut self, call: CallId) {
+        if let Some(armed) = self.calls.get_mut(&call.seq) {
+            armed.call.finish_items();
+            self.drain(call.seq);
+        }
+    }
+
+    /// The node of a task grants items of its request. False when it has no say in them; of a call
+    /// that is over none have, and that is normal.
+    pub(crate) fn handle_items_credit(&mut self, by: &Arrival, call: CallId, limit: u64) -> bool {
+        let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
+        let counts = armed.call.handle_items_credit(by.link, limit);
+        armed.announce(call.seq, &mut self.ready, &mut self.writable);
+        self.drain(call.seq);
+        counts
+    }
+
+    /// The connection of a call's items does not take one of them.
+    pub(crate) fn lose_items(&mut self, call: CallId) {
+        self.with(call.seq, |call| call.stop_items(SendError::Lost));
+    }
+
+    /// A call whose writer of items waited, and waits no longer.
+    pub(crate) fn poll_writable(&mut self) -> Option<CallId> {
+        let seq = self.writable.pop_front()?;
+        Some(CallId { origin: self.origin, seq })
+    }
+}
