@@ -20,8 +20,7 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::{Key, Secret};
 use crate::time::Timestamp;
@@ -274,8 +273,8 @@ impl Call {
     /// connection.
     pub(crate) fn send_item(
         &mut self,
-        payload: Bytes,
-    ) -> Result<Option<(LinkId, Item)>, SendError> {
+        payload: Encoded,
+    ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         let leaves = self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)?;
         if leaves.is_none() {
             self.drain_items();

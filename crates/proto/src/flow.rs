@@ -8,6 +8,8 @@
 mod assembly;
 mod channel;
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 
 use crate::wire::{Extension, Part, ReplyKind};
@@ -40,19 +42,20 @@ pub fn cost(len: usize) -> u64 {
     (len as u64).max(1)
 }
 
-/// A message, an item of a stream, or a piece of either, as one frame carries it.
+/// A message, an item of a stream, or a piece of either, as one frame carries it: [`Bytes`] that
+/// came, or [`Encoded`](crate::encoded::Encoded) ones that leave.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Piece<P = Bytes> {
     pub(crate) kind: ReplyKind,
     pub(crate) part: Option<Part>,
     /// Of the first piece alone.
     pub(crate) extensions: Vec<Extension>,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: P,
 }
 
-impl Piece {
+impl<P: Deref<Target = [u8]>> Piece<P> {
     /// All of it in one frame.
-    pub(crate) fn whole(kind: ReplyKind, extensions: Vec<Extension>, payload: Bytes) -> Self {
+    pub(crate) fn whole(kind: ReplyKind, extensions: Vec<Extension>, payload: P) -> Self {
         Self { kind, part: None, extensions, payload }
     }
 

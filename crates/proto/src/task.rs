@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::encoded::Encoded;
 use crate::id::{LinkId, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
@@ -271,7 +272,7 @@ impl Task {
     }
 
     /// Sends a whole reply.
-    pub(crate) fn reply(&mut self, payload: Bytes) -> Result<(), SendError> {
+    pub(crate) fn reply(&mut self, payload: Encoded) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.flush();
         let metadata = std::mem::take(&mut self.metadata);
@@ -300,8 +301,8 @@ impl Task {
     pub(crate) fn stream_item(
         &mut self,
         index: u32,
-        payload: Bytes,
-        leave: Option<&mut dyn FnMut(Reply)>,
+        payload: Encoded,
+        leave: Option<&mut dyn FnMut(Reply, Encoded)>,
     ) -> Result<(), SendError> {
         self.check_message(&payload)?;
         self.check_stream(index)?;
@@ -310,7 +311,8 @@ impl Task {
                 if self.out.is_empty() && self.outgoing.can_leave_whole(&item) =>
             {
                 let inherited = std::mem::take(&mut self.inherited);
-                leave(Reply { inherited, ..self.outgoing.send_whole(item) });
+                let (reply, message) = self.outgoing.send_whole(item);
+                leave(Reply { inherited, ..reply }, message);
             }
             (_, held) => {
                 self.held = held;

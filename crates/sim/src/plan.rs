@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{CallId, MethodId, NodeId, Path, TaskKey};
 
 use crate::oracle::TaskName;
@@ -146,6 +147,11 @@ pub fn payload(task: &TaskName, index: u32, item: u64, len: usize) -> Bytes {
 pub fn item(call: CallId, nth: usize, len: usize) -> Bytes {
     let root = TaskKey { path: Path::root(), hop: 0 };
     payload(&TaskName::of(call, root), u32::MAX, nth as u64, len)
+}
+
+/// A message as an endpoint hands it over: a small one in a buffer that the next one takes.
+pub fn encoded(message: &[u8]) -> Encoded {
+    Encoded::new(message.len(), |out| out.extend_from_slice(message))
 }
 
 /// The value of a message's metadata; one message in four has any.

@@ -115,7 +115,7 @@ impl<Req: Payload> RequestStream<Req> {
     /// # Cancel safety
     /// Dropped before it resolves, the item was not sent.
     pub async fn send(&mut self, item: &Req) -> Result<(), SendError> {
-        let (driver, call, mut payload) = (self.endpoint.driver(), self.call, item.to_bytes());
+        let (driver, call, mut payload) = (self.endpoint.driver(), self.call, item.to_encoded());
         driver.check_size(&payload)?;
         poll_fn(|cx| driver.poll_send_item(call, &mut payload, cx)).await
     }

@@ -1,7 +1,7 @@
 //! Items of a streamed reply that a handler has sent and the node has not been given: they reach it
 //! together, under one lock. None stays once the poll that sent it is over.
 
-use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::flow::cost;
 
 /// Small items of one stream, for which there is credit. Most tasks have no stream, and no memory
@@ -14,7 +14,7 @@ struct Items {
     index: u32,
     /// Credit of the stream behind them.
     credit: u64,
-    items: Vec<Bytes>,
+    items: Vec<Encoded>,
     bytes: u64,
 }
 
@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 4 << 10;
 
 impl Ahead {
     /// Takes an item out of `item`, unless it has to go to the node with those before it.
-    pub(super) fn take(&mut self, index: u32, item: &mut Bytes) -> bool {
+    pub(super) fn take(&mut self, index: u32, item: &mut Encoded) -> bool {
         let Some(ahead) = &mut self.0 else { return false };
         let cost = cost(item.len());
         let has_room = ahead.items.len() < ITEMS_MAX && ahead.bytes + cost <= BYTES_MAX;
@@ -47,7 +47,7 @@ impl Ahead {
     }
 
     /// The stream that they are of, and they; `None` without any.
-    pub(super) fn drain(&mut self) -> Option<(u32, impl Iterator<Item = Bytes> + '_)> {
+    pub(super) fn drain(&mut self) -> Option<(u32, impl Iterator<Item = Encoded> + '_)> {
         let ahead = self.0.as_mut().filter(|ahead| !ahead.items.is_empty())?;
         ahead.bytes = 0;
         Some((ahead.index, ahead.items.drain(..)))
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn takes(ahead: &mut Ahead, index: u32, len: usize) -> bool {
-        ahead.take(index, &mut Bytes::from(vec![0; len]))
+        ahead.take(index, &mut Encoded::new(len, |out| out.resize(len, 0)))
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use convoke_proto::call::{CallEvent, Delivered, End};
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{CallId, LinkId, NodeId};
 use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
@@ -212,7 +212,7 @@ impl Driver {
     pub(crate) fn poll_send_item(
         self: &Arc<Self>,
         call: CallId,
-        payload: &mut Bytes,
+        payload: &mut Encoded,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         let scope = FlushScope::enter();
@@ -284,7 +284,7 @@ impl Core {
         &mut self,
         now: Timestamp,
         call: CallId,
-        payload: &mut Bytes,
+        payload: &mut Encoded,
         cx: &mut Context<'_>,
     ) -> Result<bool, SendError> {
         if !self.node.poll_items_writable(call)? {

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use bytes::Bytes;
 use convoke_proto::mailbox::{MailReader, Mailboxes};
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
@@ -15,7 +14,7 @@ use super::{Driver, Node};
 
 impl Driver {
     /// Refuses a message that no node would take, however long it waited.
-    pub(crate) fn check_size(&self, payload: &Bytes) -> Result<(), SendError> {
+    pub(crate) fn check_size(&self, payload: &[u8]) -> Result<(), SendError> {
         let (size, limit) = (payload.len(), self.limits.message_bytes_max);
         if size > limit { Err(SendError::TooLarge { size, limit }) } else { Ok(()) }
     }

@@ -33,7 +33,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
     /// Dropped before it resolves, the item was not sent.
     pub async fn send(&mut self, item: &Resp) -> Result<(), SendError> {
         let (handle, index) = (&self.handle, self.index);
-        let mut payload = handle.packed(item.to_bytes().into()).into_bytes();
+        let mut payload = handle.packed(item.to_encoded());
         handle.driver().check_size(&payload)?;
         poll_fn(|cx| handle.poll_item(cx, index, &mut payload)).await
     }

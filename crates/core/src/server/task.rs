@@ -114,7 +114,7 @@ impl<Resp: Payload> Task<Resp> {
     /// # Errors
     /// [`SendError`] when the task has been stopped or the message is too large.
     pub fn reply(&self, reply: &Resp) -> Result<(), SendError> {
-        self.handle().reply(reply.to_bytes())
+        self.handle().reply(reply.to_encoded())
     }
 
     /// Ends the task with a last reply, which leaves when the handler returns.

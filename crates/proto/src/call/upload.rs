@@ -10,6 +10,7 @@
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::flow::{Channel, Piece};
 use crate::id::LinkId;
 use crate::task::SendError;
@@ -75,8 +76,11 @@ impl Upload {
     }
 
     /// Takes the next item. One that can leave in one frame now is to leave; another waits for
-    /// [`Self::poll`].
-    pub(crate) fn send(&mut self, payload: Bytes) -> Result<Option<(LinkId, Item)>, SendError> {
+    /// [`Self::poll`]. The message of the one that leaves is beside it.
+    pub(crate) fn send(
+        &mut self,
+        payload: Encoded,
+    ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         self.check()?;
         if self.wait == Wait::End {
             self.wait = Wait::Nothing;
@@ -87,7 +91,8 @@ impl Upload {
             return Ok(None);
         };
         self.channel.send_whole(&piece);
-        Ok(Some((link, item_of(piece))))
+        let (item, payload) = item_of(piece);
+        Ok(Some((link, item, payload)))
     }
 
     /// No further items come.
@@ -135,15 +140,17 @@ impl Upload {
     /// The next frame, and the connection for it.
     pub(crate) fn poll(&mut self) -> Option<(LinkId, Item)> {
         let link = self.link?;
-        Some((link, item_of(self.channel.poll()?)))
+        let (item, payload) = item_of(self.channel.poll()?);
+        Some((link, Item { payload: payload.into_bytes(), ..item }))
     }
 }
 
-fn item_of(Piece { kind, part, payload, .. }: Piece) -> Item {
+/// An item without its message, and that.
+fn item_of(Piece { kind, part, payload, .. }: Piece<Encoded>) -> (Item, Encoded) {
     let kind = match kind {
         ReplyKind::Item { seq, is_last } => ItemKind::Item { seq, is_last },
         ReplyKind::End { count } => ItemKind::End { count },
         ReplyKind::Message => unreachable!("items alone were appended"),
     };
-    Item { kind, part, payload }
+    (Item { kind, part, payload: Bytes::new() }, payload)
 }

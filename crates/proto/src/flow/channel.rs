@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::wire::{Part, ReplyKind};
 
 use super::{Piece, SendWindow};
@@ -14,7 +15,7 @@ use super::{Piece, SendWindow};
 pub(crate) struct Channel {
     window: SendWindow,
     next_item: u64,
-    queue: VecDeque<Piece>,
+    queue: VecDeque<Piece<Encoded>>,
     /// Bytes of the first in the queue that have left.
     offset: u64,
 }
@@ -37,12 +38,12 @@ impl Channel {
     }
 
     /// True when it can leave in one frame now.
-    pub(crate) fn can_send_whole(&self, piece: &Piece) -> bool {
+    pub(crate) fn can_send_whole(&self, piece: &Piece<Encoded>) -> bool {
         self.queue.is_empty() && piece.cost() <= self.window.available()
     }
 
     /// Counts a piece that leaves in one frame, as it can.
-    pub(crate) fn send_whole(&mut self, piece: &Piece) {
+    pub(crate) fn send_whole(&mut self, piece: &Piece<Encoded>) {
         if piece.cost() > 0 {
             self.window.send(piece.payload.len());
         }
@@ -60,14 +61,14 @@ impl Channel {
     }
 
     /// Queues a message, an item or an end for as much credit as it needs.
-    pub(crate) fn push(&mut self, piece: Piece) {
+    pub(crate) fn push(&mut self, piece: Piece<Encoded>) {
         self.queue.push_back(piece);
     }
 
     /// Ends the stream, on its last item if that has not left.
     pub(crate) fn finish(&mut self) {
         if !self.queue.back_mut().is_some_and(Piece::mark_last) {
-            self.push(Piece::whole(self.end(), Vec::new(), Bytes::new()));
+            self.push(Piece::whole(self.end(), Vec::new(), Encoded::default()));
         }
     }
 
@@ -88,7 +89,7 @@ impl Channel {
     }
 
     /// The next frame that has credit.
-    pub(crate) fn poll(&mut self) -> Option<Piece> {
+    pub(crate) fn poll(&mut self) -> Option<Piece<Encoded>> {
         let first = self.queue.front_mut()?;
         let available = self.window.available();
         if self.offset == 0 && first.cost() <= available {
@@ -119,13 +120,14 @@ impl Channel {
 
 /// Bytes of a message for one piece. A slice keeps the whole message for as long as it waits in a
 /// send buffer, which counts the slice alone; so a small one is a copy.
-fn part_of(message: &Bytes, offset: u64, len: u64) -> Bytes {
+fn part_of(message: &Encoded, offset: u64, len: u64) -> Encoded {
     let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
     let range = at(offset)..at(offset + len);
-    if range.len() < message.len() / KEPT_TIMES_MAX {
-        return Bytes::copy_from_slice(&message[range]);
+    match message.as_shared() {
+        Some(message) if range.len() >= message.len() / KEPT_TIMES_MAX => message.slice(range),
+        _ => Bytes::copy_from_slice(&message[range]),
     }
-    message.slice(range)
+    .into()
 }
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
                     let marked = Marked { bytes: vec![7; total], _mark: mark.clone() };
                     let message = Bytes::from_owner(marked);
                     let mut channel = Channel::new(16 << 10);
-                    channel.push(Piece::whole(ReplyKind::Message, Vec::new(), message));
+                    channel.push(Piece::whole(ReplyKind::Message, Vec::new(), message.into()));
                     let mut limit = 16 << 10;
                     let mut pieces = std::iter::from_fn(|| {
                         limit += step;

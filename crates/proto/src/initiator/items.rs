@@ -1,8 +1,7 @@
 //! Items of the requests of calls: taken, granted, and given up.
 
-use bytes::Bytes;
-
 use crate::Arrival;
+use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId};
 use crate::task::SendError;
 use crate::wire::Item;
@@ -18,12 +17,12 @@ impl Initiator {
     }
 
     /// Takes an item of a call's request. One that can leave in one frame now is to leave by this
-    /// connection.
+    /// connection, with its message, which is beside it.
     pub(crate) fn send_item(
         &mut self,
         call: CallId,
-        payload: Bytes,
-    ) -> Result<Option<(LinkId, Item)>, SendError> {
+        payload: Encoded,
+    ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         debug_assert!(self.out.is_empty(), "an item overtakes none that waits");
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
         let leaves = armed.call.send_item(payload)?;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId};
 use crate::link::Lane;
 use crate::time::Timestamp;
@@ -193,20 +193,21 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         call: CallId,
-        payload: Bytes,
+        payload: impl Into<Encoded>,
     ) -> Result<(), SendError> {
+        let payload = payload.into();
         let (size, limit) = (payload.len(), self.message_bytes_max);
         if size > limit {
             return Err(SendError::TooLarge { size, limit });
         }
         let initiator = self.initiator.of_mut(call).ok_or(SendError::Ended)?;
-        if let Some((link, item)) = initiator.send_item(call, payload)?
+        if let Some((link, item, payload)) = initiator.send_item(call, payload)?
             && let Some(Arrival { via: to, .. }) = self.links.arrival(link)
         {
             let task = &key(root_path(0), 0);
             let head = Envelope { call, task, relayed: None, key: None }.item(&item);
             let to = Destination { to, link, lane: Lane::Data };
-            if self.hand_over(now, to, head.head(), item.payload.into()).is_err() {
+            if self.hand_over(now, to, head.head(), payload).is_err() {
                 self.initiator.lose_items(call);
             }
         }

@@ -40,9 +40,9 @@ impl<O: Outbox> Node<O> {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: Bytes,
+        payload: impl Into<Encoded>,
     ) -> Result<(), SendError> {
-        self.with_visits(now, |tasks, links| tasks.reply(now, task, payload, links))
+        self.with_visits(now, |tasks, links| tasks.reply(now, task, payload.into(), links))
     }
 
     /// Sends the only reply of a task and ends it.
@@ -104,18 +104,17 @@ impl<O: Outbox> Node<O> {
         now: Timestamp,
         task: &TaskRef,
         index: u32,
-        items: impl IntoIterator<Item = Bytes>,
+        items: impl IntoIterator<Item: Into<Encoded>>,
     ) -> Result<u64, SendError> {
         let TaskRef { call, task: ref name, key, .. } = *task;
         let Self { visits, links, outbox, .. } = self;
-        let items = (index, items.into_iter());
-        let sent = visits.stream_items(now, task, items, links, |(link, way), mut reply| {
+        let items = (index, items.into_iter().map(Into::into));
+        let sent = visits.stream_items(now, task, items, links, |(link, way), reply, payload| {
             let key = way.shows_key.then_some(key);
             let envelope = Envelope { call, task: name, relayed: way.relayed, key };
-            let payload = std::mem::take(&mut reply.payload);
             let to = Destination { to: way.to, link, lane: Lane::Data };
             // One that is not taken is lost, as any that has only this way.
-            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload.into());
+            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload);
         });
         self.pump(now);
         sent

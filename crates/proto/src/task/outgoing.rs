@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::flow::{Channel, Piece};
 use crate::wire::{Entry, Extension, Reply, ReplyKind, Sealed};
 
@@ -11,7 +10,7 @@ use crate::wire::{Entry, Extension, Reply, ReplyKind, Sealed};
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) index: u32,
-    pub(super) piece: Piece,
+    pub(super) piece: Piece<Encoded>,
 }
 
 /// The replies of one task that are not sent wholly.
@@ -39,7 +38,7 @@ impl Outgoing {
         self.reply_count
     }
 
-    pub(super) fn message(&mut self, extensions: Vec<Extension>, payload: Bytes) -> Item {
+    pub(super) fn message(&mut self, extensions: Vec<Extension>, payload: Encoded) -> Item {
         let piece = Piece::whole(ReplyKind::Message, extensions, payload);
         Item { index: self.next_index(), piece }
     }
@@ -65,7 +64,12 @@ impl Outgoing {
         self.open_streams.remove(&index);
     }
 
-    pub(super) fn item(&mut self, index: u32, extensions: Vec<Extension>, payload: Bytes) -> Item {
+    pub(super) fn item(
+        &mut self,
+        index: u32,
+        extensions: Vec<Extension>,
+        payload: Encoded,
+    ) -> Item {
         let first = ReplyKind::Item { seq: 0, is_last: false };
         let kind = self.channels.get_mut(&index).map_or(first, Channel::next_item);
         Item { index, piece: Piece::whole(kind, extensions, payload) }
@@ -74,7 +78,7 @@ impl Outgoing {
     pub(super) fn end(&mut self, index: u32) -> Item {
         let empty = ReplyKind::End { count: 0 };
         let kind = self.channels.get(&index).map_or(empty, Channel::end);
-        Item { index, piece: Piece::whole(kind, Vec::new(), Bytes::new()) }
+        Item { index, piece: Piece::whole(kind, Vec::new(), Encoded::default()) }
     }
 
     /// Bytes of further items that could leave at once.
@@ -102,16 +106,18 @@ impl Outgoing {
         Reply { is_final, own_entry, inherited, ..reply_of(item.index, item.piece) }
     }
 
-    /// Sends an item that can leave whole, and is not the last that its task says.
-    pub(super) fn send_whole(&mut self, item: Item) -> Reply {
-        let Item { index, piece } = item;
+    /// Sends an item that can leave whole, and is not the last that its task says: its message is
+    /// beside the reply.
+    pub(super) fn send_whole(&mut self, item: Item) -> (Reply, Encoded) {
+        let Item { index, mut piece } = item;
         if let Some(channel) = self.channels.get_mut(&index) {
             channel.send_whole(&piece);
             if piece.is_end() {
                 self.channels.remove(&index);
             }
         }
-        reply_of(index, piece)
+        let payload = std::mem::take(&mut piece.payload);
+        (reply_of(index, piece), payload)
     }
 
     /// Queues an item for as much credit as it needs.
@@ -156,7 +162,7 @@ impl Outgoing {
 }
 
 /// A reply with this piece and nothing else to say.
-fn reply_of(index: u32, piece: Piece) -> Reply {
+fn reply_of(index: u32, piece: Piece<Encoded>) -> Reply {
     let Piece { kind, part, extensions, payload } = piece;
-    Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload) }
+    Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload.into_bytes()) }
 }

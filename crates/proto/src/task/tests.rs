@@ -78,7 +78,7 @@ fn r1_a_silent_task_sends_its_manifest() {
 #[test]
 fn r2_a_sole_reply_says_final() {
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::from_static(b"yes")).unwrap();
+    task.reply(Bytes::from_static(b"yes").into()).unwrap();
     task.finish();
     let reply = sole_reply(&mut task);
     assert!(reply.is_final && reply.own_entry.is_none());
@@ -101,7 +101,7 @@ fn r3_a_sole_branch_goes_on_as_the_same_branch() {
 fn r4_the_entry_rides_on_the_last_reply() {
     let mut task = task_with(Vec::new());
     delegate(&mut task, 7);
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     let outputs = outputs(&mut task);
     assert_eq!(outputs.len(), 2);
@@ -126,7 +126,7 @@ fn r5_the_entry_rides_on_as_many_requests_as_are_held() {
 #[test]
 fn r6_a_task_that_held_nothing_sends_its_manifest() {
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.handle_yield();
     assert_eq!(outputs(&mut task).len(), 1);
     task.finish();
@@ -136,10 +136,10 @@ fn r6_a_task_that_held_nothing_sends_its_manifest() {
 #[test]
 fn r7_entries_of_ancestors_ride_on_the_first_output() {
     let mut task = task_with(vec![ancestor(1)]);
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.handle_yield();
     assert_eq!(sole_reply(&mut task).inherited, [ancestor(1)]);
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     assert!(sole_reply(&mut task).inherited.is_empty());
 }
@@ -154,7 +154,7 @@ fn r7_many_entries_of_ancestors_go_out_at_once() {
 #[test]
 fn a_failure_carries_what_was_declared_until_then() {
     let mut task = task_with(vec![ancestor(1)]);
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     delegate(&mut task, 7);
     task.fail(TaskFailure::new(Cause::Panicked, Executed::Yes, "oh"));
     let outputs = outputs(&mut task);
@@ -171,7 +171,7 @@ fn a_failure_carries_what_was_declared_until_then() {
 fn a_cancelled_task_closes_its_branch_and_passes_on_the_entries_it_was_given() {
     let mut task = task_with(vec![ancestor(1)]);
     delegate(&mut task, 7);
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     delegate(&mut task, 8);
     task.abandon(Cause::Cancelled);
     let outputs = outputs(&mut task);
@@ -194,7 +194,7 @@ fn a_cancelled_task_closes_its_branch_and_passes_on_the_entries_it_was_given() {
 #[test]
 fn a_task_that_has_said_its_word_says_no_other_when_it_is_stopped() {
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::from(vec![1; 40_000])).unwrap();
+    task.reply(Bytes::from(vec![1; 40_000]).into()).unwrap();
     task.finish();
     outputs(&mut task);
     assert!(!task.is_drained(), "the rest of its reply waits for credit");
@@ -206,7 +206,7 @@ fn a_task_that_has_said_its_word_says_no_other_when_it_is_stopped() {
 #[test]
 fn a_long_reply_leaves_as_credit_comes() {
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::from(vec![1; 40_000])).unwrap();
+    task.reply(Bytes::from(vec![1; 40_000]).into()).unwrap();
     task.finish();
     let first = outputs(&mut task);
     let [TaskOutput::Reply(Message::Reply(part)), TaskOutput::Reply(Message::Manifest(_))] =
@@ -229,7 +229,7 @@ fn a_long_reply_leaves_as_credit_comes() {
 fn a_failure_comes_behind_the_replies_that_wait_for_credit() {
     let failing = || {
         let mut task = task_with(Vec::new());
-        task.reply(Bytes::from(vec![7; 40_000])).unwrap();
+        task.reply(Bytes::from(vec![7; 40_000]).into()).unwrap();
         task.fail(TaskFailure::new(Cause::Panicked, Executed::Yes, "as planned"));
         assert_eq!(sole_reply(&mut task).part.map(|part| part.total), Some(40_000));
         assert!(!task.is_drained());
@@ -253,7 +253,7 @@ fn a_failure_comes_behind_the_replies_that_wait_for_credit() {
 fn the_end_of_a_stream_rides_on_a_held_item() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
-    task.stream_item(stream, Bytes::from_static(b"a"), None).unwrap();
+    task.stream_item(stream, Bytes::from_static(b"a").into(), None).unwrap();
     task.stream_end(stream).unwrap();
     task.finish();
     let reply = sole_reply(&mut task);
@@ -266,7 +266,7 @@ fn a_stream_waits_for_credit() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
     assert_eq!(task.stream_credit(stream), 16 << 10);
-    task.stream_item(stream, Bytes::from(vec![0; 16 << 10]), None).unwrap();
+    task.stream_item(stream, Bytes::from(vec![0; 16 << 10]).into(), None).unwrap();
     assert_eq!(task.stream_credit(stream), 0, "what is held takes its part");
     task.handle_yield();
     assert_eq!(task.stream_credit(stream), 0);
@@ -278,7 +278,7 @@ fn a_stream_waits_for_credit() {
 fn an_ended_task_takes_nothing_more() {
     let mut task = task_with(Vec::new());
     task.finish();
-    assert_eq!(task.reply(Bytes::new()), Err(SendError::Ended));
+    assert_eq!(task.reply(Encoded::default()), Err(SendError::Ended));
     let branch = task.delegate(branch(1));
     assert_eq!(branch, Err(SendError::Ended));
 }
@@ -294,11 +294,11 @@ fn metadata(pairs: &[(&str, &str)]) -> Vec<Extension> {
 #[test]
 fn metadata_goes_with_the_next_reply_alone() {
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.reply_metadata("a", b"1").unwrap();
     task.reply_metadata("b", b"2").unwrap();
-    task.reply(Bytes::new()).unwrap();
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     let replies = outputs(&mut task).into_iter().map(|output| match output {
         TaskOutput::Reply(Message::Reply(reply)) => reply.extensions,
@@ -313,13 +313,13 @@ fn metadata_goes_with_an_item_and_the_first_part_of_a_long_one() {
     let mut task = task_with(Vec::new());
     let stream = task.stream().unwrap();
     task.reply_metadata("a", b"1").unwrap();
-    task.stream_item(stream, vec![7; 40_000].into(), None).unwrap();
+    task.stream_item(stream, Bytes::from(vec![7; 40_000]).into(), None).unwrap();
     task.handle_yield();
     task.handle_credit(stream, 1 << 20);
     task.reply_metadata("b", b"2").unwrap();
     task.stream_end(stream).unwrap();
-    task.stream_item(stream, Bytes::new(), None).unwrap_err();
-    task.reply(Bytes::new()).unwrap();
+    task.stream_item(stream, Encoded::default(), None).unwrap_err();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     let sent: Vec<_> = outputs(&mut task)
         .into_iter()
@@ -341,7 +341,7 @@ fn metadata_that_no_reply_took_goes_with_the_failure() {
     let mut task = task_with(Vec::new());
     task.reply_metadata("a", b"1").unwrap();
     let limit = Limits::default().message_bytes_max;
-    task.reply(vec![0; limit + 1].into()).unwrap_err();
+    task.reply(Bytes::from(vec![0; limit + 1]).into()).unwrap_err();
     task.fail(TaskFailure::new(Cause::Application, Executed::Yes, "too large"));
     assert_eq!(task.reply_metadata("b", b"2"), Err(SendError::Ended));
     match outputs(&mut task).as_slice() {
@@ -358,7 +358,7 @@ fn metadata_beyond_its_bound_is_refused_and_the_reply_is_not() {
     task.reply_metadata("a", &[1; 15_000]).unwrap();
     let refused = task.reply_metadata("b", &[2; 1_000]);
     assert_eq!(refused, Err(SendError::TooLarge { size: 16_003, limit: 16_000 }));
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     assert_eq!(sole_reply(&mut task).extensions.len(), 1);
 }
@@ -369,12 +369,12 @@ fn metadata_beyond_its_bound_is_refused_and_the_reply_is_not() {
 fn a_task_in_the_place_of_another_passes_on_the_entries_it_was_given() {
     let many = vec![ancestor(1); RIDING_ENTRIES_MAX + 1];
     let mut task = task_with(Vec::new());
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     outputs(&mut task);
     assert!(task.retire());
     task.replace(task_with(many.clone()));
-    task.reply(Bytes::new()).unwrap();
+    task.reply(Encoded::default()).unwrap();
     task.finish();
     let outputs = outputs(&mut task);
     assert_eq!(outputs[0], manifest(None, many));

@@ -1,7 +1,5 @@
 //! Commands of handlers to their tasks: reply, stream, delegate, wait, end.
 
-use bytes::Bytes;
-
 use crate::encoded::Encoded;
 use crate::flow::cost;
 use crate::id::{NodeId, TaskKey};
@@ -33,7 +31,7 @@ impl Visits {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: Bytes,
+        payload: Encoded,
         links: &mut Links,
     ) -> Result<(), SendError> {
         self.hold_reply(task, payload.len(), links)?;
@@ -69,7 +67,7 @@ impl Visits {
             return Ok(Some(way));
         }
         self.hold_reply(task, bytes, links)?;
-        let payload = std::mem::take(payload).into_bytes();
+        let payload = std::mem::take(payload);
         self.with_task(now, task, links, |task| {
             task.reply(payload)?;
             task.finish();

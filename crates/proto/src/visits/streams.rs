@@ -1,7 +1,6 @@
 //! Streamed replies of tasks: their items leave as they come, as far as there is credit.
 
-use bytes::Bytes;
-
+use crate::encoded::Encoded;
 use crate::id::LinkId;
 use crate::links::Links;
 use crate::task::{SendError, Task};
@@ -31,14 +30,14 @@ impl Visits {
     }
 
     /// Sends items of a stream, all but the last at once as far as they can leave: these go to
-    /// `leave`, with their way. The credit that is left.
+    /// `leave`, with their way and their messages. The credit that is left.
     pub(crate) fn stream_items(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        (index, items): (u32, impl Iterator<Item = Bytes>),
+        (index, items): (u32, impl Iterator<Item = Encoded>),
         links: &mut Links,
-        mut leave: impl FnMut((LinkId, &WayUp), Reply),
+        mut leave: impl FnMut((LinkId, &WayUp), Reply, Encoded),
     ) -> Result<u64, SendError> {
         let ring = self.origins.ring(task.ring).ok_or(SendError::Ended)?;
         let spot = ring.records.find(task.name()).ok_or(SendError::Ended)?;
@@ -54,9 +53,9 @@ impl Visits {
         for item in items {
             sent = match way.as_ref().filter(|_| self.out.is_empty()) {
                 Some((link, way)) => {
-                    let mut leave = |reply| {
+                    let mut leave = |reply, message| {
                         has_left = true;
-                        leave((*link, way), reply);
+                        leave((*link, way), reply, message);
                     };
                     running.stream_item(index, item, Some(&mut leave))
                 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch, root_path};
 use convoke_proto::id::{CallId, LinkId, NodeId, TaskKey};
 use convoke_proto::mutant::{self, Mutant};
@@ -13,7 +12,7 @@ use convoke_proto::time::Timestamp;
 use crate::invariants::Observation;
 use crate::network::Place;
 use crate::oracle::{CallTruth, Oracle, TaskName};
-use crate::plan::{FLAT, TREE};
+use crate::plan::{FLAT, TREE, encoded};
 use crate::random::Random;
 
 use super::World;
@@ -216,7 +215,7 @@ impl World {
             to: *to,
             method,
             extensions: Vec::new(),
-            payload: Bytes::from_static(b"root").into(),
+            payload: encoded(b"root"),
             budget: *budget,
         });
         let options = CallOptions {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{MethodId, NodeId, TaskKey};
 use convoke_proto::node::Node;
 use convoke_proto::task::{Branch, SendError, TaskFailure};
@@ -15,7 +14,7 @@ use convoke_proto::wire::{Cause, Executed};
 use crate::invariants::Observation;
 use crate::network::Place;
 use crate::oracle::{ReplyTruth, TaskEnd, TaskTruth};
-use crate::plan::{self, Step, payload, tag};
+use crate::plan::{self, Step, encoded, payload, tag};
 
 use super::World;
 use super::event::Event;
@@ -126,7 +125,7 @@ impl World {
         let branch = Branch {
             to: node_id(0),
             method: plan::TREE,
-            payload: Encoded::default(),
+            payload: encoded(b""),
             extensions: Vec::new(),
             deadline: None,
         };
@@ -241,7 +240,7 @@ impl World {
             ReplyTruth { messages: vec![bytes], tags, is_stream: false, is_over: true },
         );
         if let Err(refusal) =
-            self.call_node(place, task, |node, now| node.reply(now, task, message))
+            self.call_node(place, task, |node, now| node.reply(now, task, encoded(&message)))
         {
             self.take_back_reply(task, before);
             return Err(refusal);
@@ -281,8 +280,9 @@ impl World {
         let bytes = payload(&self.oracle.name(task), index, item, len);
         let message = bytes.clone();
         self.push_item(task, index, bytes, handler.tag.clone());
-        let sent =
-            self.call_node(place, task, |node, now| node.stream_items(now, task, index, [message]));
+        let sent = self.call_node(place, task, |node, now| {
+            node.stream_items(now, task, index, [encoded(&message)])
+        });
         if let Err(refusal) = sent {
             self.drop_item(task, index);
             return Err(refusal);
@@ -333,7 +333,7 @@ impl World {
         Branch {
             to,
             method: handler.method,
-            payload: Bytes::from_static(b"grow").into(),
+            payload: encoded(b"grow"),
             extensions: Vec::new(),
             deadline: budget.map(|budget| self.now + budget),
         }

@@ -11,7 +11,7 @@ use convoke_proto::visits::TaskRef;
 
 use crate::invariants::Observation;
 use crate::network::Place;
-use crate::plan::item;
+use crate::plan::{encoded, item};
 use crate::random::Random;
 
 use super::World;
@@ -106,7 +106,8 @@ impl World {
             truth.items.push(payload.clone());
             let pause = writer.pause;
             self.hosts[place].writers.insert(call, writer);
-            let sent = self.drive(place, call, |node, now| node.send_item(now, call, payload));
+            let sent =
+                self.drive(place, call, |node, now| node.send_item(now, call, encoded(&payload)));
             if let Some(Err(why)) = sent {
                 self.hosts[place].writers.remove(&call);
                 self.note_refused(call, why);

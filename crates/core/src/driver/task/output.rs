@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::NodeId;
 use convoke_proto::task::{Branch, SendError};
@@ -85,8 +84,8 @@ impl TaskHandle {
         self.driver().packing.pack_reply(&self.start.extensions, payload)
     }
 
-    pub(crate) fn reply(&self, payload: Bytes) -> Result<(), SendError> {
-        let payload = self.packed(payload.into()).into_bytes();
+    pub(crate) fn reply(&self, payload: Encoded) -> Result<(), SendError> {
+        let payload = self.packed(payload);
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
@@ -201,7 +200,7 @@ impl TaskHandle {
         &self,
         cx: &Context<'_>,
         index: u32,
-        item: &mut Bytes,
+        item: &mut Encoded,
     ) -> Poll<Result<(), SendError>> {
         if self.ahead.lock().take(index, item) {
             if self.hold.on_output() {
