@@ -107,6 +107,16 @@ pub struct Start {
     pub payload: Bytes,
 }
 
+impl Start {
+    /// Moves message and extensions out.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let (extensions, payload) =
+            (std::mem::take(&mut self.extensions), std::mem::take(&mut self.payload));
+        Self { task: self.task.clone(), extensions, payload, ..*self }
+    }
+}
+
 /// A thing for the driver to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisitEvent {

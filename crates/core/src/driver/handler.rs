@@ -41,8 +41,8 @@ impl Driver {
     /// peer runs.
     pub(super) fn admit<'a>(
         self: &'a Arc<Self>,
-        start: Start,
-        run: impl FnOnce(Start, &'a MethodEntry, Option<GateKey>),
+        start: &mut Start,
+        run: impl FnOnce(&mut Start, &'a MethodEntry, Option<GateKey>),
     ) {
         let Some(method) = self.methods.get(start.method) else {
             let failure = TaskFailure::new(Cause::UnknownMethod, Executed::No, "");
@@ -53,7 +53,7 @@ impl Driver {
         // Asked on the thread that brought the request, so that the connection it came over is
         // still known.
         if let Some(authorize) = self.methods.rule().filter(|_| method.name != GET.name())
-            && let Some(denied) = self.denial(&start, authorize, method.name)
+            && let Some(denied) = self.denial(start, authorize, method.name)
         {
             return self.with_node(start.task.call.origin, |node, now| {
                 node.fail(now, &start.task, denied)
@@ -61,9 +61,9 @@ impl Driver {
         }
         let Some(name) = method.order_by else { return run(start, method, None) };
         let key = (start.from, name);
-        let passed = self.gates.lock().enter(key, start);
-        if let Some(start) = passed {
-            run(start, method, Some(key));
+        let passed = self.gates.lock().enter(key, start.take());
+        if let Some(mut start) = passed {
+            run(&mut start, method, Some(key));
         }
     }
 
@@ -123,10 +123,11 @@ impl Driver {
     }
 
     /// Starts the handlers of a batch on this thread, which has entered their runtime and a flush
-    /// scope. One that ends at once leaves its room to the next.
+    /// scope. One that ends at once leaves its room to the next. What is left of the starts is of no
+    /// meaning.
     pub(super) fn run_batch(
         self: &Arc<Self>,
-        starts: impl Iterator<Item = Start>,
+        starts: &mut [Start],
         spare: &mut Spare,
         mut after_each: impl FnMut(),
     ) {
@@ -141,7 +142,7 @@ impl Driver {
     /// The same of one handler that may start.
     pub(super) fn run_handler(
         self: &Arc<Self>,
-        start: Start,
+        start: &mut Start,
         method: &MethodEntry,
         gate: Option<GateKey>,
     ) {
@@ -150,7 +151,7 @@ impl Driver {
 
     fn run_handler_in(
         self: &Arc<Self>,
-        mut start: Start,
+        start: &mut Start,
         method: &MethodEntry,
         gate: Option<GateKey>,
         spare: &mut Spare,
@@ -169,7 +170,9 @@ impl Driver {
                 return;
             }
         };
-        let handle = spare.keep(TaskHandle::new(self.clone(), start, gate, method.name, held));
+        let mut handle = spare.handle_for(start);
+        let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
+        begun.begin(self.clone(), gate, method.name, held);
         let (mut future, payload, is_own) = match carrier::reference_in(&payload) {
             None => (spare.room_of(id, method), payload, true),
             Some(reference) => (room(start_with_body), reference, false),

@@ -27,10 +27,10 @@ struct Job {
 
 impl Job {
     fn run(self) {
-        let Self { driver, start, gate } = self;
+        let Self { driver, mut start, gate } = self;
         let _runtime = driver.runtime.enter();
         let method = driver.methods.get(start.method).expect("it was admitted by it");
-        driver.run_handler(start, method, gate);
+        driver.run_handler(&mut start, method, gate);
     }
 }
 
@@ -80,9 +80,9 @@ const ENDING_BYTES_MAX: usize = 64 << 10;
 /// those that are being started on this thread.
 pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare: Spare) {
     let Some(_draining) = Draining::begin() else {
-        return starts.into_iter().for_each(|start| {
+        return starts.iter_mut().for_each(|start| {
             driver.admit(start, |start, _, gate| {
-                let job = Job { driver: driver.clone(), start, gate };
+                let job = Job { driver: driver.clone(), start: start.take(), gate };
                 QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
             });
         });
@@ -90,7 +90,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
     // Whoever brought the requests may be outside the runtime that the handlers expect.
     let runtime = driver.runtime.enter();
     let mut left = IN_A_ROW_MAX;
-    driver.run_batch(starts.drain(..), &mut spare, || {
+    driver.run_batch(&mut starts, &mut spare, || {
         while left > 0
             && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
         {
@@ -99,6 +99,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
         }
     });
     drop(runtime);
+    starts.clear();
     QUEUE.with_borrow_mut(|queue| queue.room = starts);
     drain(Some((driver, spare)));
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use convoke_proto::id::MethodId;
+use convoke_proto::visits::Start;
 
 use super::methods::{HandlerFuture, MethodEntry};
 use super::task::TaskHandle;
@@ -19,15 +20,15 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Keeps a handle in the place of another that nobody has any more.
-    pub(super) fn keep(&mut self, handle: TaskHandle) -> Arc<TaskHandle> {
+    /// A handle for a task that is to begin, which nobody else has.
+    pub(super) fn handle_for(&mut self, start: &mut Start) -> Arc<TaskHandle> {
         if let Some(mut spare) = self.handle.take()
             && let Some(place) = Arc::get_mut(&mut spare)
         {
-            *place = handle;
+            place.replace(start);
             return spare;
         }
-        Arc::new(handle)
+        Arc::new(TaskHandle::new(start.take()))
     }
 
     /// A room for a handler of this method.

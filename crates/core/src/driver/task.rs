@@ -60,33 +60,50 @@ impl PassedGate {
 }
 
 impl TaskHandle {
-    pub(super) fn new(
-        driver: Arc<Driver>,
-        start: Start,
-        gate: Option<GateKey>,
-        method: &'static str,
-        held: packing::Held,
-    ) -> Self {
-        let me = driver.identity.node;
-        let probe = TaskProbe::begin(&driver.telemetry, me, method, &start, || driver.now());
+    /// A handle of a task that is to begin.
+    pub(super) fn new(start: Start) -> Self {
         Self {
-            driver: Some(driver),
+            driver: None,
             start,
             hold: Hold::default(),
             ahead: Mutex::default(),
             is_kept: AtomicBool::new(false),
-            gate: gate.map(PassedGate::new),
-            probe,
-            _held: held,
+            gate: None,
+            probe: TaskProbe::over(),
+            _held: packing::Held::default(),
             #[cfg(feature = "tower")]
             passage: Passage::default(),
         }
+    }
+
+    /// Has a task begin in the place of one that is over, whose request goes.
+    pub(super) fn replace(&mut self, start: &mut Start) {
+        std::mem::swap(&mut self.start, start);
+    }
+
+    /// The task begins.
+    pub(super) fn begin(
+        &mut self,
+        driver: Arc<Driver>,
+        gate: Option<GateKey>,
+        method: &'static str,
+        held: packing::Held,
+    ) {
+        let me = driver.identity.node;
+        self.probe = TaskProbe::begin(&driver.telemetry, me, method, &self.start, || driver.now());
+        self.gate = gate.map(PassedGate::new);
+        self._held = held;
+        self.driver = Some(driver);
     }
 
     /// Drops what the task held, which is over: the rest waits for another to take its place.
     pub(super) fn let_go(&mut self) {
         self.driver = None;
         self.start.extensions = Vec::new();
+        self.hold = Hold::default();
+        self.ahead = Mutex::default();
+        *self.is_kept.get_mut() = false;
+        self.gate = None;
         self.probe = TaskProbe::over();
         self._held = packing::Held::default();
         #[cfg(feature = "tower")]
