@@ -1,10 +1,12 @@
 //! Answers that outlive their handlers, in virtual time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use convoke::prost::bytes::{Buf, BytesMut};
 use convoke::{
-    Cause, Code, Deferred, End, Endpoint, Executed, Finish, Method, Outcome, SendError, Service,
-    Status, Task,
+    Cause, Code, DecodeError, Deferred, End, Endpoint, Executed, Finish, Method, Outcome, Payload,
+    SendError, Service, Status, Task,
 };
 use tokio::sync::mpsc;
 
@@ -169,4 +171,61 @@ fn a_token_can_be_sent_and_shared() {
     fn is_send_and_sync<T: Send + Sync>() {}
     is_send_and_sync::<Deferred<u64>>();
     is_send_and_sync::<Finish>();
+}
+
+/// Tokens that end their task before its handler has returned, as where nobody listens.
+#[tokio::test]
+async fn a_token_that_goes_at_once_leaves_nothing() {
+    let drops = |task: Task<u64>| -> Finish { task.defer().1 };
+    let fails = |task: Task<u64>| -> Finish {
+        let (later, finish) = task.defer();
+        later.fail(Status::new(Code::Aborted, "no"));
+        finish
+    };
+    let finishes = |task: Task<u64>| -> Finish {
+        let (later, finish) = task.defer();
+        later.finish();
+        finish
+    };
+    for goes in [drops, fails, finishes] {
+        let service = Service::new()
+            .tree(LATER, move |_: u64, task| std::future::ready(Ok::<_, Status>(goes(task))));
+        let endpoint = Endpoint::builder().serve(service).start().await.unwrap();
+        for _ in 0..20 {
+            endpoint.call(LATER, 1).to(endpoint.me()).open().unwrap().outcome().await;
+        }
+        assert_eq!(endpoint.load().waiting, 0, "{:?}", endpoint.load());
+    }
+}
+
+/// A message that cannot be encoded.
+#[derive(Debug)]
+struct Bad;
+
+impl Payload for Bad {
+    fn encode(&self, _: &mut BytesMut) {
+        panic!("it cannot be encoded");
+    }
+
+    fn decode(_: impl Buf) -> Result<Self, DecodeError> {
+        Ok(Self)
+    }
+}
+
+/// A token whose answer panics was dropped without one.
+#[tokio::test]
+async fn a_token_whose_answer_cannot_be_encoded_fails_its_task() {
+    const BAD: Method<u64, Bad> = Method::new("deferred.Test/Bad");
+    let (given, mut tokens) = mpsc::unbounded_channel();
+    let service = Service::new().tree(BAD, move |_: u64, task: Task<Bad>| {
+        let (later, finish) = task.defer();
+        given.send(later).expect("the test listens");
+        std::future::ready(Ok::<_, Status>(finish))
+    });
+    let endpoint = Endpoint::builder().serve(service).start().await.unwrap();
+    let call = endpoint.call(BAD, 1).to(endpoint.me()).open().unwrap();
+    let later: Deferred<Bad> = tokens.recv().await.unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| later.answer(&Bad))).is_err());
+    let outcome = call.outcome().await;
+    assert_eq!(outcome.failures[0].cause, Cause::Dropped, "{outcome:?}");
 }

@@ -122,6 +122,32 @@ async fn what_middleware_keeps_in_the_context_the_handler_finds() -> Result {
     Ok(())
 }
 
+/// A value whose destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a value that was kept with a task goes");
+    }
+}
+
+/// One call of a batch keeps such a value with its task.
+#[tokio::test]
+async fn a_kept_value_that_panics_as_it_goes_harms_no_other_call() -> Result {
+    let service = Service::new().unary(ECHO, |text: String, context: Context| {
+        if text == "3" {
+            context.insert(Bomb);
+        }
+        echo(text, context)
+    });
+    let (_server, client, peer) = pair(service).await?;
+    let branches = (0..8).map(|number: u64| (peer, ECHO.request(number.to_string())));
+    let (replies, outcome) = client.fan_out(branches).open()?.collect().await?;
+    assert_eq!(replies.len(), 8, "{outcome:?}");
+    assert_eq!(client.call(ECHO, "9".into()).to(peer).await?, "9");
+    Ok(())
+}
+
 /// Buffers of small replies are used again, those that middleware keeps are not.
 #[tokio::test]
 async fn replies_that_middleware_keeps_stay_what_they_were() -> Result {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::{
-    Call, Cause, Code, Endpoint, Finish, Method, NodeId, Peer, SendError, Service, Status, Task,
+    Call, Cause, Code, Endpoint, Finish, Limits, Method, NodeId, Peer, SendError, Service, Status,
+    Task,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -184,6 +185,41 @@ async fn a_handler_that_sends_for_ever_waits_for_its_reader_and_is_stopped_with_
     }
     drop(call);
     tokio::time::timeout(Duration::from_secs(60), ended.notified()).await?;
+    Ok(())
+}
+
+/// The streams of a task end with its handler, and a part of it that goes on is told so, though what
+/// it sent before still waits for credit.
+#[tokio::test]
+async fn a_part_that_streams_after_its_handler_is_told_of_the_end() -> Result {
+    const ITEM: usize = 600 << 10;
+    let (sent, mut ends) = mpsc::unbounded_channel();
+    let (go_on, goes_on) = tokio::sync::watch::channel(false);
+    let service = Service::new().tree(SAY, move |_, task: Task<String>| {
+        let (sent, mut goes_on) = (sent.clone(), goes_on.clone());
+        async move {
+            let mut stream = task.stream()?;
+            let item = "x".repeat(ITEM);
+            task.reply(&item)?; // Most of what the call may hold, and it is not read.
+            stream.send(&item).await?; // Waits for credit, a part of it.
+            tokio::spawn(async move {
+                let _ = goes_on.wait_for(|go| *go).await;
+                let _ = sent.send(stream.send(&item).await);
+            });
+            Ok(task.finish())
+        }
+    });
+    let server = server(service).await;
+    let mut limits = Limits::default();
+    (limits.message_bytes_max, limits.reply_bytes_max) = (1 << 20, 1 << 20);
+    let client = convoke::endpoint().limits(limits).start().await?;
+    client.connect(server.addresses()).await?;
+    let call = client.call(SAY, String::new()).to(Peer::from(server.node())).open()?;
+    go_on.send(true)?;
+    let told = tokio::time::timeout(Duration::from_secs(60), ends.recv()).await?;
+    assert_eq!(told, Some(Err(SendError::Ended)));
+    assert_eq!(server.load().waiting, 0, "{:?}", server.load());
+    drop(call);
     Ok(())
 }
 

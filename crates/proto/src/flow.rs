@@ -79,9 +79,17 @@ impl<P: Deref<Target = [u8]>> Piece<P> {
 
     /// True when nothing of its message or stream follows it.
     pub(crate) fn is_end(&self) -> bool {
-        let is_whole =
-            self.part.is_none_or(|part| part.offset + self.payload.len() as u64 == part.total);
-        is_whole && !matches!(self.kind, ReplyKind::Item { is_last: false, .. })
+        self.is_last_part() && !matches!(self.kind, ReplyKind::Item { is_last: false, .. })
+    }
+
+    /// Bytes of the message that has left with it as a whole; 0 while more parts follow.
+    pub(crate) fn whole_bytes_left(&self) -> u64 {
+        let total = self.part.map_or(self.payload.len() as u64, |part| part.total);
+        if self.is_last_part() { total } else { 0 }
+    }
+
+    fn is_last_part(&self) -> bool {
+        self.part.is_none_or(|part| part.offset + self.payload.len() as u64 == part.total)
     }
 }
 

@@ -525,9 +525,13 @@ impl Task {
         self.end.is_some() && self.outgoing.is_empty() && self.out.is_empty()
     }
 
-    /// True when a whole reply or a part of one waits to leave.
-    pub(crate) fn holds_replies(&self) -> bool {
-        matches!(self.held, Held::Reply(_)) || !self.outgoing.is_empty()
+    /// Bytes of the replies that have not left as a whole.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        let held = match &self.held {
+            Held::Reply(item) => item.piece.payload.len() as u64,
+            Held::Nothing | Held::Children(_) => 0,
+        };
+        held + self.outgoing.waiting_bytes()
     }
 
     pub(crate) fn has_output(&self) -> bool {

@@ -280,6 +280,16 @@ impl Tree {
         is_news
     }
 
+    /// Records that the holder of a task cannot be reached through a relay any more.
+    pub fn lose_relay(&mut self, task: &TaskKey, through: Holder) {
+        if let Some(branch) = self.branches.get_mut(&task.path)
+            && branch.hop == task.hop
+            && branch.holder == Some(through)
+        {
+            branch.holder = Some(Holder { relay: None, ..through });
+        }
+    }
+
     /// Records that reply `index` of a branch is here. True when it was new.
     ///
     /// # Errors

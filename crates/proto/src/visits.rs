@@ -609,15 +609,15 @@ impl Visits {
         }
     }
 
-    /// Gives back what the replies of a task have taken, once none of them waits.
+    /// Gives back what the replies of a task have taken, as they leave.
     fn give_back_room(&mut self, place: &Place, links: &mut Links) {
         let Some(record) = self.record_mut(place) else { return };
-        if record.waiting_bytes > 0
-            && let State::Running(task) = &record.state
-            && !task.holds_replies()
-        {
-            let bytes = std::mem::take(&mut record.waiting_bytes);
-            links.shares_mut().give(record.payer, Pool::Replies, bytes as usize);
+        let State::Running(task) = &record.state else { return };
+        let waiting = u32::try_from(task.waiting_bytes()).unwrap_or(u32::MAX);
+        let left = record.waiting_bytes.saturating_sub(waiting);
+        if left > 0 {
+            record.waiting_bytes -= left;
+            links.shares_mut().give(record.payer, Pool::Replies, left as usize);
         }
     }
 }

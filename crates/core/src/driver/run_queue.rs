@@ -190,6 +190,10 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
             for Ending { task, word, .. } in of_core {
                 std::mem::replace(word, LastWord::Nothing).say(&mut core.node, now, task);
+                // A token that ended the task before its handler returned.
+                if !core.stoppers.is_empty() {
+                    core.stoppers.remove(task);
+                }
                 // Parts of it that were spawned may have begun to wait since its handler ended.
                 if !core.stream_wakers.is_empty() {
                     let waiting = core.stream_wakers.remove(task);

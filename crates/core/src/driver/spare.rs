@@ -4,6 +4,7 @@
 //! A batch takes what the one before it left, and gives back what it has left itself.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use convoke_proto::id::MethodId;
@@ -42,9 +43,15 @@ impl Spare {
     /// Takes the handle of a task that is over, unless a part of the task still has it. What the
     /// task held goes now.
     pub(super) fn take_handle(&mut self, mut handle: Arc<TaskHandle>) {
-        if let Some(over) = Arc::get_mut(&mut handle) {
-            over.let_go();
-            self.handle = Some(handle);
+        // What middleware kept with it is dropped: a panic of that is its own matter.
+        let let_go =
+            AssertUnwindSafe(|| Arc::get_mut(&mut handle).map(TaskHandle::let_go).is_some());
+        match std::panic::catch_unwind(let_go) {
+            Ok(true) => self.handle = Some(handle),
+            Ok(false) => {}
+            Err(_) => {
+                tracing::error!("a value that was kept with a task panicked as it was dropped")
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::{Cause, Executed, Extension, extension};

@@ -66,8 +66,9 @@ impl<Resp: Payload> Deferred<Resp> {
     /// [`SendError`] when the task has been stopped or the message is too large. One that is too
     /// large fails the task.
     pub fn answer(mut self, reply: &Resp) -> Result<(), SendError> {
+        let reply = reply.to_encoded();
         self.is_over = true;
-        self.task.handle().answer_deferred(reply.to_encoded())
+        self.task.handle().answer_deferred(reply)
     }
 
     /// Ends the task.

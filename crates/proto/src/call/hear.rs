@@ -238,6 +238,8 @@ impl Call {
         for child in &asked {
             if self.ensure(now, child) {
                 self.hold(child, Holder { node: report.node, relay: None });
+                // Who passed on what it said has lost it: there is no way but the straight one.
+                self.tree.lose_relay(child, Holder { node: report.node, relay: Some(by.via) });
                 // One that went on since was sent on by another.
                 if self.tree.get(&child.path).is_some_and(|branch| branch.hop == child.hop) {
                     self.liveness.note_request_lost(&child.path);

@@ -20,6 +20,8 @@ pub(super) struct Outgoing {
     reply_count: u32,
     /// Streams, and messages that wait for credit.
     channels: BTreeMap<u32, Channel>,
+    /// Bytes of messages in them of which some have not left: a part keeps all of its message.
+    waiting_bytes: u64,
     open_streams: BTreeSet<u32>,
 }
 
@@ -29,6 +31,7 @@ impl Outgoing {
             unscheduled,
             reply_count: 0,
             channels: BTreeMap::new(),
+            waiting_bytes: 0,
             open_streams: BTreeSet::new(),
         }
     }
@@ -124,6 +127,7 @@ impl Outgoing {
     pub(super) fn push(&mut self, item: Item) {
         let unscheduled = self.unscheduled;
         let channel = self.channels.entry(item.index).or_insert_with(|| Channel::new(unscheduled));
+        self.waiting_bytes += item.piece.payload.len() as u64;
         channel.push(item.piece);
     }
 
@@ -139,10 +143,16 @@ impl Outgoing {
             Some((*index, is_over, piece))
         });
         let (index, is_over, piece) = sent?;
+        self.waiting_bytes -= piece.whole_bytes_left();
         if is_over {
             self.channels.remove(&index);
         }
         Some(reply_of(index, piece))
+    }
+
+    /// Bytes of messages that wait for credit, or parts of which do.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.waiting_bytes
     }
 
     /// True when nothing waits for credit.
@@ -153,6 +163,7 @@ impl Outgoing {
     pub(super) fn clear(&mut self) {
         self.open_streams.clear();
         self.channels.clear();
+        self.waiting_bytes = 0;
     }
 
     fn next_index(&mut self) -> u32 {

@@ -86,7 +86,9 @@ impl Visits {
         if bytes as u64 <= self.limits.unscheduled_bytes {
             return Ok(());
         }
-        let Some(record) = self.record_mut(&task.place()) else { return Ok(()) };
+        // One that is over takes nothing, and what it took nobody would give back.
+        let record = self.record_mut(&task.place()).filter(|record| record.is_running());
+        let Some(record) = record else { return Ok(()) };
         let shares = links.shares_mut();
         if !shares.may_take(record.payer, Pool::Replies) {
             return Err(SendError::TooMuchWaits);

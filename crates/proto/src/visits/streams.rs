@@ -26,6 +26,8 @@ impl Visits {
     pub(crate) fn stream_credit(&mut self, task: &TaskRef, index: u32) -> Result<u64, SendError> {
         let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
         let running = ring.records.get_mut(task.name()).and_then(Record::running);
+        // Who waited behind what the task has left would never be told.
+        let running = running.filter(|task| task.finished().is_none());
         Ok(running.ok_or(SendError::Ended)?.stream_credit(index))
     }
 

@@ -1,0 +1,92 @@
+//! Large replies: their room at the node that sends them, and many of them at once.
+
+use std::time::Duration;
+
+use convoke::{
+    Call, Context, Deferred, Endpoint, Limits, Method, NodeId, Peer, SendError, Service, Status,
+    Task,
+};
+use tokio::sync::mpsc;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Answers with so many bytes.
+const SIZED: Method<u64, Vec<u8>> = Method::new("test.Large/Sized");
+/// Gives its token to the test.
+const LATER: Method<u64, Vec<u8>> = Method::new("test.Large/Later");
+
+const REPLY: usize = 256 << 10;
+
+struct World {
+    server: Endpoint,
+    client: Endpoint,
+    to: Peer,
+    tokens: mpsc::UnboundedReceiver<Deferred<Vec<u8>>>,
+}
+
+async fn world(limits: Limits) -> Result<World> {
+    let (given, tokens) = mpsc::unbounded_channel();
+    let service: Service = Service::new()
+        .unary(SIZED, |bytes: u64, _: Context| async move {
+            Ok::<_, Status>(vec![7; usize::try_from(bytes).expect("it is small")])
+        })
+        .tree(LATER, move |_, task: Task<Vec<u8>>| {
+            let (later, finish) = task.defer();
+            let _ = given.send(later);
+            std::future::ready(Ok::<_, Status>(finish))
+        });
+    let server = convoke::endpoint().node(NodeId::new(1)).limits(limits);
+    let server = server.listen("tcp://127.0.0.1:0").serve(service).start().await?;
+    let client = convoke::endpoint().node(NodeId::new(2)).start().await?;
+    let to = client.connect(server.addresses()).await?;
+    Ok(World { server, client, to, tokens })
+}
+
+/// A peer may have 2 MiB of replies wait: eight of [`REPLY`].
+fn small_share() -> Limits {
+    let mut limits = Limits::default();
+    limits.waiting_reply_bytes_max = 4 << 20;
+    limits
+}
+
+impl World {
+    /// A call whose task has begun, and the token of that.
+    async fn later(&mut self) -> Result<(Call<Vec<u8>>, Deferred<Vec<u8>>)> {
+        let call = self.client.call(LATER, 1).to(self.to).open()?;
+        Ok((call, self.tokens.recv().await.ok_or("its handler has run")?))
+    }
+
+    /// All that the peer has in the pool of waiting replies is there again.
+    async fn assert_has_room(&self) -> Result {
+        let reply = self.client.call(SIZED, REPLY as u64).to(self.to).await?;
+        assert_eq!(reply.len(), REPLY);
+        Ok(())
+    }
+}
+
+/// Request and cancel come in one read, and the handler starts behind both.
+#[tokio::test]
+async fn replies_to_calls_that_are_dropped_at_once_keep_no_room() -> Result {
+    let world = world(small_share()).await?;
+    for _ in 0..20 {
+        drop(world.client.call(SIZED, REPLY as u64).to(world.to).open()?);
+        world.client.call(SIZED, 1).to(world.to).await?;
+    }
+    while world.server.load().tasks > 0 {
+        tokio::task::yield_now().await;
+    }
+    world.assert_has_room().await
+}
+
+#[tokio::test]
+async fn late_answers_of_cancelled_calls_keep_no_room() -> Result {
+    let mut world = world(small_share()).await?;
+    for _ in 0..20 {
+        let (call, mut later) = world.later().await?;
+        drop(call);
+        later.stopped().await;
+        assert_eq!(later.task().reply(&vec![7; REPLY]), Err(SendError::Ended));
+        assert_eq!(later.answer(&vec![7; REPLY]), Err(SendError::Ended));
+    }
+    world.assert_has_room().await
+}
