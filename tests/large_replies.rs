@@ -90,3 +90,19 @@ async fn late_answers_of_cancelled_calls_keep_no_room() -> Result {
     }
     world.assert_has_room().await
 }
+/// By defaults, more than a connection queues, from a server whose replies are all granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_replies_at_once_reach_who_reads_them() -> Result {
+    let World { server: _server, client, to, .. } = world(Limits::default()).await?;
+    for (calls, bytes) in [(8, 4_000_000), (40, 1_000_000), (1_200, 100_000)] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..calls {
+            let call = client.call(SIZED, bytes).deadline(Duration::from_secs(60)).to(to);
+            tasks.spawn(async move { call.await });
+        }
+        for reply in tasks.join_all().await {
+            assert_eq!(reply?.len() as u64, bytes);
+        }
+    }
+    Ok(())
+}

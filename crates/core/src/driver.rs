@@ -502,6 +502,9 @@ impl Driver {
         for (core, connection) in aftermath.choked.drain(..) {
             self.tell_of_room(core, connection);
         }
+        for (core, connection) in aftermath.awaited.drain(..) {
+            self.go_on_with_room(core, connection);
+        }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));
         }

@@ -21,6 +21,7 @@ use crate::address::Address;
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, NodeLife};
 use crate::limits::Limits;
 use crate::link::{Link, PeerName};
+use crate::outbox::Room;
 use crate::share::{PeerIndex, Shares};
 use crate::time::Timestamp;
 use crate::{Arrival, Outbound};
@@ -322,6 +323,19 @@ impl Links {
         let open = self.open.get_mut(link)?;
         open.heard_at = version;
         Some((open.share, open.peer.node))
+    }
+
+    /// True when what can wait for room in a connection need not. One that is down has room: what
+    /// waits for it takes another way.
+    pub(crate) fn has_room(&self, link: LinkId) -> bool {
+        self.open.get(link).is_none_or(|open| !open.is_full)
+    }
+
+    /// A connection has room, or has none.
+    pub(crate) fn note_room(&mut self, link: LinkId, room: Room) {
+        if let Some(open) = self.open.get_mut(link) {
+            open.is_full = room == Room::None;
+        }
     }
 
     /// True when a peer may be told again which calls are settled.

@@ -1,6 +1,6 @@
 //! Ways out for the frames of a node: straight to its connections, or into a queue to be polled.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId};
@@ -19,9 +19,20 @@ pub struct Destination {
     pub lane: Lane,
 }
 
+/// Room of a connection that has taken a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is more.
+    Some,
+    /// It takes what cannot wait. Whoever owns the node says once it has room again, by
+    /// [`Node::handle_room`](crate::node::Node::handle_room).
+    None,
+}
+
 /// Takes the frames of a node as it sends them, in their order. It does not call the node.
 pub trait Outbox {
     /// Hands a frame to its connection. A connection that has gone takes any frame and loses it.
+    /// Gives the room that the connection has then.
     ///
     /// # Errors
     /// [`Rejected`]: the connection lives on and takes no such frame.
@@ -31,7 +42,7 @@ pub trait Outbox {
         destination: Destination,
         head: Head<'_>,
         payload: Encoded,
-    ) -> Result<(), Rejected>;
+    ) -> Result<Room, Rejected>;
 }
 
 /// A connection does not take a frame.
@@ -50,7 +61,11 @@ impl From<WireError> for Rejected {
 
 /// An outbox that keeps frames until they are polled.
 #[derive(Debug, Default)]
-pub struct Queue(VecDeque<Transmit>);
+pub struct Queue {
+    frames: VecDeque<Transmit>,
+    /// Connections of which it says that they have no room.
+    pub full: BTreeSet<LinkId>,
+}
 
 /// A frame on its way to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +78,7 @@ pub struct Transmit {
 
 impl Queue {
     pub(crate) fn poll(&mut self) -> Option<Transmit> {
-        self.0.pop_front()
+        self.frames.pop_front()
     }
 }
 
@@ -74,8 +89,9 @@ impl Outbox for Queue {
         to: Destination,
         head: Head<'_>,
         payload: Encoded,
-    ) -> Result<(), Rejected> {
-        self.0.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
-        Ok(())
+    ) -> Result<Room, Rejected> {
+        self.frames.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
+        let is_full = to.lane == Lane::Data && self.full.contains(&to.link);
+        Ok(if is_full { Room::None } else { Room::Some })
     }
 }

@@ -176,6 +176,9 @@ pub(crate) struct Child {
     pub(crate) link: Option<LinkId>,
 }
 
+/// Bytes of replies that a task sends before others have their turn, about.
+const TURN_BYTES: usize = 256 << 10;
+
 /// One running task.
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -196,6 +199,8 @@ pub(crate) struct Task {
     outgoing: Outgoing,
     /// Metadata of the next reply, item or failure.
     metadata: Vec<Extension>,
+    /// The connection for room in which its replies wait, though they have credit.
+    pub(crate) granted_at: Option<LinkId>,
     carry_copies: usize,
     children_max: u32,
     message_bytes_max: usize,
@@ -248,6 +253,7 @@ impl Task {
             route: None,
             outgoing: Outgoing::new(limits.unscheduled_bytes),
             metadata: Vec::new(),
+            granted_at: None,
             carry_copies: limits.carry_copies,
             children_max: limits.children_max,
             message_bytes_max: limits.message_bytes_max,
@@ -407,9 +413,7 @@ impl Task {
 
     /// The initiator grants bytes of a reply. True when it was news.
     pub(crate) fn handle_credit(&mut self, index: u32, limit_bytes: u64) -> bool {
-        let is_news = self.outgoing.grant(index, limit_bytes);
-        self.drain_outgoing();
-        is_news
+        self.outgoing.grant(index, limit_bytes)
     }
 
     /// The handler returned: declares what the task did, as cheaply as it can (R1 to R6).
@@ -569,10 +573,16 @@ impl Task {
     fn flush(&mut self) {
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => {}
-            Held::Reply(item) => {
-                self.outgoing.push(item);
-                self.drain_outgoing();
+            Held::Reply(item) if self.outgoing.can_leave_whole(&item) => {
+                let (reply, message) = self.outgoing.send_whole(item);
+                let inherited = std::mem::take(&mut self.inherited);
+                self.push(Message::Reply(Reply {
+                    inherited,
+                    payload: message.into_bytes(),
+                    ..reply
+                }));
             }
+            Held::Reply(item) => self.outgoing.push(item),
             Held::Children(held) => held.into_iter().for_each(|request| self.push_request(request)),
         }
     }
@@ -591,8 +601,18 @@ impl Task {
         *self = Self { out, ..task };
     }
 
-    fn drain_outgoing(&mut self) {
-        while let Some(mut reply) = self.outgoing.poll_reply() {
+    /// True when replies wait that have credit.
+    pub(crate) fn has_granted(&self) -> bool {
+        !self.outgoing.is_empty() && self.outgoing.has_granted()
+    }
+
+    /// Sends replies that have credit, as much as one task may send in its turn.
+    pub(crate) fn send_granted(&mut self) {
+        let mut left = TURN_BYTES;
+        while left > 0
+            && let Some(mut reply) = self.outgoing.poll_reply()
+        {
+            left = left.saturating_sub(reply.payload.len().max(1));
             reply.inherited = std::mem::take(&mut self.inherited);
             self.push(Message::Reply(reply));
         }

@@ -15,6 +15,7 @@ mod audit;
 mod commands;
 mod control;
 mod forget;
+mod granted;
 mod items;
 mod origins;
 mod records;
@@ -158,6 +159,8 @@ pub struct Visits {
     dial_bytes: usize,
     /// Tasks whose request is followed by items, by the connection that these take.
     intakes: BTreeSet<(LinkId, RingIndex, Name)>,
+    /// Tasks whose replies have credit, by the connection that they take.
+    granted: BTreeMap<LinkId, BTreeSet<Place>>,
     running: usize,
     spare: Spare,
     is_shutting_down: bool,
@@ -185,6 +188,7 @@ impl Visits {
             dials: BTreeMap::new(),
             dial_bytes: 0,
             intakes: BTreeSet::new(),
+            granted: BTreeMap::new(),
             running: 0,
             spare: Spare::default(),
             is_shutting_down: false,
@@ -596,6 +600,9 @@ impl Visits {
                 }
                 None => {
                     let is_over = task.finished().is_some();
+                    if task.has_granted() != task.granted_at.is_some() {
+                        self.note_granted(now, place, links);
+                    }
                     if pays_for_replies {
                         self.give_back_room(place, links);
                     }

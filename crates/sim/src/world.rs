@@ -233,6 +233,7 @@ impl World {
             Event::Accept { from, to, back, succeeds } => self.on_accept(from, to, back, succeeds),
             Event::LinkUp { end, link } => self.on_link_up(end, link),
             Event::LinkDown { end, link } => self.on_link_down(end, link),
+            Event::Room { end, core, link } => self.on_room(end.place, core, link),
             Event::DialFailed { end, peer } => self.on_dial_failed(end, peer),
             Event::Wake { end } => self.on_wake(end),
             Event::Step { end, task } => self.run_handler(end.place, &task),

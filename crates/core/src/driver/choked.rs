@@ -1,5 +1,7 @@
-//! Casts that found a connection full are lost. Their readers are told once it has room, so that
-//! they say them again to a member that was only slow.
+//! What is done once a connection that was full has room again.
+//!
+//! Casts that found none are lost, and their readers are told, so that they say them again to a
+//! member that was only slow. Replies that have credit wait in their tasks, and go on.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::time::Duration;
 
 use crate::transport::{Connection, Lane};
 
-use super::Driver;
+use super::{Driver, FlushScope};
 
 /// Least time from a cast that found no room until the readers are told. All of them look then, and
 /// a member that reads little by little must not have them do so all the time. A connection whose
@@ -15,6 +17,27 @@ use super::Driver;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Driver {
+    /// Has the replies of a core that wait for room in a connection go on once it has some.
+    pub(super) fn go_on_with_room(&self, core: usize, connection: Arc<dyn Connection>) {
+        let driver = self.me.clone();
+        self.runtime.spawn(async move {
+            poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+            let Some(driver) = driver.upgrade() else { return };
+            let link = connection.link();
+            let scope = FlushScope::enter();
+            driver.with_core(core, |core, now, _| {
+                let id = core.connections().id(link.peer.node, link.nonce);
+                if let Some((id, attached)) =
+                    id.and_then(|id| Some((id, core.connections_mut().get_mut(id)?)))
+                {
+                    attached.is_awaited = false;
+                    core.node.handle_room(now, id);
+                }
+            });
+            driver.end_scope(scope);
+        });
+    }
+
     /// Tells the readers of casts of a core once a connection has room again.
     pub(super) fn tell_of_room(&self, core: usize, connection: Arc<dyn Connection>) {
         let driver = self.me.clone();

@@ -30,6 +30,8 @@ pub(super) struct Aftermath {
     pub(super) held: Vec<(usize, Arc<dyn Connection>)>,
     /// Those that had no room for a cast of a core.
     pub(super) choked: Vec<(usize, Arc<dyn Connection>)>,
+    /// Those for whose room replies of a core wait.
+    pub(super) awaited: Vec<(usize, Arc<dyn Connection>)>,
     /// Number of tasks that were stopped.
     pub(super) stopped: usize,
     pub(super) rearm: bool,
@@ -44,6 +46,7 @@ impl Aftermath {
             && self.closes.is_empty()
             && self.held.is_empty()
             && self.choked.is_empty()
+            && self.awaited.is_empty()
             && self.stopped == 0
             && !self.is_closing
     }
@@ -91,6 +94,7 @@ impl Core {
         aftermath.closes.append(&mut outlet.closes);
         aftermath.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
         aftermath.choked.extend(outlet.choked.drain(..).map(|connection| (index, connection)));
+        aftermath.awaited.extend(outlet.awaited.drain(..).map(|connection| (index, connection)));
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
-use convoke_proto::outbox::{Destination, Outbox, Rejected};
+use convoke_proto::outbox::{Destination, Outbox, Rejected, Room};
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Frame, Head, Message};
 
@@ -29,6 +29,8 @@ pub(crate) struct Outlet {
     pub(super) held: Vec<Arc<dyn Connection>>,
     /// Those that had no room for a cast, of which nobody has been told that they had.
     pub(super) choked: Vec<Arc<dyn Connection>>,
+    /// Those that take no more of what can wait, of which nobody has been told that they do.
+    pub(super) awaited: Vec<Arc<dyn Connection>>,
     telemetry: Telemetry,
 }
 
@@ -41,6 +43,7 @@ impl Outlet {
             closes: Vec::new(),
             held: Vec::new(),
             choked: Vec::new(),
+            awaited: Vec::new(),
             telemetry,
         }
     }
@@ -49,7 +52,10 @@ impl Outlet {
 impl Outlet {
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
-        !self.closes.is_empty() || !self.held.is_empty() || !self.choked.is_empty()
+        !self.closes.is_empty()
+            || !self.held.is_empty()
+            || !self.choked.is_empty()
+            || !self.awaited.is_empty()
     }
 }
 
@@ -60,9 +66,9 @@ impl Outbox for Outlet {
         destination: Destination,
         head: Head<'_>,
         payload: Encoded,
-    ) -> Result<(), Rejected> {
+    ) -> Result<Room, Rejected> {
         let Destination { to, link, lane } = destination;
-        let Some(attached) = self.connections.get_mut(link) else { return Ok(()) };
+        let Some(attached) = self.connections.get_mut(link) else { return Ok(Room::Some) };
         self.telemetry.on_transmit(head, &payload);
         let (connection, head_bytes) = (&attached.connection, head.as_bytes());
         let appended = match payload.as_shared() {
@@ -84,6 +90,12 @@ impl Outbox for Outlet {
                 }
                 if appended == Appended::Full {
                     FlushScope::note_full();
+                    if lane == Lane::Data {
+                        if !std::mem::replace(&mut attached.is_awaited, true) {
+                            self.awaited.push(attached.connection.clone());
+                        }
+                        return Ok(Room::None);
+                    }
                 }
             }
             // on_closed tells the node, but for a cast, of which it keeps nothing.
@@ -105,7 +117,7 @@ impl Outbox for Outlet {
                 return Err(Rejected { text: format!("{error}: raise its message_bytes_max") });
             }
         }
-        Ok(())
+        Ok(Room::Some)
     }
 }
 

@@ -88,6 +88,15 @@ impl Channel {
         self.offset = 0;
     }
 
+    /// True when something waits that has credit.
+    pub(crate) fn has_granted(&self) -> bool {
+        let available = self.window.available();
+        self.queue.front().is_some_and(|first| {
+            let is_whole = self.offset == 0 && first.cost() <= available;
+            is_whole || (available > 0 && !first.payload.is_empty())
+        })
+    }
+
     /// The next frame that has credit.
     pub(crate) fn poll(&mut self) -> Option<Piece<Encoded>> {
         let first = self.queue.front_mut()?;

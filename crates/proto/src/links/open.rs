@@ -24,6 +24,8 @@ pub(super) struct Open {
     /// Version of the ledger by which this core knows what the peer has in others.
     pub(super) heard_at: u64,
     pub(super) up_since: Timestamp,
+    /// It takes only what cannot wait.
+    pub(super) is_full: bool,
     /// When its questions which calls are settled have used up what they may have of answers.
     answered_until: Timestamp,
     ignored: Ignored,
@@ -111,6 +113,7 @@ impl Open {
             share,
             heard_at: 0,
             up_since: now,
+            is_full: false,
             answered_until: now,
             ignored: Ignored::default(),
         }

@@ -9,7 +9,7 @@ use crate::wire::{
 };
 
 use super::super::links::{Noise, Way};
-use super::super::outbox::{Destination, Outbox, Rejected};
+use super::super::outbox::{Destination, Outbox, Rejected, Room};
 use super::super::tree::Holder;
 use super::super::{Arrival, Fault, Outbound, lane_of};
 use super::{Ignored, Node, NodeEvent, ResetReason};
@@ -194,7 +194,8 @@ impl<O: Outbox> Node<O> {
     /// in.
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
-        if self.initiator.has_output() || self.visits.has_output() || !self.loopback.is_empty() {
+        let has_output = self.initiator.has_output() || self.visits.has_output();
+        if has_output || !self.loopback.is_empty() || self.visits.has_granted() {
             self.pump_all(now);
         }
     }
@@ -209,7 +210,7 @@ impl<O: Outbox> Node<O> {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
                 let result = self.dispatch(now, by, &mut frame);
                 debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
-            } else {
+            } else if !self.visits.send_granted(now, &mut self.links) {
                 return;
             }
         }
@@ -265,11 +266,24 @@ impl<O: Outbox> Node<O> {
         }
         let payload = frame.message.take_payload();
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload.into()));
-        if let Err(Rejected { text }) = sent {
+        if let Err(Rejected { text }) = sent.map(|room| self.note_room(to.link, room)) {
             match self.own_request(&frame) {
                 Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
                 None => self.handle_undeliverable(now, to.to, frame),
             }
+        }
+    }
+
+    /// A connection has room again for what can wait.
+    pub fn handle_room(&mut self, now: Timestamp, link: LinkId) {
+        self.links.note_room(link, Room::Some);
+        self.pump(now);
+    }
+
+    #[inline]
+    fn note_room(&mut self, link: LinkId, room: Room) {
+        if room == Room::None {
+            self.links.note_room(link, room);
         }
     }
 
@@ -283,7 +297,10 @@ impl<O: Outbox> Node<O> {
         payload: Encoded,
     ) -> Result<(), Rejected> {
         if to.link != LinkId::LOCAL {
-            return self.outbox.send(now, to, head, payload);
+            return self
+                .outbox
+                .send(now, to, head, payload)
+                .map(|room| self.note_room(to.link, room));
         }
         self.loopback.push_back(head.frame(payload.into_bytes())?);
         Ok(())

@@ -12,7 +12,7 @@ use crate::wire::{Envelope, Header};
 
 use super::super::Outbound;
 use super::super::links::Links;
-use super::super::outbox::{Destination, Outbox};
+use super::super::outbox::{Destination, Outbox, Room};
 use super::super::task::{Branch, ItemsFailure, NextItem, SendError, TaskFailure};
 use super::super::visits::{TaskRef, Visits};
 use super::Node;
@@ -109,13 +109,18 @@ impl<O: Outbox> Node<O> {
         let TaskRef { call, task: ref name, key, .. } = *task;
         let Self { visits, links, outbox, .. } = self;
         let items = (index, items.into_iter().map(Into::into));
+        let mut full = None;
         let sent = visits.stream_items(now, task, items, links, |(link, way), reply, payload| {
             let key = way.shows_key.then_some(key);
             let envelope = Envelope { call, task: name, relayed: way.relayed, key };
             let to = Destination { to: way.to, link, lane: Lane::Data };
             // One that is not taken is lost, as any that has only this way.
-            let _ = outbox.send(now, to, envelope.reply(&reply).head(), payload);
+            let room = outbox.send(now, to, envelope.reply(&reply).head(), payload);
+            full = room.ok().filter(|room| *room == Room::None).map(|_| link);
         });
+        if let Some(link) = full {
+            links.note_room(link, Room::None);
+        }
         self.pump(now);
         sent
     }

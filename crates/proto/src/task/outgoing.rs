@@ -135,6 +135,11 @@ impl Outgoing {
         self.channels.get_mut(&index).is_some_and(|channel| channel.grant(limit))
     }
 
+    /// True when something waits that has credit.
+    pub(super) fn has_granted(&self) -> bool {
+        self.channels.values().any(Channel::has_granted)
+    }
+
     /// The next frame that has credit.
     pub(super) fn poll_reply(&mut self) -> Option<Reply> {
         let sent = self.channels.iter_mut().find_map(|(index, channel)| {

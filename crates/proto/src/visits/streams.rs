@@ -67,7 +67,8 @@ impl Visits {
                 break;
             }
         }
-        let (credit, is_drained) = (running.stream_credit(index), !running.has_output());
+        let is_drained = !running.has_output() && !running.has_granted();
+        let credit = running.stream_credit(index);
         if let Some((link, way)) = way.filter(|_| has_left) {
             record.note_way(Some(link), Some(way.reply_path(links)));
         }

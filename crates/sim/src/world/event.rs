@@ -40,6 +40,12 @@ pub(super) enum Event {
         end: End,
         link: LinkNonce,
     },
+    /// A connection has room again for what can wait.
+    Room {
+        end: End,
+        core: usize,
+        link: LinkNonce,
+    },
     DialFailed {
         end: End,
         peer: Place,
@@ -104,6 +110,7 @@ impl Event {
             Self::Frame { to: end, .. }
             | Self::LinkUp { end, .. }
             | Self::LinkDown { end, .. }
+            | Self::Room { end, .. }
             | Self::DialFailed { end, .. }
             | Self::Wake { end }
             | Self::Step { end, .. }

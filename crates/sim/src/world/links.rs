@@ -18,11 +18,31 @@ use super::World;
 use super::event::Event;
 use super::host::{listens, place_of};
 
+/// One in so many connections has room for one frame at a time of what can wait.
+const NARROW_LINKS: u64 = 4;
+
+/// Time after a frame until such a connection has room again.
+const ROOM_AFTER: Duration = Duration::from_millis(1);
+
 impl World {
+    pub(super) fn on_room(&mut self, place: Place, core: usize, link: LinkNonce) {
+        let host = &mut self.hosts[place];
+        let id = host.links.get(&link).and_then(|ids| ids.get(core)).copied();
+        if let Some((id, node)) = id.zip(host.cores.get_mut(core)) {
+            node.handle_room(self.now, id);
+            self.settle(place);
+        }
+    }
+
     pub(super) fn transmit(&mut self, from: Place, core: usize, transmit: Transmit) {
         let Transmit { to: Destination { to, link, lane }, frame } = transmit;
         let node = &self.hosts[from].cores[core];
+        let is_full = lane == Lane::Data && node.outbox().full.contains(&link);
         let Some(link) = node.links().nonce(link) else { return };
+        if is_full {
+            let end = self.hosts[from].end();
+            self.schedule_in(ROOM_AFTER, Event::Room { end, core, link });
+        }
         if self.scenario.liars.contains(&from) {
             return self.transmit_altered(from, link, lane, frame);
         }
@@ -236,7 +256,15 @@ impl World {
         }
         let (now, host) = (self.now, &mut self.hosts[end.place]);
         let cores = host.cores.iter_mut();
-        let ids = cores.map(|node| node.handle_link_up(now, &link, |_, _| ())).collect();
+        let is_narrow = link.nonce.0.is_multiple_of(NARROW_LINKS);
+        let up = cores.map(|node| {
+            let id = node.handle_link_up(now, &link, |_, _| ());
+            if is_narrow {
+                node.outbox_mut().full.insert(id);
+            }
+            id
+        });
+        let ids = up.collect();
         host.links.insert(link.nonce, ids);
         self.settle(end.place);
     }

@@ -8,6 +8,7 @@ use super::super::*;
 use super::mesh::{Mesh, branch, cast, id, millis, root_branch};
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
 use crate::mailbox::{CallName, MailKey};
+use crate::share::Pool;
 use crate::task::TaskFailure;
 use crate::wire::{Cause, Executed};
 
@@ -345,4 +346,63 @@ fn items_that_are_given_together_leave_as_those_given_one_by_one() {
     for together in [2, 3, 9] {
         assert_eq!(given(together), given(1), "{together} together");
     }
+}
+
+/// Replies that have credit wait while their connection has no room, and go on with it, the oldest
+/// first; what is given up meanwhile leaves nothing behind.
+#[test]
+fn granted_replies_wait_for_room_in_their_connection() {
+    let mut mesh = Mesh::connected(2);
+    let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+    let large = Bytes::from(vec![7; 600_000]);
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(mesh.call(1, &[2], CallOptions::default()));
+        mesh.deliver_all();
+        let (_, task) = mesh.task("/0");
+        let (now, large) = (mesh.now, large.clone());
+        mesh.with(2, |node| {
+            node.outbox_mut().full.insert(link);
+            node.answer(now, &task, large).unwrap();
+        });
+        mesh.deliver_all();
+    }
+    assert!(mesh.nodes[&2].visits().has_granted());
+    // One is given up.
+    let (now, given_up) = (mesh.now, calls.remove(1));
+    mesh.with(1, |node| node.cancel_call(now, given_up));
+    mesh.deliver_all();
+    // Room for a frame at a time.
+    for _ in 0..100 {
+        mesh.with(2, |node| node.handle_room(now, link));
+        mesh.deliver_all();
+    }
+    assert!(!mesh.nodes[&2].visits().has_granted());
+    for call in calls {
+        let mut replies = 0;
+        while let Some(event) = mesh.with(1, |node| node.poll_call(call)) {
+            replies += usize::from(matches!(event, CallEvent::Reply(_)));
+        }
+        assert_eq!(replies, 1);
+    }
+    assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
+}
+
+/// What waits for room in a connection takes another way once that has ended.
+#[test]
+fn granted_replies_do_not_wait_for_a_connection_that_has_ended() {
+    let mut mesh = Mesh::connected(2);
+    let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        node.outbox_mut().full.insert(link);
+        node.answer(now, &task, Bytes::from(vec![7; 600_000])).unwrap();
+    });
+    mesh.deliver_all();
+    assert!(mesh.nodes[&2].visits().has_granted());
+    mesh.with(2, |node| node.handle_link_down(now, link));
+    assert!(!mesh.nodes[&2].visits().has_granted(), "of {call:?}");
 }
