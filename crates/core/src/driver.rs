@@ -75,6 +75,7 @@ use crate::transport::{Address, Connection, Counters, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
+use choked::Choked;
 use cores::{Core, Cores};
 use doors::Doors;
 use drain::Aftermath;
@@ -499,11 +500,11 @@ impl Driver {
         for (core, connection) in aftermath.held.drain(..) {
             self.send_held(core, connection);
         }
-        for (core, connection) in aftermath.choked.drain(..) {
-            self.tell_of_room(core, connection);
-        }
-        for (core, connection) in aftermath.awaited.drain(..) {
-            self.go_on_with_room(core, connection);
+        for (core, what, connection) in aftermath.choked.drain(..) {
+            match what {
+                Choked::Casts => self.tell_of_room(core, connection),
+                Choked::Replies => self.go_on_with_room(core, connection),
+            }
         }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));

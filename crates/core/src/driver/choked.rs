@@ -16,6 +16,13 @@ use super::{Driver, FlushScope};
 /// room is taken by others is writable, too, and yet takes nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Kinds of what a connection had no room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choked {
+    Casts,
+    Replies,
+}
+
 impl Driver {
     /// Has the replies of a core that wait for room in a connection go on once it has some.
     pub(super) fn go_on_with_room(&self, core: usize, connection: Arc<dyn Connection>) {

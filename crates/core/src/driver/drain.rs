@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::transport::{CloseReason, Connection};
 
+use super::choked::Choked;
 use super::cores::Core;
 use super::run_queue;
 use super::spare::Spare;
@@ -28,10 +29,8 @@ pub(super) struct Aftermath {
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait in a core.
     pub(super) held: Vec<(usize, Arc<dyn Connection>)>,
-    /// Those that had no room for a cast of a core.
-    pub(super) choked: Vec<(usize, Arc<dyn Connection>)>,
-    /// Those for whose room replies of a core wait.
-    pub(super) awaited: Vec<(usize, Arc<dyn Connection>)>,
+    /// Those that had no room for something of a core.
+    pub(super) choked: Vec<(usize, Choked, Arc<dyn Connection>)>,
     /// Number of tasks that were stopped.
     pub(super) stopped: usize,
     pub(super) rearm: bool,
@@ -46,7 +45,6 @@ impl Aftermath {
             && self.closes.is_empty()
             && self.held.is_empty()
             && self.choked.is_empty()
-            && self.awaited.is_empty()
             && self.stopped == 0
             && !self.is_closing
     }
@@ -93,8 +91,8 @@ impl Core {
         let (index, outlet) = (self.index, self.node.outbox_mut());
         aftermath.closes.append(&mut outlet.closes);
         aftermath.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
-        aftermath.choked.extend(outlet.choked.drain(..).map(|connection| (index, connection)));
-        aftermath.awaited.extend(outlet.awaited.drain(..).map(|connection| (index, connection)));
+        let choked = outlet.choked.drain(..);
+        aftermath.choked.extend(choked.map(|(what, connection)| (index, what, connection)));
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }

@@ -14,6 +14,7 @@ use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
 
 use super::FlushScope;
 use super::caller::CallerFlush;
+use super::choked::Choked;
 use super::connections::Connections;
 use super::full::FullNodes;
 
@@ -27,10 +28,8 @@ pub(crate) struct Outlet {
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait.
     pub(super) held: Vec<Arc<dyn Connection>>,
-    /// Those that had no room for a cast, of which nobody has been told that they had.
-    pub(super) choked: Vec<Arc<dyn Connection>>,
-    /// Those that take no more of what can wait, of which nobody has been told that they do.
-    pub(super) awaited: Vec<Arc<dyn Connection>>,
+    /// Those that had no room, of which nobody has been told that they have, and for what.
+    pub(super) choked: Vec<(Choked, Arc<dyn Connection>)>,
     telemetry: Telemetry,
 }
 
@@ -43,7 +42,6 @@ impl Outlet {
             closes: Vec::new(),
             held: Vec::new(),
             choked: Vec::new(),
-            awaited: Vec::new(),
             telemetry,
         }
     }
@@ -52,10 +50,7 @@ impl Outlet {
 impl Outlet {
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
-        !self.closes.is_empty()
-            || !self.held.is_empty()
-            || !self.choked.is_empty()
-            || !self.awaited.is_empty()
+        !self.closes.is_empty() || !self.held.is_empty() || !self.choked.is_empty()
     }
 }
 
@@ -92,7 +87,7 @@ impl Outbox for Outlet {
                     FlushScope::note_full();
                     if lane == Lane::Data {
                         if !std::mem::replace(&mut attached.is_awaited, true) {
-                            self.awaited.push(attached.connection.clone());
+                            self.choked.push((Choked::Replies, attached.connection.clone()));
                         }
                         return Ok(Room::None);
                     }
@@ -101,7 +96,7 @@ impl Outbox for Outlet {
             // on_closed tells the node, but for a cast, of which it keeps nothing.
             Err(error @ (NotWritable::Closed | NotWritable::Full)) if head.is_cast() => {
                 if error == NotWritable::Full && !std::mem::replace(&mut attached.is_choked, true) {
-                    self.choked.push(attached.connection.clone());
+                    self.choked.push((Choked::Casts, attached.connection.clone()));
                 }
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
