@@ -188,8 +188,8 @@ async fn a_handler_that_sends_for_ever_waits_for_its_reader_and_is_stopped_with_
     Ok(())
 }
 
-/// The streams of a task end with its handler, and a part of it that goes on is told so, though what
-/// it sent before still waits for credit.
+/// The streams of a task end with its handler, and a part of it that goes on is told so, though
+/// items that it sent before still wait for credit.
 #[tokio::test]
 async fn a_part_that_streams_after_its_handler_is_told_of_the_end() -> Result {
     const ITEM: usize = 600 << 10;

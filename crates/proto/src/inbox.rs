@@ -223,6 +223,14 @@ impl Inbox {
         self.unread
     }
 
+    /// Says again what the replies of a branch have been granted and did not bring: what was said
+    /// may have been lost with its connection. Limits are totals, so a copy changes nothing.
+    pub fn repeat_credits(&mut self, path: &Path) {
+        let of_branch = (path.clone(), 0)..=(path.clone(), u32::MAX);
+        let granted = self.assemblies.range(of_branch).filter(|(_, reply)| reply.outstanding() > 0);
+        self.credits.extend(granted.map(|(name, reply)| (name.clone(), reply.limit())));
+    }
+
     /// Bytes unread, gathered and granted: what the call may come to hold.
     pub fn committed(&self) -> u64 {
         let held = |assembly: &Assembly| assembly.outstanding() + assembly.held();

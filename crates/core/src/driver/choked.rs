@@ -1,4 +1,4 @@
-//! What is done once a connection that was full has room again.
+//! Acts that wait until a connection that was full has room again.
 //!
 //! Casts that found none are lost, and their readers are told, so that they say them again to a
 //! member that was only slow. Replies that have credit wait in their tasks, and go on.

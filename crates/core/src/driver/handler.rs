@@ -123,7 +123,7 @@ impl Driver {
     }
 
     /// Starts the handlers of a batch on this thread, which has entered their runtime and a flush
-    /// scope. One that ends at once leaves its room to the next. What is left of the starts is of no
+    /// scope. One that ends at once leaves its room to the next. The starts are left without
     /// meaning.
     pub(super) fn run_batch(
         self: &Arc<Self>,

@@ -468,7 +468,10 @@ impl Call {
             TaskStatus::Unknown => {
                 self.liveness.unknown.insert(task.path.clone());
             }
-            TaskStatus::Running => self.liveness.note_news(&self.tree, task),
+            TaskStatus::Running => {
+                self.liveness.note_news(&self.tree, task);
+                self.inbox.repeat_credits(&task.path);
+            }
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
                 if self.hold(&next, Holder { node: *node, relay: None }) {

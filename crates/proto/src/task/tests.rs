@@ -340,7 +340,7 @@ fn metadata_goes_with_an_item_and_the_first_part_of_a_long_one() {
     assert_eq!(
         sent,
         [(0, metadata(&[("a", "1")])), (1, metadata(&[("b", "2")])), (0, none()), (0, none())],
-        "a part, a reply that needs no credit, the rest, and the end of the stream, which is no item"
+        "a part, a reply that needs no credit, the rest, and the end of the stream, no item"
     );
 }
 

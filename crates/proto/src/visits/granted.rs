@@ -1,7 +1,7 @@
 //! Replies that have credit, and leave as the connections that they take have room.
 //!
-//! What all callers of a node have granted is more than a connection may queue. So a task sends a
-//! part in its turn, the oldest first, and the next turn comes once the connection has room.
+//! All that its callers have granted is more than a connection may queue. So a task sends a part in
+//! its turn, the oldest first, and the next turn comes once the connection has room.
 
 use crate::id::{CallId, LinkId};
 use crate::links::Links;
@@ -44,26 +44,25 @@ impl Visits {
     pub(super) fn note_granted(&mut self, now: Timestamp, place: &Place, links: &Links) {
         let Some(record) = self.record(place) else { return };
         let State::Running(task) = &record.state else { return };
-        if let Some(link) = task.granted_at {
-            if let Some(places) = self.granted.get_mut(&link) {
-                places.remove(place);
-                if places.is_empty() {
+        let granted_at = match task.granted_at {
+            Some(link) => {
+                let places = self.granted.get_mut(&link);
+                if places.is_some_and(|places| places.remove(place) && places.is_empty()) {
                     self.granted.remove(&link);
                 }
+                None
             }
-        } else {
-            let way = self.way_up(now, (place.0, record), (self.me.node, &record.task), links);
-            let link = way.ok().and_then(|way| way.link.or_else(|| links.current(way.to)));
-            // What has no connection now waits for one elsewhere.
-            let link = link.unwrap_or(LinkId::LOCAL);
-            self.granted.entry(link).or_default().insert(place.clone());
-            if let Some(task) = self.task_mut(place) {
-                task.granted_at = Some(link);
+            None => {
+                let way = self.way_up(now, (place.0, record), (self.me.node, &record.task), links);
+                let link = way.ok().and_then(|way| way.link.or_else(|| links.current(way.to)));
+                // What has no connection now waits for one elsewhere.
+                let link = link.unwrap_or(LinkId::LOCAL);
+                self.granted.entry(link).or_default().insert(place.clone());
+                Some(link)
             }
-            return;
-        }
+        };
         if let Some(task) = self.task_mut(place) {
-            task.granted_at = None;
+            task.granted_at = granted_at;
         }
     }
 }

@@ -74,7 +74,7 @@ pub async fn frames_of_a_lane_keep_their_order(setup: Setup) {
     pair.finish().await;
 }
 
-/// Frames from nothing to the largest arrive as they were sent, in whichever way they were appended.
+/// Frames from nothing to the largest arrive as they were sent, whichever way they were appended.
 pub async fn frames_of_every_size_arrive_whole(setup: Setup) {
     const MAX: usize = 1 << 20;
     let steps = [1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, MAX];

@@ -388,7 +388,7 @@ fn granted_replies_wait_for_room_in_their_connection() {
     assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
 }
 
-/// What waits for room in a connection takes another way once that has ended.
+/// Replies that wait for room in a connection take another way once that has ended.
 #[test]
 fn granted_replies_do_not_wait_for_a_connection_that_has_ended() {
     let mut mesh = Mesh::connected(2);
@@ -405,4 +405,30 @@ fn granted_replies_do_not_wait_for_a_connection_that_has_ended() {
     assert!(mesh.nodes[&2].visits().has_granted());
     mesh.with(2, |node| node.handle_link_down(now, link));
     assert!(!mesh.nodes[&2].visits().has_granted(), "of {call:?}");
+}
+
+/// A CREDIT that is lost with its connection is said again once the task says that it runs.
+#[test]
+fn lost_credit_is_given_again() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (_, task) = mesh.task("/0");
+    let now = mesh.now;
+    let large = Bytes::from(vec![7; 100_000]);
+    mesh.with(2, |node| node.answer(now, &task, large.clone()).unwrap());
+    mesh.deliver_all_but("CREDIT");
+    assert_eq!(mesh.hold_back("CREDIT").len(), 1);
+    for _ in 0..10 {
+        mesh.now = mesh.now + millis(500);
+        let now = mesh.now;
+        mesh.with(1, |node| node.handle_timeout(now));
+        mesh.deliver_all();
+    }
+    let replies = std::iter::from_fn(|| mesh.with(1, |node| node.poll_call(call)));
+    let reply = replies.into_iter().find_map(|event| match event {
+        CallEvent::Reply(reply) => Some(reply.payload.len()),
+        _ => None,
+    });
+    assert_eq!(reply, Some(large.len()));
 }
