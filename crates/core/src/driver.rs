@@ -75,7 +75,6 @@ use crate::transport::{Address, Connection, Counters, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
-use choked::Choked;
 use cores::{Core, Cores};
 use doors::Doors;
 use drain::Aftermath;
@@ -501,10 +500,7 @@ impl Driver {
             self.send_held(core, connection);
         }
         for (core, what, connection) in aftermath.choked.drain(..) {
-            match what {
-                Choked::Casts => self.tell_of_room(core, connection),
-                Choked::Replies => self.go_on_with_room(core, connection),
-            }
+            self.tell_of_room(core, what, connection);
         }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));

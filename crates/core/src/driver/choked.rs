@@ -17,49 +17,39 @@ use super::{Driver, FlushScope};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Kinds of what a connection had no room for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choked {
     Casts,
     Replies,
 }
 
 impl Driver {
-    /// Has the replies of a core that wait for room in a connection go on once it has some.
-    pub(super) fn go_on_with_room(&self, core: usize, connection: Arc<dyn Connection>) {
+    /// Tells the node of a core once a connection has room again for what waits or was lost.
+    pub(super) fn tell_of_room(&self, core: usize, what: Choked, connection: Arc<dyn Connection>) {
         let driver = self.me.clone();
         self.runtime.spawn(async move {
+            if what == Choked::Casts {
+                tokio::time::sleep(PAUSE).await;
+            }
             poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
             let Some(driver) = driver.upgrade() else { return };
             let link = connection.link();
             let scope = FlushScope::enter();
             driver.with_core(core, |core, now, _| {
-                let id = core.connections().id(link.peer.node, link.nonce);
-                if let Some((id, attached)) =
-                    id.and_then(|id| Some((id, core.connections_mut().get_mut(id)?)))
-                {
-                    attached.is_awaited = false;
-                    core.node.handle_room(now, id);
+                let Some(id) = core.connections().id(link.peer.node, link.nonce) else { return };
+                let Some(attached) = core.connections_mut().get_mut(id) else { return };
+                match what {
+                    Choked::Casts => {
+                        attached.is_choked = false;
+                        core.node.handle_writable(now);
+                    }
+                    Choked::Replies => {
+                        attached.is_awaited = false;
+                        core.node.handle_room(now, id);
+                    }
                 }
             });
             driver.end_scope(scope);
-        });
-    }
-
-    /// Tells the readers of casts of a core once a connection has room again.
-    pub(super) fn tell_of_room(&self, core: usize, connection: Arc<dyn Connection>) {
-        let driver = self.me.clone();
-        self.runtime.spawn(async move {
-            tokio::time::sleep(PAUSE).await;
-            poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
-            let Some(driver) = driver.upgrade() else { return };
-            let link = connection.link();
-            driver.with_core(core, |core, now, _| {
-                let id = core.connections().id(link.peer.node, link.nonce);
-                if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
-                    attached.is_choked = false;
-                    core.node.handle_writable(now);
-                }
-            });
         });
     }
 }
