@@ -101,18 +101,15 @@ impl SendQueue {
         len: usize,
         write: Fill<'_>,
     ) -> Result<Appended, NotWritable> {
-        let queue = &mut self.lanes[index(lane)];
-        let bytes = queue.bytes_of(len);
-        self.account.admit(lane, len, bytes)?;
-        if len <= queue.chunk_bytes_max {
-            queue.put_written(len, write);
-        } else {
-            let mut body = BytesMut::zeroed(len);
-            write(&mut body);
-            queue.put_large(&[], body.freeze());
-        }
-        self.account.add(lane, bytes);
-        Ok(self.account.appended(lane))
+        self.put(lane, len, |queue| {
+            if len <= queue.chunk_bytes_max {
+                queue.put_written(len, write);
+            } else {
+                let mut body = BytesMut::zeroed(len);
+                write(&mut body);
+                queue.put_large(&[], body.freeze());
+            }
+        })
     }
 
     /// Appends a frame of `head` and `body`; a large body is not copied.
@@ -130,12 +127,7 @@ impl SendQueue {
         if len <= COPY_BYTES_MAX {
             return self.append_copy(lane, head, &body);
         }
-        let queue = &mut self.lanes[index(lane)];
-        let bytes = queue.bytes_of(len);
-        self.account.admit(lane, len, bytes)?;
-        queue.put_large(head, body);
-        self.account.add(lane, bytes);
-        Ok(self.account.appended(lane))
+        self.put(lane, len, |queue| queue.put_large(head, body))
     }
 
     /// Appends a frame made of copies of `head` and `body`.
@@ -150,14 +142,26 @@ impl SendQueue {
         body: &[u8],
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
+        self.put(lane, len, |queue| {
+            if len <= queue.chunk_bytes_max {
+                queue.put_small(head, body);
+            } else {
+                queue.put_large(head, Bytes::copy_from_slice(body));
+            }
+        })
+    }
+
+    /// Has a frame of `len` bytes put into a lane, if the account has room for it.
+    fn put(
+        &mut self,
+        lane: Lane,
+        len: usize,
+        put: impl FnOnce(&mut LaneQueue),
+    ) -> Result<Appended, NotWritable> {
         let queue = &mut self.lanes[index(lane)];
         let bytes = queue.bytes_of(len);
         self.account.admit(lane, len, bytes)?;
-        if len <= queue.chunk_bytes_max {
-            queue.put_small(head, body);
-        } else {
-            queue.put_large(head, Bytes::copy_from_slice(body));
-        }
+        put(queue);
         self.account.add(lane, bytes);
         Ok(self.account.appended(lane))
     }
