@@ -106,3 +106,55 @@ async fn many_large_replies_at_once_reach_who_reads_them() -> Result {
     }
     Ok(())
 }
+
+/// Sizes of all that a call is answered with.
+async fn sizes(call: Call<Vec<u8>>) -> Result<Vec<usize>> {
+    let (replies, outcome) = call.collect().await?;
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    Ok(replies.iter().map(|reply| reply.message().len()).collect())
+}
+
+/// Replies that need no credit, too: together they are more than a connection queues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_small_replies_at_once_reach_who_reads_them() -> Result {
+    let mut world = world(Limits::default()).await?;
+    let (mut calls, mut tokens) = (Vec::new(), Vec::new());
+    for _ in 0..3_000 {
+        let (call, later) = world.later().await?;
+        calls.push(call);
+        tokens.push(later);
+    }
+    for later in tokens {
+        later.answer(&vec![7; 16_000])?;
+    }
+    for call in calls {
+        assert_eq!(sizes(call).await?, [16_000]);
+    }
+    Ok(())
+}
+
+/// The same of first items of streams, that nobody need grant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_first_items_at_once_reach_who_reads_them() -> Result {
+    let mut world = world(Limits::default()).await?;
+    let (mut calls, mut tokens) = (Vec::new(), Vec::new());
+    for _ in 0..3_000 {
+        let (call, later) = world.later().await?;
+        calls.push(call);
+        tokens.push(later);
+    }
+    for later in tokens {
+        tokio::spawn(async move {
+            let mut items = later.task().stream()?;
+            items.send(&vec![7; 16_000]).await?;
+            items.send(&vec![8; 1_000]).await?;
+            drop(items);
+            later.finish();
+            Ok::<_, SendError>(())
+        });
+    }
+    for call in calls {
+        assert_eq!(sizes(call).await?, [16_000, 1_000]);
+    }
+    Ok(())
+}

@@ -327,15 +327,20 @@ impl Links {
 
     /// True when what can wait for room in a connection need not. One that is down has room: what
     /// waits for it takes another way.
+    #[inline]
     pub(crate) fn has_room(&self, link: LinkId) -> bool {
-        self.open.get(link).is_none_or(|open| !open.is_full)
+        !self.is_any_full() || self.open.get(link).is_none_or(|open| !open.is_full)
+    }
+
+    /// True when some connection takes only what cannot wait.
+    #[inline]
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.open.full_count() > 0
     }
 
     /// A connection has room, or has none.
     pub(crate) fn note_room(&mut self, link: LinkId, room: Room) {
-        if let Some(open) = self.open.get_mut(link) {
-            open.is_full = room == Room::None;
-        }
+        self.open.note_full(link, room == Room::None);
     }
 
     /// True when a peer may be told again which calls are settled.

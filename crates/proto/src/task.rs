@@ -206,8 +206,8 @@ pub(crate) struct Task {
     message_bytes_max: usize,
     out: VecDeque<TaskOutput>,
     end: Option<Finished>,
-    /// Its failure, behind replies that wait for credit.
-    last_word: Option<Fail>,
+    /// Its failure, or its last reply with its entry, behind what waits, or for room alone.
+    last_word: Option<Message>,
     /// The way the first reply left.
     pub(crate) replies_by: Option<ReplyPath>,
     /// The items that follow its request, if any do, until it ends.
@@ -342,7 +342,9 @@ impl Task {
             return Ok(());
         }
         self.flush();
-        self.held = Held::Reply(self.outgoing.end(index));
+        if !self.outgoing.mark_last(index) {
+            self.held = Held::Reply(self.outgoing.end(index));
+        }
         Ok(())
     }
 
@@ -425,12 +427,16 @@ impl Task {
         let mut entry = self.entry(Outcome::Finished);
         let mut tailed = false;
         match std::mem::replace(&mut self.held, Held::Nothing) {
-            Held::Reply(item) if self.outgoing.can_leave_whole(&item) => {
+            Held::Reply(item) if self.outgoing.can_be_last(&item) => {
                 let is_final = (children, replies) == (0, 1);
                 let own = (!is_final).then(|| Box::new(entry.clone()));
                 let inherited = std::mem::take(&mut self.inherited);
+                let leaves = self.outgoing.can_leave_whole(&item);
                 let reply = self.outgoing.take_whole(item, is_final, own, inherited);
-                self.push(Message::Reply(reply));
+                match Message::Reply(reply) {
+                    reply if leaves => self.push(reply),
+                    reply => self.last_word = Some(reply),
+                }
             }
             Held::Children(mut held) if (children, replies) == (1, 0) && held.len() == 1 => {
                 let mut request = held.pop_front().expect("it has one");
@@ -471,16 +477,29 @@ impl Task {
         let entry = self.entry(Outcome::Failed(failure.cause));
         let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
         let fail = Fail { extensions: std::mem::take(&mut self.metadata), ..fail };
-        self.last_word = Some(fail);
+        self.last_word = Some(Message::Fail(fail));
         self.end = Some(Finished { entry, tailed: false });
         self.say_last_word();
     }
 
+    /// The node takes no such task: it fails at once, for one that waits would be one that runs.
+    pub(crate) fn refuse(&mut self, failure: TaskFailure) {
+        self.outgoing.has_room = true;
+        self.fail(failure);
+    }
+
+    /// The connection to the initiator has room for what can wait, or has none. What waits for it
+    /// is not overtaken.
+    pub(crate) fn note_room(&mut self, has_room: bool) {
+        self.outgoing.has_room = has_room && self.granted_at.is_none();
+    }
+
     fn say_last_word(&mut self) {
         if self.outgoing.is_empty()
-            && let Some(fail) = self.last_word.take()
+            && self.outgoing.has_room
+            && let Some(word) = self.last_word.take()
         {
-            self.push(Message::Fail(fail));
+            self.push(word);
         }
     }
 
@@ -508,7 +527,14 @@ impl Task {
         self.forget_held_children();
         self.held = Held::Nothing;
         self.outgoing.clear();
-        self.say_last_word();
+        match self.last_word.take() {
+            Some(Message::Reply(Reply { inherited, .. })) => {
+                let own = self.end.as_ref().map(|end| end.entry.clone());
+                self.push(Message::Manifest(Manifest { own, inherited }));
+            }
+            Some(word) => self.push(word),
+            None => {}
+        }
         let inherited = std::mem::take(&mut self.inherited);
         let own = self.end.is_none().then(|| self.entry(Outcome::Failed(cause)));
         if let Some(entry) = &own {
@@ -526,7 +552,8 @@ impl Task {
 
     /// True when it has ended and everything it said has left.
     pub(crate) fn is_drained(&self) -> bool {
-        self.end.is_some() && self.outgoing.is_empty() && self.out.is_empty()
+        let has_said_all = self.outgoing.is_empty() && self.last_word.is_none();
+        self.end.is_some() && has_said_all && self.out.is_empty()
     }
 
     /// Bytes of the replies that have not left as a whole.
@@ -535,7 +562,11 @@ impl Task {
             Held::Reply(item) => item.piece.payload.len() as u64,
             Held::Nothing | Held::Children(_) => 0,
         };
-        held + self.outgoing.waiting_bytes()
+        let last = match &self.last_word {
+            Some(Message::Reply(reply)) => reply.payload.len() as u64,
+            _ => 0,
+        };
+        held + self.outgoing.waiting_bytes() + last
     }
 
     pub(crate) fn has_output(&self) -> bool {
@@ -601,13 +632,17 @@ impl Task {
         *self = Self { out, ..task };
     }
 
-    /// True when replies wait that have credit.
+    /// True when replies wait that have credit, or its failure for room alone.
     pub(crate) fn has_granted(&self) -> bool {
-        !self.outgoing.is_empty() && self.outgoing.has_granted()
+        match self.outgoing.is_empty() {
+            true => self.last_word.is_some(),
+            false => self.outgoing.has_granted(),
+        }
     }
 
     /// Sends replies that have credit, as much as one task may send in its turn.
     pub(crate) fn send_granted(&mut self) {
+        self.note_room(true);
         let mut left = TURN_BYTES;
         while left > 0
             && let Some(mut reply) = self.outgoing.poll_reply()

@@ -352,7 +352,7 @@ impl Visits {
             self.open_intake(&task.place(), by.link);
         }
         if let Some(Refusal { failure, .. }) = refusal {
-            let done = self.with_task(now, &task, links, |task| task.fail(failure));
+            let done = self.with_task(now, &task, links, |task| task.refuse(failure));
             debug_assert!(done.is_ok(), "it was just inserted");
             return;
         }
@@ -578,7 +578,9 @@ impl Visits {
         act: impl FnOnce(&mut Task) -> T,
     ) -> Result<T, SendError> {
         let place = task.place();
+        let has_room = self.has_room_up(now, &place, links);
         let running = self.speaking_mut(&place).ok_or(SendError::Ended)?;
+        running.note_room(has_room);
         if running.finished().is_some() {
             return Err(SendError::Ended);
         }

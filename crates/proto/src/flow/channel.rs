@@ -42,6 +42,12 @@ impl Channel {
         self.queue.is_empty() && piece.cost() <= self.window.available()
     }
 
+    /// True when all that waits can leave, and a piece behind it.
+    pub(crate) fn has_credit_for_all(&self, behind: Option<&Piece<Encoded>>) -> bool {
+        let pieces = self.queue.iter().chain(behind);
+        pieces.map(Piece::cost).sum::<u64>() <= self.window.available() + self.offset
+    }
+
     /// Counts a piece that leaves in one frame, as it can.
     pub(crate) fn send_whole(&mut self, piece: &Piece<Encoded>) {
         if piece.cost() > 0 {
@@ -65,9 +71,14 @@ impl Channel {
         self.queue.push_back(piece);
     }
 
+    /// Ends the stream on its last item. False when that has left.
+    pub(crate) fn mark_last(&mut self) -> bool {
+        self.queue.back_mut().is_some_and(Piece::mark_last)
+    }
+
     /// Ends the stream, on its last item if that has not left.
     pub(crate) fn finish(&mut self) {
-        if !self.queue.back_mut().is_some_and(Piece::mark_last) {
+        if !self.mark_last() {
             self.push(Piece::whole(self.end(), Vec::new(), Encoded::default()));
         }
     }

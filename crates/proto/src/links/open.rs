@@ -13,6 +13,7 @@ pub(super) struct OpenLinks {
     /// By index of their id, with its generation; the first is the node's own to itself.
     places: Vec<(u32, Option<Open>)>,
     free: VecDeque<u32>,
+    full_count: usize,
 }
 
 /// A connection that is up.
@@ -58,7 +59,7 @@ const IGNORED_MAX: u32 = 10_000;
 
 impl OpenLinks {
     pub(super) fn new(to_itself: Open) -> Self {
-        Self { places: vec![(0, Some(to_itself))], free: VecDeque::new() }
+        Self { places: vec![(0, Some(to_itself))], free: VecDeque::new(), full_count: 0 }
     }
 
     pub(super) fn insert(&mut self, open: Open) -> LinkId {
@@ -82,6 +83,7 @@ impl OpenLinks {
             return None;
         }
         let open = open.take()?;
+        self.full_count -= usize::from(open.is_full);
         self.free.push_back(link.index);
         Some(open)
     }
@@ -94,6 +96,18 @@ impl OpenLinks {
     pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Open> {
         let (generation, open) = self.places.get_mut(link.index as usize)?;
         open.as_mut().filter(|_| *generation == link.generation)
+    }
+
+    /// A connection takes only what cannot wait, or takes all again.
+    pub(super) fn note_full(&mut self, link: LinkId, is_full: bool) {
+        let Some(open) = self.get_mut(link) else { return };
+        let was_full = std::mem::replace(&mut open.is_full, is_full);
+        self.full_count = self.full_count + usize::from(is_full) - usize::from(was_full);
+    }
+
+    /// Connections that take only what cannot wait: most often none does.
+    pub(super) fn full_count(&self) -> usize {
+        self.full_count
     }
 
     /// All but the node's own to itself.

@@ -23,6 +23,8 @@ pub(super) struct Outgoing {
     /// Bytes of messages in them of which some have not left: a part keeps all of its message.
     waiting_bytes: u64,
     open_streams: BTreeSet<u32>,
+    /// The connection that they take has room.
+    pub(super) has_room: bool,
 }
 
 impl Outgoing {
@@ -33,6 +35,7 @@ impl Outgoing {
             channels: BTreeMap::new(),
             waiting_bytes: 0,
             open_streams: BTreeSet::new(),
+            has_room: true,
         }
     }
 
@@ -78,6 +81,11 @@ impl Outgoing {
         Item { index, piece: Piece::whole(kind, extensions, payload) }
     }
 
+    /// Ends a stream on its last item, if that waits as a whole.
+    pub(super) fn mark_last(&mut self, index: u32) -> bool {
+        self.channels.get_mut(&index).is_some_and(Channel::mark_last)
+    }
+
     pub(super) fn end(&mut self, index: u32) -> Item {
         let empty = ReplyKind::End { count: 0 };
         let kind = self.channels.get(&index).map_or(empty, Channel::end);
@@ -91,13 +99,26 @@ impl Outgoing {
 
     /// True when it can leave in one frame now.
     pub(super) fn can_leave_whole(&self, item: &Item) -> bool {
-        match self.channels.get(&item.index) {
+        self.has_room && match self.channels.get(&item.index) {
             Some(channel) => channel.can_send_whole(&item.piece),
             None => Channel::new(self.unscheduled).can_send_whole(&item.piece),
         }
     }
 
-    /// Sends an item that can leave whole, with what rides on it.
+    /// True when it can be the last that its task says, with what rides on it: it can leave now, or
+    /// once there is room, as all before it can.
+    pub(super) fn can_be_last(&self, item: &Item) -> bool {
+        let with = |index: &u32| (*index == item.index).then_some(&item.piece);
+        let all_but_room = || {
+            let is_new = !self.channels.contains_key(&item.index);
+            let mut before = self.channels.iter();
+            before.all(|(index, channel)| channel.has_credit_for_all(with(index)))
+                && (!is_new || item.piece.cost() <= self.unscheduled)
+        };
+        self.can_leave_whole(item) || (!self.has_room && all_but_room())
+    }
+
+    /// Takes the last item, with what rides on it.
     pub(super) fn take_whole(
         &mut self,
         item: Item,
@@ -105,7 +126,6 @@ impl Outgoing {
         own_entry: Option<Box<Entry>>,
         inherited: Vec<Sealed>,
     ) -> Reply {
-        self.channels.remove(&item.index);
         Reply { is_final, own_entry, inherited, ..reply_of(item.index, item.piece) }
     }
 

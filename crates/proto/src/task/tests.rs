@@ -339,8 +339,8 @@ fn metadata_goes_with_an_item_and_the_first_part_of_a_long_one() {
     let none = Vec::new;
     assert_eq!(
         sent,
-        [(0, metadata(&[("a", "1")])), (1, metadata(&[("b", "2")])), (0, none()), (0, none())],
-        "a part, a reply that needs no credit, the rest, and the end of the stream, no item"
+        [(0, metadata(&[("a", "1")])), (1, metadata(&[("b", "2")])), (0, none())],
+        "a part, a reply that needs no credit, and the rest, which ends the stream"
     );
 }
 

@@ -34,7 +34,7 @@ impl Visits {
         payload: Encoded,
         links: &mut Links,
     ) -> Result<(), SendError> {
-        self.hold_reply(task, payload.len(), links)?;
+        self.hold_reply(now, task, payload.len(), links)?;
         self.with_task(now, task, links, |task| task.reply(payload))?
     }
 
@@ -58,6 +58,7 @@ impl Visits {
         let way =
             found.map(|(record, spot)| (self.way_up(now, (task.ring, record), me, links), spot));
         if let Some((Ok(way), spot)) = way
+            && (!links.is_any_full() || links.has_room(way.link_now(links)))
             && let Some(ring) = self.origins.ring_mut(task.ring)
             && let Some(record) = ring.records.at_mut(&spot)
         {
@@ -66,7 +67,7 @@ impl Visits {
             self.note_over(now, of, accounts, || task.place(), links);
             return Ok(Some(way));
         }
-        self.hold_reply(task, bytes, links)?;
+        self.hold_reply(now, task, bytes, links)?;
         let payload = std::mem::take(payload);
         self.with_task(now, task, links, |task| {
             task.reply(payload)?;
@@ -75,15 +76,17 @@ impl Visits {
         })?
     }
 
-    /// Takes room for a reply that may have to wait for credit, in the share of who asked for it.
-    /// A reply that leaves without any costs nothing.
+    /// Takes room for a reply that may have to wait for credit, or for room in its connection, in
+    /// the share of who asked for it. A reply that leaves at once costs nothing.
     fn hold_reply(
         &mut self,
+        now: Timestamp,
         task: &TaskRef,
         bytes: usize,
         links: &mut Links,
     ) -> Result<(), SendError> {
-        if bytes as u64 <= self.limits.unscheduled_bytes {
+        let needs_no_credit = bytes as u64 <= self.limits.unscheduled_bytes;
+        if needs_no_credit && self.has_room_up(now, &task.place(), links) {
             return Ok(());
         }
         // One that is over takes nothing, and what it took nobody would give back.

@@ -1,9 +1,10 @@
 //! Replies that have credit, and leave as the connections that they take have room.
 //!
-//! All that its callers have granted is more than a connection may queue. So a task sends a part in
-//! its turn, the oldest first, and the next turn comes once the connection has room.
+//! All that its callers have granted is more than a connection may queue, and so are the first
+//! parts of many, which nobody need grant. So a task sends a part in its turn, the oldest first, and
+//! the next turn comes once the connection has room.
 
-use crate::id::{CallId, LinkId};
+use crate::id::CallId;
 use crate::links::Links;
 use crate::time::Timestamp;
 
@@ -53,10 +54,7 @@ impl Visits {
                 None
             }
             None => {
-                let way = self.way_up(now, (place.0, record), (self.me.node, &record.task), links);
-                let link = way.ok().and_then(|way| way.link.or_else(|| links.current(way.to)));
-                // What has no connection now waits for one elsewhere.
-                let link = link.unwrap_or(LinkId::LOCAL);
+                let link = self.link_up(now, place, links);
                 self.granted.entry(link).or_default().insert(place.clone());
                 Some(link)
             }

@@ -97,6 +97,11 @@ impl Terms {
 }
 
 impl WayUp {
+    /// The connection that it takes as things are; that of this node to itself without one.
+    pub(super) fn link_now(&self, links: &Links) -> LinkId {
+        self.link.or_else(|| links.current(self.to)).unwrap_or(LinkId::LOCAL)
+    }
+
     /// The way that a reply has taken, as it is remembered.
     pub(super) fn reply_path(&self, links: &Links) -> ReplyPath {
         match self.link {
@@ -177,6 +182,21 @@ impl Visits {
         let is_proven = is_own && link == Some(record.link) && admission::opens_root(task);
         let relayed = (!is_own || link.is_none()).then_some(Relayed { node: from, at });
         Ok(WayUp { to, link, relayed, shows_key: !is_proven })
+    }
+
+    /// True when what a task says for its initiator need not wait for room in a connection. What
+    /// has no way now waits elsewhere.
+    #[inline]
+    pub(super) fn has_room_up(&self, now: Timestamp, place: &Place, links: &Links) -> bool {
+        !links.is_any_full() || links.has_room(self.link_up(now, place, links))
+    }
+
+    /// The connection that what a task says for its initiator takes now; that of this node to
+    /// itself while there is none.
+    pub(super) fn link_up(&self, now: Timestamp, place: &Place, links: &Links) -> LinkId {
+        let Some(record) = self.record(place) else { return LinkId::LOCAL };
+        let way = self.way_up(now, (place.0, record), (self.me.node, &record.task), links);
+        way.map_or(LinkId::LOCAL, |way| way.link_now(links))
     }
 
     /// The node that is next on the way to the initiator: the initiator and the connection to it,

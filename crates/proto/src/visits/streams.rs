@@ -46,10 +46,12 @@ impl Visits {
         let record = ring.records.at(&spot).ok_or(SendError::Ended)?;
         let from = (self.me.node, &task.task);
         let way = self.way_up(now, (task.ring, record), from, links).ok();
+        let has_room = way.is_none_or(|way| links.has_room(way.link_now(links)));
         let way = way.and_then(|way| Some((way.link.filter(|link| *link != LinkId::LOCAL)?, way)));
         let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
         let record = ring.records.at_mut(&spot).ok_or(SendError::Ended)?;
         let running = record.running().ok_or(SendError::Ended)?;
+        running.note_room(has_room);
         let mut has_left = false;
         let mut sent = Ok(());
         for item in items {

@@ -388,6 +388,54 @@ fn granted_replies_wait_for_room_in_their_connection() {
     assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
 }
 
+/// What needs no credit waits for room, too, and leaves in the order in which it was said, a failure
+/// at its end.
+#[test]
+fn small_replies_items_and_failures_wait_for_room() {
+    let mut mesh = Mesh::connected(2);
+    let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+    mesh.with(2, |node| _ = node.outbox_mut().full.insert(link));
+    let calls = [(); 4].map(|()| {
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        call
+    });
+    let [filling, answered, several, failing] = calls.map(|call| {
+        let start = mesh.starts.iter().find(|(_, start)| start.task.call == call);
+        start.unwrap().1.task.clone()
+    });
+    let now = mesh.now;
+    let small = || Bytes::from_static(b"small");
+    mesh.with(2, |node| node.answer(now, &filling, small()).unwrap());
+    assert_eq!(mesh.on_wire(), ["2-1 REPLY"], "what finds room takes the last of it");
+    mesh.with(2, |node| {
+        node.answer(now, &answered, small()).unwrap();
+        node.reply(now, &several, small()).unwrap();
+        let stream = node.stream(now, &several).unwrap();
+        node.stream_items(now, &several, stream, [small(), small()]).unwrap();
+        assert_eq!(node.stream_credit(&several, stream), Ok(0), "who has more waits with it");
+        node.finish(now, &several);
+        node.reply(now, &failing, small()).unwrap();
+        let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+        node.fail(now, &failing, failure);
+        assert_eq!(node.visits.running_count(), 3, "they have not said all");
+        assert_eq!(node.links().shares().used(Pool::Replies), 15, "of replies");
+    });
+    mesh.deliver_all();
+    assert!(calls[1..].iter().all(|call| mesh.events(1, *call).is_empty()));
+    mesh.with(2, |node| {
+        node.outbox_mut().full.clear();
+        node.handle_room(now, link);
+    });
+    let node = &mesh.nodes[&2];
+    assert_eq!((node.visits.running_count(), node.links().shares().used(Pool::Replies)), (0, 0));
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, calls[1]), ["reply /0", "Complete"]);
+    assert_eq!(mesh.told(1, calls[2]), ["reply /0", "reply /0", "reply /0", "Complete"]);
+    let told = mesh.told(1, calls[3]);
+    assert!(told[0] == "reply /0" && told[1].contains("no"), "{told:?}");
+}
+
 /// Replies that wait for room in a connection take another way once that has ended.
 #[test]
 fn granted_replies_do_not_wait_for_a_connection_that_has_ended() {
