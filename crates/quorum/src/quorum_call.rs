@@ -46,7 +46,7 @@ pub struct QuorumCall<Resp> {
     members: Members,
     latencies: Option<Latencies>,
     late: Option<Follow<Resp>>,
-    /// Somebody ran into the deadline.
+    /// Somebody ran into the deadline of the call.
     is_late: bool,
     /// Members that had failed when it was last polled.
     failed_count: usize,
@@ -212,7 +212,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                 }
             }
             Event::Failed { branch, is_root, failure } => {
-                self.is_late |= failure.cause == Cause::Deadline;
+                self.is_late |= failure.cause == Cause::Deadline && self.source.is_late();
                 if is_root && self.leaves.is_some() {
                     self.source.hasten();
                 }

@@ -16,6 +16,8 @@ pub(crate) struct Source<Resp> {
     rounds: SmallVec<[Round<Resp>; 1]>,
     plan: Option<Box<Plan<Resp>>>,
     cancels_late: bool,
+    /// Its deadline, if a clock goes that far.
+    ends_at: Option<Instant>,
     end: End,
 }
 
@@ -64,9 +66,11 @@ impl<Resp: Payload> Source<Resp> {
         plan: Option<Box<Plan<Resp>>>,
         cancels_late: bool,
     ) -> Result<Self, CallError> {
+        let budget = call.budget();
         let round = Round::open(call, 0)?;
+        let ends_at = round.opened_at.checked_add(budget);
         let rounds = SmallVec::from_iter([round]);
-        Ok(Self { rounds, plan, cancels_late, end: End::Complete })
+        Ok(Self { rounds, plan, cancels_late, ends_at, end: End::Complete })
     }
 
     /// The next event; `None` when nothing can come any more.
@@ -151,6 +155,11 @@ impl<Resp: Payload> Source<Resp> {
     /// Its end, where that is not for want of replies.
     pub(crate) fn end(&self) -> End {
         self.end
+    }
+
+    /// True once its deadline has passed: branches may have earlier ones of their own.
+    pub(crate) fn is_late(&self) -> bool {
+        self.ends_at.is_some_and(|at| at <= Instant::now())
     }
 
     /// The caller has decided: what was asked runs on, what was not asked yet is not asked.

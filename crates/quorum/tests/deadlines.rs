@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use convoke_core::{CallBuilder, CallError, Cause, End};
-use convoke_quorum::{Majority, QuorumError, QuorumExt};
+use convoke_quorum::{Majority, QuorumError, QuorumExt, Threshold};
 use tokio::time::Instant;
 
-use support::{ASK, Behaviour, Cluster, HOP};
+use support::{ASK, Behaviour, Cluster, HOP, node};
 
 const DEADLINE: Duration = Duration::from_millis(200);
 
@@ -97,4 +97,23 @@ async fn a_branch_that_is_late_ends_alone() {
     let (replies, outcome) = call.collect().await.expect("they decode");
     assert_eq!((replies.len(), outcome.end), (2, End::Partial));
     assert_eq!(start.elapsed(), Duration::from_millis(1_500) + 2 * HOP);
+}
+
+/// The request of one member has a deadline of its own: that of the call has not passed by then.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_one_member_is_not_that_of_the_call() {
+    let mut cluster = Cluster::start(3).await;
+    (1..=3).for_each(|id| cluster.will(id, Behaviour::Hang));
+    let call = cluster.members.each(&cluster.client, |peer| {
+        let request = ASK.request(1);
+        Some(match peer.node() == node(1) {
+            true => request.deadline(Duration::from_millis(100)),
+            false => request,
+        })
+    });
+    let call = tokio::spawn(async move { call.quorum(Threshold(2)).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    cluster.crash(2);
+    let error = call.await.unwrap().unwrap_err();
+    assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
 }

@@ -665,3 +665,21 @@ async fn calls_that_are_joined_in_one_task_do_not_wake_it_without_end() {
     // Eleven answers, and a few that came while one was looked at.
     assert!(polls < 40, "{polls}");
 }
+
+/// A rule that is put on a stream decides on what has failed by then, without further news.
+#[tokio::test(start_paused = true)]
+async fn a_rule_on_a_stream_that_has_failed_is_told_at_once() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::Refuse);
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Hang);
+    let mut call = cluster.all(ASK, 1).quorum_call().open().unwrap();
+    for _ in 0..2 {
+        let (who, answer) = call.next().await.expect("two fail");
+        assert!(answer.is_err(), "{who}");
+    }
+    let begun = Instant::now();
+    let error = call.quorum(Majority).await.unwrap_err();
+    assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "told after {:?}", begun.elapsed());
+}

@@ -255,10 +255,20 @@ impl EchoCore {
             return true;
         }
         let is_gone = |node: NodeId| is_down(node) || self.later.contains(&node);
+        self.most(phase, &self.beginnings(&is_gone), &is_gone) >= of.quorum()
+    }
+
+    /// The phases that a correct member may still cast.
+    fn beginnings(&self, is_gone: &impl Fn(NodeId) -> bool) -> Vec<bool> {
         let mut may_begin = vec![self.plan.faulty().is_none(); self.plan.phase_count().into()];
         // Each round of this finds a further phase, or nothing.
-        while self.plan.faulty().is_some() && self.find_beginnings(&mut may_begin, &is_gone) {}
-        self.tally.count_max(phase) + self.coming(phase, &may_begin, &is_gone) >= of.quorum()
+        while self.plan.faulty().is_some() && self.find_beginnings(&mut may_begin, is_gone) {}
+        may_begin
+    }
+
+    /// The most votes that one digest may still have in a phase.
+    fn most(&self, phase: u16, may_begin: &[bool], is_gone: &impl Fn(NodeId) -> bool) -> usize {
+        self.tally.count_max(phase) + self.coming(phase, may_begin, is_gone)
     }
 
     /// Votes that may still come in a phase: of all who have not voted, where a correct member may
@@ -285,8 +295,7 @@ impl EchoCore {
                         true => 0,
                         false => (others - self.tally.count_max(phase)).min(faulty),
                     };
-                    let coming = self.coming(phase, may_begin, is_gone);
-                    self.tally.count_max(phase) + coming + lies >= at_least
+                    self.most(phase, may_begin, is_gone) + lies >= at_least
                 }
                 Clause::Heard { node, .. } => !is_gone(node),
             };
@@ -312,14 +321,16 @@ impl EchoCore {
     }
 
     /// The fewest further casts after which a phase may have its quorum or can have none any more,
-    /// or something may have to be cast.
-    pub fn needed(&self, phase: u16) -> usize {
+    /// or something may have to be cast, if no member of which `is_down` is true casts any more.
+    pub fn needed(&self, phase: u16, is_down: impl Fn(NodeId) -> bool) -> usize {
+        let is_gone = |node: NodeId| is_down(node) || self.later.contains(&node);
+        let may_begin = self.beginnings(&is_gone);
         let lacks = |phase: u16, at_least: usize| {
             at_least.saturating_sub(self.tally.count_max(phase)).max(1)
         };
         // As many, for other digests, may make the quorum impossible.
         let hopeless = |phase: u16, at_least: usize| {
-            let most = self.tally.count_max(phase) + self.silent(phase).count();
+            let most = self.most(phase, &may_begin, &is_gone);
             (most + 1).saturating_sub(at_least).max(1)
         };
         let either = |phase: u16, at_least| lacks(phase, at_least).min(hopeless(phase, at_least));

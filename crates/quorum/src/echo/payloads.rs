@@ -215,7 +215,12 @@ impl Payloads {
             return Ok(Pulled { value, liars: Vec::new() });
         }
         let me = endpoint.node();
-        let asked: Vec<NodeId> = members.into_iter().filter(|node| *node != me).collect();
+        let mut asked = Vec::new();
+        for node in members {
+            if node != me && !asked.contains(&node) {
+                asked.push(node);
+            }
+        }
         if asked.is_empty() {
             return Err(PullError::Nobody { digest });
         }

@@ -6,7 +6,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
-use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, ReceivedCast};
+use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, Reach, ReceivedCast};
 use convoke_proto::mutant::{self, Mutant};
 
 use crate::Configuration;
@@ -47,7 +47,7 @@ pub struct EchoRound {
     payloads: Vec<(u16, Bytes)>,
     /// Votes of this node that have been sent: not those that are held.
     said: Vec<EchoVote>,
-    /// Lives of the members that the first cast went to.
+    /// Lives of the members, as they were first seen.
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
     down: Vec<NodeId>,
@@ -101,7 +101,7 @@ impl EchoRound {
     }
 
     pub(super) fn of(core: EchoCore, port: CastPort, about: About) -> Self {
-        Self {
+        let mut round = Self {
             core,
             port,
             about,
@@ -115,7 +115,12 @@ impl EchoRound {
             is_stale: false,
             is_holding: false,
             casts: Vec::new(),
+        };
+        if round.is_call() {
+            let (reach, _) = round.port.reach(round.core.members().nodes());
+            round.see_lives(&reach);
         }
+        round
     }
 
     /// Has votes of others looked at before they count: at signatures, for example. Votes that came
@@ -261,7 +266,6 @@ impl EchoRound {
     }
 
     fn send(&mut self, vote: EchoVote) {
-        self.note_lives();
         if !self.said.contains(&vote) {
             self.said.push(vote);
         }
@@ -278,10 +282,11 @@ impl EchoRound {
         CastBody { phase, sender, epoch, digest, payload }
     }
 
-    fn note_lives(&mut self) {
-        if self.is_call() && self.lives.is_empty() {
-            let (reach, _) = self.port.reach(self.core.members().nodes());
-            self.lives = reach.into_iter().map(|reach| reach.life).collect();
+    /// Notes the lives of members that were not connected before.
+    fn see_lives(&mut self, reach: &[Reach]) {
+        self.lives.resize(reach.len(), None);
+        for (life, reach) in self.lives.iter_mut().zip(reach) {
+            *life = life.or(reach.life);
         }
     }
 
@@ -383,7 +388,9 @@ impl EchoRound {
                     false => return Poll::Ready(Err(self.not_reached(phase))),
                 }
             }
-            let waiting = self.port.poll_waiting(cx, self.core.needed(phase));
+            // About a tag, too: the next vote may split it.
+            let needed = self.core.needed(phase, |node| self.down.contains(&node));
+            let waiting = self.port.poll_waiting(cx, needed);
             if waiting.is_ready {
                 if !self.count_waiting(cx) && self.is_looking() {
                     return Poll::Pending;
@@ -457,6 +464,7 @@ impl EchoRound {
         let epoch = self.core.members().epoch();
         self.is_stale = epoch > 0 && self.port.epoch() > epoch;
         self.note_missed();
+        self.see_lives(&reach);
         let is_back = |node: &NodeId| {
             let index = self.core.members().index_of(*node);
             index.is_some_and(|index| reach[usize::from(index)].life.is_some())

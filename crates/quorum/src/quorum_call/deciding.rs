@@ -26,10 +26,18 @@ pub struct Deciding<Resp, F>(State<Resp, F>);
 #[allow(clippy::large_enum_variant, reason = "a box would be an allocation for every call")]
 enum State<Resp, F> {
     Ready(QuorumBuilder<Resp>, F),
-    Open(QuorumCall<Resp>, F),
+    Open(QuorumCall<Resp>, F, Heard),
     /// The rule does not fit.
     Refused(Unsuitable),
     Over,
+}
+
+/// News of a call of which its rule has not been asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// It is to be asked of the call as it is.
+    Something,
+    Nothing,
 }
 
 /// The answer, and the call as it was then.
@@ -56,7 +64,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
         Self(match function.system().check(call.replies.members()) {
             Ok(()) => {
                 call.replies.discount_taken();
-                State::Open(call, function)
+                State::Open(call, function, Heard::Something)
             }
             Err(unsuitable) => State::Refused(unsuitable),
         })
@@ -80,11 +88,11 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
     /// Resolves to the decision, and the call as it is then.
     fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Settled<Resp, F::Output>> {
         self.open()?;
-        let State::Open(call, function) = &mut self.0 else {
+        let State::Open(call, function, heard) = &mut self.0 else {
             panic!("polled after it was ready");
         };
-        let decided = ready!(poll_verdict(call, function, cx));
-        let State::Open(call, _) = std::mem::replace(&mut self.0, State::Over) else {
+        let decided = ready!(poll_verdict(call, function, heard, cx));
+        let State::Open(call, ..) = std::mem::replace(&mut self.0, State::Over) else {
             unreachable!("it was open above");
         };
         Poll::Ready(match decided {
@@ -113,7 +121,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
                 let builder = builder.believing_relays(function.believes_relays());
                 let call = builder.open_with(roster)?;
                 call.wake_after(fewest.min(hopeless));
-                self.0 = State::Open(call, function);
+                self.0 = State::Open(call, function, Heard::Nothing);
                 Ok(())
             }
             State::Refused(unsuitable) => Err(unsuitable.into()),
@@ -139,16 +147,22 @@ fn refuse_hopeless<Resp, F: QuorumFunction<Resp>>(
 fn poll_verdict<Resp: Payload + 'static, F: QuorumFunction<Resp>>(
     call: &mut QuorumCall<Resp>,
     function: &mut F,
+    heard: &mut Heard,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, QuorumError>> {
     loop {
-        let news = ready!(call.poll_news(cx));
-        let is_over = news.is_none();
-        match news {
-            Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
-            Some(News::Lost(..)) => {}
-            None => call.replies_mut().close(),
+        let mut is_over = false;
+        if *heard == Heard::Nothing {
+            match ready!(call.poll_news(cx)) {
+                Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
+                Some(News::Lost(..)) => {}
+                None => {
+                    call.replies_mut().close();
+                    is_over = true;
+                }
+            }
         }
+        *heard = Heard::Nothing;
         match function.decide(call.replies_mut()) {
             Verdict::Done(value) => return Poll::Ready(Ok(value)),
             Verdict::Continue | Verdict::Preliminary(_) if !is_over => {}
@@ -178,7 +192,7 @@ impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             State::Ready(builder, _) => f.debug_tuple("Deciding").field(builder).finish(),
-            State::Open(call, _) => f.debug_tuple("Deciding").field(call).finish(),
+            State::Open(call, ..) => f.debug_tuple("Deciding").field(call).finish(),
             State::Refused(unsuitable) => f.debug_tuple("Deciding").field(unsuitable).finish(),
             State::Over => f.write_str("Deciding(over)"),
         }

@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use convoke_core::{Cause, Code, Context, NodeId, Service, Status};
 use convoke_quorum::echo::{
     EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
-    digest_of,
+    digest_of, echo_phases,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::support::{Cluster, WRITE, node};
 
@@ -149,4 +149,174 @@ async fn the_members_of_a_running_service_change_by_epoch() {
     let stale = write(old.members()[..3].to_vec()).await;
     assert!(stale.failures.iter().all(|(failure, _)| failure.cause == Cause::StaleEpoch));
     assert_eq!((stale.failures.len(), write(next.members().to_vec()).await.replies.len()), (3, 3));
+}
+
+/// Of four, one is known to be down, two say different things one after the other, and the last
+/// stays silent: whoever waits by then is told with the second vote.
+#[tokio::test(start_paused = true)]
+async fn a_split_beside_a_member_that_is_down_is_told_to_who_waits() {
+    let mut cluster = Cluster::start(7, 4, |me, members| {
+        Service::new().unary(WRITE, move |text: String, context: Context| {
+            let members = members.clone();
+            async move {
+                let value = match me.get() {
+                    1 => "a",
+                    2 => {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        "b"
+                    }
+                    _ => std::future::pending().await,
+                };
+                echo_phases(&context, &members, 1, digest_of(value.as_bytes())).await?;
+                Ok::<_, Status>(text)
+            }
+        })
+    })
+    .await;
+    cluster.crash(4);
+    cluster.settle().await;
+    let to = cluster.members.without([node(4)]);
+    let written = cluster.write_to("x", to.members(), Duration::from_secs(5)).await;
+    for id in [1, 2] {
+        let told = written.failures.iter().find(|(told, _)| told.node == Some(node(id)));
+        let (_, after) = told.expect("it failed");
+        assert!(*after < Duration::from_secs(1), "member {id} was told after {after:?}");
+    }
+
+    let plan = EchoPlan::majority(4, 1).expect("it is a plan");
+    let mut all = rounds(&cluster, 0, &plan);
+    all[0].1.cast(0, digest_of(b"a"), "").expect("it is the first");
+    let (first, rest) = all.split_at_mut(1);
+    let other = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rest[0].1.cast(0, digest_of(b"b"), "").expect("it is the first");
+    };
+    let (error, ()) = tokio::join!(at_once(&mut first[0].1, 0), other);
+    assert!(matches!(error, EchoError::QuorumNotReached(_)), "{error}");
+}
+
+/// Members that are known to vote in a later epoch may not vote in this one either: the one that
+/// makes it impossible is told to who waits.
+#[tokio::test(start_paused = true)]
+async fn the_last_of_too_many_members_of_a_later_epoch_is_told_to_who_waits() {
+    let cluster = Cluster::start(7, 7, |_, _| Service::new()).await;
+    let plan = EchoPlan::new(7, [Phase::new("echo", 5)]).expect("it is a plan");
+    let mut old = rounds(&cluster, 1, &plan).swap_remove(0);
+    old.1.cast(0, digest_of(b"a"), "").expect("it is the first");
+    let members = cluster.members.with_epoch(2);
+    let servers = cluster.servers[4..].iter().flatten();
+    let mut new: Vec<(EchoSpace, EchoRound)> = servers
+        .map(|server| {
+            let space = EchoSpace::builder("log", &members).open(server).expect("once");
+            let round = space.join(0, 1, plan.clone()).expect("it is new");
+            (space, round)
+        })
+        .collect();
+    for (_, round) in &mut new[..2] {
+        round.cast(0, digest_of(b"a"), "").expect("it is the first");
+        cluster.settle().await;
+    }
+    // Has the two counted.
+    let waits = timeout(Duration::from_millis(1), old.1.until(|_| None::<()>)).await;
+    assert!(waits.is_err() && old.1.core().later().len() == 2, "four may still come");
+    let last = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        new[2].1.cast(0, digest_of(b"a"), "").expect("it is the first");
+    };
+    let (error, ()) = tokio::join!(at_once(&mut old.1, 0), last);
+    assert!(matches!(error, EchoError::StaleEpoch { .. }), "{error}");
+}
+
+/// A member that starts anew has no part in a call any more, also where the round had cast before
+/// it was connected.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_starts_anew_counts_as_down_though_it_was_connected_late() {
+    let mut cluster = Cluster::start(7, 4, |me, members| {
+        Service::new().unary(WRITE, move |text: String, context: Context| {
+            let members = members.clone();
+            async move {
+                if me.get() > 2 {
+                    return std::future::pending().await;
+                }
+                echo_phases(&context, &members, 1, digest_of(text.as_bytes())).await?;
+                Ok::<_, Status>(text)
+            }
+        })
+    })
+    .await;
+    cluster.network.partition(node(1), node(3));
+    cluster.network.partition(node(3), node(1));
+    cluster.network.cut(node(1), node(3));
+    cluster.settle().await;
+    let to: Vec<_> = cluster.members.members()[..3].to_vec();
+    let begun = Instant::now();
+    let request = WRITE.request("x".into()).deadline(Duration::from_secs(8));
+    let mut call = cluster.client.invoke(request).to_all(&to[..]).open().expect("it opens");
+    cluster.settle().await;
+    cluster.network.heal_all();
+    let one = cluster.servers[0].clone().expect("it lives");
+    one.warm_up(node(3)).await.expect("it listens");
+    cluster.settle().await;
+    cluster.crash(3);
+    cluster.settle().await;
+    cluster.restart(3, Default::default()).await;
+    cluster.settle().await;
+    // Now 1 and 2 have voted, and neither the new life of 3 nor 4 ever will.
+    cluster.crash(4);
+    let mut told = None;
+    while let Some(reply) = call.next().await {
+        if let Err(error) = reply
+            && error.to_string().contains("at n1")
+        {
+            told = Some(begun.elapsed());
+        }
+    }
+    let told = told.expect("member 1 has failed");
+    assert!(told < Duration::from_secs(4), "member 1 was told after {told:?}");
+}
+
+/// The same while the first vote is held, by a member that stores or signs it before it leaves.
+#[tokio::test(start_paused = true)]
+async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
+    let mut cluster = Cluster::start(7, 3, |me, members| {
+        Service::new().unary(WRITE, move |text: String, context: Context| {
+            let members = members.clone();
+            async move {
+                if me.get() > 1 {
+                    return std::future::pending().await;
+                }
+                let plan = EchoPlan::majority(members.len(), 1).map_err(EchoError::from)?;
+                let mut round = EchoRound::join(&context, &members, plan)?;
+                round.hold();
+                round.cast(0, digest_of(text.as_bytes()), Vec::new())?;
+                let vote = round.held().await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                round.release(vote, Vec::new());
+                round.quorum(0).await?;
+                Ok::<_, Status>(text)
+            }
+        })
+    })
+    .await;
+    let begun = Instant::now();
+    let request = WRITE.request("x".into()).deadline(Duration::from_secs(8));
+    let mut call = cluster.client.invoke(request).to_all(&cluster.members).open().expect("opens");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for id in [2, 3] {
+        cluster.crash(id);
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for id in [2, 3] {
+        cluster.restart(id, Default::default()).await;
+    }
+    let mut told = None;
+    while let Some(reply) = call.next().await {
+        if let Err(error) = reply
+            && error.to_string().contains("at n1")
+        {
+            told = Some(begun.elapsed());
+        }
+    }
+    let told = told.expect("member 1 has failed");
+    assert!(told < Duration::from_secs(2), "member 1 was told after {told:?}");
 }

@@ -48,7 +48,7 @@ fn a_phase_ends_with_a_quorum_of_equal_votes_the_own_among_them() {
     assert_eq!(core.handle_vote(node(2), vote(0, A)), Ok(Heard::Counted));
     assert_eq!(core.handle_vote(node(2), vote(0, A)), Ok(Heard::Repeated));
     assert_eq!(core.handle_vote(node(3), vote(0, B)), Ok(Heard::Counted));
-    assert_eq!((core.reached(0), core.needed(0)), (None, 1));
+    assert_eq!((core.reached(0), core.needed(0, |_| false)), (None, 1));
     core.handle_vote(node(4), vote(0, A)).unwrap();
     assert_eq!(core.reached(0), Some(Reached { digest: A, count: 3 }));
     let voters: Vec<_> = core.votes(0).collect();
@@ -140,9 +140,9 @@ fn votes_for_a_later_phase_are_kept_and_run_nothing_early() {
 #[test]
 fn a_phase_can_be_entered_by_skipping_the_one_before() {
     let mut core = EchoCore::new(node(1), &members(4), bracha_plan(4, 1)).unwrap();
-    assert_eq!(core.needed(1), 2);
+    assert_eq!(core.needed(1, |_| false), 2);
     core.handle_vote(node(2), vote(1, A)).unwrap();
-    assert_eq!((sent(&mut core), core.needed(1)), (vec![], 1));
+    assert_eq!((sent(&mut core), core.needed(1, |_| false)), (vec![], 1));
     core.handle_vote(node(3), vote(1, A)).unwrap();
     assert_eq!(sent(&mut core), [vote(1, A)], "two are ready, of whom one is correct");
     assert_eq!(core.reached(1), Some(Reached { digest: A, count: 3 }));
@@ -177,7 +177,7 @@ fn a_quorum_is_impossible_when_too_many_are_down_or_the_votes_are_split() {
     assert!(!down(&core, &[]));
     core.handle_vote(node(4), vote(0, B)).unwrap();
     assert!(down(&core, &[]), "two and two");
-    assert!(down(&core, &[]) && core.needed(0) == 1);
+    assert!(down(&core, &[]) && core.needed(0, |_| false) == 1);
 }
 
 #[test]
@@ -252,7 +252,7 @@ proptest! {
                 let quorum = plan.phase(phase).unwrap().quorum();
                 prop_assert!(now.is_none_or(|now| now.count >= quorum));
                 prop_assert!(now.is_some() || core.count_max(phase) < quorum);
-                prop_assert!(now.is_some() || core.needed(phase) + core.count_max(phase) <= quorum.max(core.count_max(phase) + 1));
+                prop_assert!(now.is_some() || core.needed(phase, |_| false) + core.count_max(phase) <= quorum.max(core.count_max(phase) + 1));
             }
         }
         let mut phases: Vec<u16> = all_sent.iter().map(|vote| vote.phase).collect();
@@ -334,7 +334,7 @@ fn a_split_vote_is_looked_at_as_soon_as_there_can_be_no_quorum() {
     let plan = EchoPlan::new(3, [Phase::new("all", 3)]).unwrap();
     let mut core = EchoCore::new(node(1), &members(3), plan).unwrap();
     core.cast(0, A).unwrap();
-    assert_eq!(core.needed(0), 1, "one more vote may make it impossible");
+    assert_eq!(core.needed(0, |_| false), 1, "one more vote may make it impossible");
     core.handle_vote(node(2), vote(0, B)).unwrap();
     assert!(!core.is_possible(0, |_| false));
 }
