@@ -117,3 +117,25 @@ async fn a_spawned_part_waits_for_room_no_longer_than_its_task_runs() {
     let told = tokio::time::timeout(LONG, hears.recv()).await;
     assert_eq!(told, Ok(Some(Some(SendError::Ended))));
 }
+
+/// The first reply of several is there, though one of them takes nothing; alone, that is waited
+/// for.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_takes_nothing_does_not_keep_the_others_from_answering() {
+    let network = SimNetwork::new(3);
+    let part = |_: u64, _: Context| async { Ok::<_, Status>(7) };
+    let answering = Service::new().unary(PART, part);
+    let (_full, _other) =
+        (start(&network, 2, service()).await, start(&network, 3, answering).await);
+    let client = start(&network, 1, Service::new()).await;
+    let peer = meet(&client).await;
+    let other = client.peer(node(3), "sim://n3").expect("it is an address");
+    client.warm_up(other).await.expect("it listens");
+    let _held = fill(&network, &client, peer).await;
+    let begun = Instant::now();
+    let reply = client.call(PART, 1).to_all(&[peer, other]).await;
+    assert!(reply.is_ok_and(|reply| reply == 7), "the one that takes requests has answered");
+    assert!(begun.elapsed() < LONG / 4, "after {:?}", begun.elapsed());
+    let alone = client.call(PART, 1).deadline(LONG / 4).to(peer).await;
+    assert!(alone.is_err() && begun.elapsed() >= LONG / 4, "{alone:?}");
+}

@@ -12,8 +12,8 @@ use crate::transport::{BoxFuture, Lane};
 
 use super::{Begun, Call, CallBuilder, Reply};
 
-/// Resolves to the first reply of a call; what still runs then is cancelled. Waits while a
-/// connection has no room.
+/// Resolves to the first reply of a call; what still runs then is cancelled. Waits while no
+/// connection to those it asks has room.
 ///
 /// A call of one branch over a connection that is open costs no allocation of its own.
 ///
@@ -27,7 +27,7 @@ pub struct Awaited<Resp>(State<Resp>);
 
 enum State<Resp> {
     Ready(CallBuilder<Resp>),
-    /// A connection has no room.
+    /// No connection has room.
     Waiting(BoxFuture<Begun>),
     Open(Open<Resp>),
     Over,
@@ -68,7 +68,7 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 }
 
 impl<Resp: Payload + 'static> State<Resp> {
-    /// Opens the call, once there is room for its requests.
+    /// Opens the call, once there is room for one of its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let (mut begun, is_urgent) = match self {
             Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), true),
@@ -94,8 +94,8 @@ impl<Resp: Payload + 'static> State<Resp> {
 }
 
 impl<Resp: Payload + 'static> CallBuilder<Resp> {
-    /// As [`CallBuilder::open`], once the connections have room for the requests: what is awaited
-    /// need not fail for want of it.
+    /// As [`CallBuilder::open`], once the connection to one of those that it asks has room: what is
+    /// awaited need not fail for want of it. Others may have none, and fail their own branches.
     ///
     /// # Errors
     /// As [`CallBuilder::open`].
@@ -117,18 +117,21 @@ impl<Resp: Payload + 'static> CallBuilder<Resp> {
     }
 }
 
-/// Waits until there is room for the requests of a call.
+/// Waits until there is room for a request of a call: one member that takes nothing keeps none from
+/// the others.
 async fn when_writable(mut begun: Begun) -> Begun {
     let driver = begun.endpoint.driver().clone();
     let budget = begun.opening.budget.unwrap_or(begun.endpoint.deadline_default());
     let start = driver.now();
     let nodes = begun.opening.branches.iter().map(|branch| branch.to);
     let connections: Vec<_> = nodes.filter_map(|node| driver.connection_to(node)).collect();
-    let writable = async {
-        for connection in connections {
-            poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
+    let writable = poll_fn(|cx| {
+        let mut polls = connections.iter().map(|of| of.poll_writable(Lane::Data, cx));
+        match connections.is_empty() || polls.any(|poll| poll.is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
-    };
+    });
     // A connection that stays full is no reason to wait beyond the deadline: the call then opens
     // with nothing left, and fails as any that is late.
     let _ = tokio::time::timeout(budget, writable).await;

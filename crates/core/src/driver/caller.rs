@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use convoke_proto::call::{CallEvent, Delivered, End};
+use convoke_proto::call::{CallEvent, Delivered, End, RootBranch};
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{CallId, LinkId, NodeId};
 use convoke_proto::initiator::OpenError;
@@ -260,10 +260,11 @@ impl Driver {
 }
 
 impl Core {
-    /// True when a connection that a call needs has no room.
+    /// True when no connection that a call needs has room.
     fn has_no_room(&self, opening: &Opening) -> bool {
-        let full = &self.node.outbox().full;
-        !full.is_empty() && opening.branches.iter().any(|branch| full.contains(branch.to))
+        let (full, branches) = (&self.node.outbox().full, &opening.branches);
+        let is_full = |branch: &RootBranch| full.contains(branch.to);
+        !full.is_empty() && !branches.is_empty() && branches.iter().all(is_full)
     }
 
     /// Opens a call whose caller sees to it that its requests leave.
