@@ -13,7 +13,7 @@ pub(crate) const MESSAGE_BYTES_MIN: u32 = 4 * 1024;
 const OWN_BYTES_MAX: usize = TEXT_BYTES_MAX + 2 * WORD_BYTES;
 
 /// Largest window of an HTTP/2 stream or connection (RFC 9113, section 6.9.1).
-const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+pub(crate) const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;
 /// Largest message; far below what a length can say.

@@ -1,5 +1,6 @@
 //! The edge: foreign gRPC clients call the services of an endpoint.
 
+mod answer;
 mod health;
 mod metadata;
 mod methods;
@@ -20,6 +21,7 @@ use convoke_core::{Endpoint, Peer};
 use convoke_transport::PeerName;
 use convoke_transport::parts::{Seats, Settings, TIME_MAX};
 
+use crate::config::WINDOW_BYTES_MAX;
 use crate::listener::HTTP2_FRAME_BYTES;
 use crate::serve::{Ends, Handler, Request, Response, Server, Terms};
 #[cfg(feature = "tls")]
@@ -113,7 +115,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;
 /// Largest window (RFC 9113, section 6.9.1).
-const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 
 impl GrpcEdge {
     /// An edge of this endpoint, which serves or knows the methods that are called.
@@ -344,6 +345,12 @@ impl GrpcEdgeBuilder {
         }))
     }
 
+    /// The window of a connection: room for every stream, so that none that is not read can stop
+    /// another.
+    fn connection_window_bytes(&self) -> u32 {
+        self.window_bytes.saturating_mul(self.streams_max).min(WINDOW_BYTES_MAX)
+    }
+
     fn terms(&self) -> Result<Terms, EdgeError> {
         let rules = [
             (self.message_bytes_max == 0, "message_bytes_max is zero"),
@@ -352,7 +359,10 @@ impl GrpcEdgeBuilder {
             (self.connections_max == 0, "connections_max is zero"),
             (self.streams_max == 0, "streams_max is zero"),
             (self.window_bytes < WINDOW_BYTES_MIN, "window_bytes is below 65,535"),
-            (self.window_bytes > WINDOW_BYTES_MAX, "window_bytes is above 2 GiB"),
+            (
+                self.connection_window_bytes() == WINDOW_BYTES_MAX,
+                "window_bytes times streams_max is above 2 GiB",
+            ),
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
             (self.idle_timeout.is_zero(), "idle_timeout is zero"),
             (self.ping_timeout.is_zero(), "ping_timeout is zero"),
@@ -370,15 +380,13 @@ impl GrpcEdgeBuilder {
         }
         #[cfg(feature = "tls")]
         let asked = self.client_certificates.unwrap_or_default();
-        let connection_window_bytes =
-            self.window_bytes.saturating_mul(CONNECTION_WINDOWS).min(WINDOW_BYTES_MAX);
         Ok(Terms {
             #[cfg(feature = "tls")]
             tls: self.tls.clone().map(|identity| crate::tls::Server::of_clients(identity, asked)),
             streams_max: self.streams_max,
             resets_max: self.resets_max,
             stream_window_bytes: self.window_bytes,
-            connection_window_bytes,
+            connection_window_bytes: self.connection_window_bytes(),
             frame_bytes_max: HTTP2_FRAME_BYTES,
             handshake_timeout: self.handshake_timeout,
             idle_timeout: self.idle_timeout,
@@ -387,10 +395,6 @@ impl GrpcEdgeBuilder {
         })
     }
 }
-
-/// The window of a connection in windows of a stream. Requests are read at once and whole, so
-/// streams do not stop each other.
-const CONNECTION_WINDOWS: u32 = 4;
 
 /// The edge as what accepted connections ask.
 struct Edge(EdgeService);

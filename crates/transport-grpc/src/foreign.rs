@@ -10,16 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::{Code, Context, Method, Payload, Status};
 use convoke_transport::BoxFuture;
-use convoke_transport::parts::TIME_MAX;
+use convoke_transport::parts::{Mutex, TIME_MAX};
 use http::Uri;
 use http::uri::PathAndQuery;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Streaming;
 use tonic::client::Grpc;
 
 use crate::codec::{BytesCodec, Parts};
-use crate::headers::Header;
+use crate::config::WINDOW_BYTES_MAX;
+use crate::headers::{Header, is_for_service};
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
 use convoke_transport::sockets;
@@ -44,8 +45,14 @@ pub struct ForeignServer {
 
 struct Inner {
     address: String,
-    connection: Mutex<Option<(Http2, Kept)>>,
+    connection: Mutex<Connecting>,
 }
+
+/// The connection, or the attempt to open it that all calls wait for.
+type Connecting = Option<watch::Receiver<Attempt>>;
+
+/// Outcome of an attempt; none while it is under way.
+type Attempt = Option<Result<(Http2, Arc<Kept>), String>>;
 
 /// A call of a foreign server, being put together. Awaited, it gives the one reply;
 /// [`ForeignCall::stream`] gives those of a server-streaming method.
@@ -75,7 +82,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time between two pings of a connection, and for the answer to one.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// Room for every stream: calls of many tasks share the connection, and one that does not read its
+/// replies stops no other.
+const CONNECTION_WINDOW_BYTES: u32 = WINDOW_BYTES_MAX;
 
 impl ForeignServer {
     /// The server at `host:port`. Nothing is sent yet.
@@ -100,17 +109,46 @@ impl ForeignServer {
         }
     }
 
-    async fn connection(&self) -> io::Result<Http2> {
-        let mut connection = self.inner.connection.lock().await;
-        if let Some((http2, _)) = connection.as_ref().filter(|(http2, _)| !http2.is_closed()) {
-            return Ok(http2.clone());
+    /// The connection, once it is open. An attempt to open it is one for all who wait for it, and
+    /// goes on when one of them is dropped.
+    async fn connection(&self) -> Result<Http2, String> {
+        let mut attempt = self.attempt();
+        let Ok(outcome) = attempt.wait_for(Option::is_some).await else {
+            return Err("the attempt to connect was given up".to_owned());
+        };
+        match outcome.as_ref() {
+            Some(Ok((http2, _))) => Ok(http2.clone()),
+            Some(Err(error)) => Err(error.clone()),
+            None => unreachable!("it has an outcome"),
         }
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let stream = sockets::connect_to(&self.inner.address, CONNECT_TIMEOUT).await?;
-        let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
-        let (http2, _) = connection.insert(spoken.map_err(io::Error::other)?);
-        Ok(http2.clone())
     }
+
+    /// The attempt that is under way or has led to a connection, or a new one.
+    fn attempt(&self) -> watch::Receiver<Attempt> {
+        let mut connection = self.inner.connection.lock();
+        let is_good = |attempt: &watch::Receiver<Attempt>| match attempt.borrow().as_ref() {
+            None => attempt.has_changed().is_ok(),
+            Some(Ok((http2, _))) => !http2.is_closed(),
+            Some(Err(_)) => false,
+        };
+        if let Some(attempt) = connection.as_ref().filter(|attempt| is_good(attempt)) {
+            return attempt.clone();
+        }
+        let (told, attempt) = watch::channel(None);
+        let address = self.inner.address.clone();
+        tokio::spawn(async move {
+            let opened = open(&address).await.map_err(|error| error.to_string());
+            told.send_replace(Some(opened.map(|(http2, kept)| (http2, Arc::new(kept)))));
+        });
+        connection.insert(attempt).clone()
+    }
+}
+
+async fn open(address: &str) -> io::Result<(Http2, Kept)> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    let stream = sockets::connect_to(address, CONNECT_TIMEOUT).await?;
+    let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
+    spoken.map_err(io::Error::other)
 }
 
 fn terms() -> Terms {
@@ -131,7 +169,8 @@ impl<Resp: Payload> ForeignCall<Resp> {
     }
 
     /// Adds metadata, as headers: a key in lower case; one that ends in `-bin` may have any bytes,
-    /// others printable ASCII.
+    /// others printable ASCII. Headers that are gRPC's own or HTTP's, such as `grpc-timeout`, are
+    /// refused.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
         self.metadata.push((key.to_owned(), Bytes::copy_from_slice(value.as_ref())));
         self
@@ -140,8 +179,8 @@ impl<Resp: Payload> ForeignCall<Resp> {
     /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be
     /// headers.
     pub fn within(mut self, context: &Context) -> Self {
-        let pairs =
-            context.metadata().iter().filter(|(key, value)| Header::of(key, value).is_some());
+        let is_header = |key, value| is_for_service(key) && Header::of(key, value).is_some();
+        let pairs = context.metadata().iter().filter(|(key, value)| is_header(key, value));
         self.metadata
             .extend(pairs.map(|(key, value)| (key.to_owned(), Bytes::copy_from_slice(value))));
         self.deadline(context.remaining())
@@ -185,11 +224,10 @@ impl<Resp: Payload> ForeignCall<Resp> {
         let mut request = tonic::Request::new(Parts::from(self.message.clone()));
         request.set_timeout(self.deadline);
         for (key, value) in &self.metadata {
-            let header = Header::of(key, value).ok_or_else(|| {
-                Status::new(
-                    Code::InvalidArgument,
-                    format!("{key:?} cannot be a header with its value"),
-                )
+            let header = Header::of(key, value).filter(|_| is_for_service(key));
+            let header = header.ok_or_else(|| {
+                let text = format!("{key:?} cannot be a header with its value, or is not a call's");
+                Status::new(Code::InvalidArgument, text)
             })?;
             header.append_to(request.metadata_mut());
         }
@@ -252,8 +290,18 @@ fn invalid(error: &dyn fmt::Display) -> Status {
     Status::new(Code::InvalidArgument, format!("the address or method cannot be a URI: {error}"))
 }
 
+/// Words of tonic about a reply above the limit.
+const TOO_LARGE: &str = "decoded message length too large";
+
+/// The server's own status; what HTTP/2 says where the stream or the connection has failed.
 fn ours(status: &tonic::Status) -> Status {
-    let number = u32::try_from(status.code() as i32).unwrap_or_default();
+    let code = match http2::code_of_failure(status) {
+        Some(code) => code,
+        // It is tonic that says so, and gRPC's own code for it is another.
+        None if status.message().contains(TOO_LARGE) => tonic::Code::ResourceExhausted,
+        None => status.code(),
+    };
+    let number = u32::try_from(code as i32).unwrap_or_default();
     let ours = Status::new(Code::from_number(number), crate::reader::describe(status));
     ours.with_details(Bytes::copy_from_slice(status.details()))
 }

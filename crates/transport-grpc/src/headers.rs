@@ -7,6 +7,28 @@ use tonic::metadata::{
 /// Bytes charged for a header besides its name and value (RFC 9113, section 6.5.2).
 pub(crate) const HEADER_BYTES: usize = 32;
 
+/// Headers that belong to HTTP and gRPC: they say nothing to a service, nor does it say them.
+const HOP_BY_HOP: [&str; 13] = [
+    "te",
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "user-agent",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "host",
+    "accept-encoding",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// True when a key in lower case may be metadata of a service.
+pub(crate) fn is_for_service(key: &str) -> bool {
+    !key.starts_with("grpc-") && !HOP_BY_HOP.contains(&key)
+}
+
 /// A pair that gRPC can carry.
 pub(crate) enum Header {
     Ascii(AsciiMetadataKey, MetadataValue<Ascii>),
@@ -41,5 +63,16 @@ impl Header {
             Self::Binary(key, value) => (key.as_str(), value.as_encoded_bytes()),
         };
         key.len() + value.len() + HEADER_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_grpc_itself_are_not_metadata() {
+        assert!(is_for_service("tenant") && is_for_service("tenant-bin"));
+        assert!(!is_for_service("grpc-encoding") && !is_for_service("te"));
     }
 }

@@ -70,6 +70,24 @@ impl Http2 {
     }
 }
 
+/// Code of a stream or connection that has failed, behind what tonic says of a call (gRPC over
+/// HTTP/2, "Errors"); `None` when the call has a status.
+pub(crate) fn code_of_failure(status: &tonic::Status) -> Option<tonic::Code> {
+    let source = std::error::Error::source(status)?;
+    let mut causes = std::iter::successors(Some(source), |error| error.source());
+    let error = causes.find_map(|cause| cause.downcast_ref::<h2::Error>());
+    // Without a word of HTTP/2 the connection has broken.
+    let reason = error.filter(|error| !error.is_go_away()).and_then(h2::Error::reason);
+    Some(match reason {
+        None | Some(h2::Reason::REFUSED_STREAM) => tonic::Code::Unavailable,
+        Some(h2::Reason::CANCEL) => tonic::Code::Cancelled,
+        Some(h2::Reason::ENHANCE_YOUR_CALM) => tonic::Code::ResourceExhausted,
+        Some(h2::Reason::INADEQUATE_SECURITY) => tonic::Code::PermissionDenied,
+        Some(h2::Reason::STREAM_CLOSED) => tonic::Code::Unknown,
+        Some(_) => tonic::Code::Internal,
+    })
+}
+
 impl tonic::codegen::Service<http::Request<tonic::body::Body>> for Http2 {
     type Response = http::Response<Incoming>;
     type Error = hyper::Error;

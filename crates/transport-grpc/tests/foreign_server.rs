@@ -9,6 +9,9 @@ use std::time::Duration;
 use convoke_core::{Code, Context, Endpoint, Method, Payload, RawMessage, Service, Status};
 use convoke_transport_grpc::ForeignServer;
 use echo::{Number, Stage, Text};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
 
 const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
 const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
@@ -108,4 +111,119 @@ async fn a_task_passes_its_deadline_and_metadata_on() {
     let status: Status = bad.await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     stage.stop().await;
+}
+
+/// A server of HTTP/2 frames written by hand: each stream is answered by `say`.
+async fn odd_server(say: impl Fn(u32) -> Vec<u8> + Send + 'static) -> ForeignServer {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        stream.read_exact(&mut [0; 24]).await?;
+        stream.write_all(&frame(4, 0, 0, &[])).await?;
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).await?;
+            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+            stream.read_exact(&mut payload).await?;
+            let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            match (head[3], head[4] & 1) {
+                (1, _) => stream.write_all(&say(id)).await?,
+                (4, 0) => stream.write_all(&frame(4, 1, 0, &[])).await?,
+                (6, 0) => stream.write_all(&frame(6, 1, 0, &payload)).await?,
+                _ => {}
+            }
+        }
+        #[expect(unreachable_code, reason = "gives the type of the error")]
+        Ok::<(), std::io::Error>(())
+    });
+    ForeignServer::new(address)
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("it is small").to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+async fn told(server: &ForeignServer) -> Code {
+    server.call(SAY, &text("a")).await.expect_err("it has no answer").code()
+}
+
+/// gRPC over HTTP/2, "Errors".
+#[tokio::test]
+async fn streams_that_are_reset_or_refused_have_the_code_that_grpc_gives_them() {
+    let cases = [
+        (0, Code::Internal),
+        (2, Code::Internal),
+        (7, Code::Unavailable),
+        (8, Code::Cancelled),
+        (11, Code::ResourceExhausted),
+    ];
+    for (reason, code) in cases {
+        let server = odd_server(move |id| frame(3, 0, id, &u32::to_be_bytes(reason))).await;
+        assert_eq!(told(&server).await, code, "reset with {reason}");
+    }
+    // A server that goes takes no stream any more.
+    let going = odd_server(|_| frame(7, 0, 0, &[0; 8])).await;
+    assert_eq!(told(&going).await, Code::Unavailable);
+    // One that breaks off in the middle of a frame.
+    let broken = odd_server(|_| vec![0xff; 9]).await;
+    let code = told(&broken).await;
+    assert!(matches!(code, Code::Unavailable | Code::Internal), "{code:?}");
+}
+
+#[tokio::test]
+async fn a_reply_above_the_limit_is_too_large() {
+    let stage = Stage::new().await;
+    let call = server(&stage).call(SAY, &text(&"a".repeat(1_000))).message_bytes_max(500);
+    assert_eq!(call.await.unwrap_err().code(), Code::ResourceExhausted);
+    stage.stop().await;
+}
+
+/// A caller's metadata reaches the server as headers, but for those that would change the call.
+#[tokio::test]
+async fn metadata_that_is_passed_on_cannot_break_the_call() {
+    const PROXY: Method<Text, Text> = Method::new("edge.test.Proxy/Metadata");
+    let stage = Stage::new().await;
+    let server = server(&stage);
+    let own = server.call(SAY, &text("a")).metadata("grpc-timeout", "1n").await;
+    assert_eq!(own.unwrap_err().code(), Code::InvalidArgument);
+    let proxy = Service::new().unary(PROXY, move |text: Text, context: Context| {
+        let server = server.clone();
+        async move { server.call(METADATA, &text).within(&context).await }
+    });
+    let endpoint = Endpoint::builder().serve(proxy).start().await.unwrap();
+    let own = [("grpc-timeout", "1n"), ("grpc-encoding", "gzip"), ("content-length", "5")];
+    for (key, value) in own {
+        let request = PROXY.request(text("")).metadata(key, value).metadata("tenant", "shop");
+        let seen = endpoint.invoke(request).to(endpoint.me()).await.unwrap();
+        assert_eq!(seen.text.trim(), "tenant=shop", "{key}");
+    }
+    stage.stop().await;
+}
+
+/// Many calls of a server that takes no connection wait for one attempt, and are told together.
+#[tokio::test]
+async fn calls_of_a_server_that_cannot_be_reached_wait_for_one_attempt() {
+    // Its queue is full: a connection to it neither opens nor fails.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let filling: Vec<_> = (0..4).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
+    while filling.iter().filter(|task| task.is_finished()).count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let server = ForeignServer::new(address.to_string());
+    let mut calls = JoinSet::new();
+    for _ in 0..20 {
+        let server = server.clone();
+        calls.spawn(async move { server.call(SAY, &text("a")).await });
+    }
+    // One that is dropped takes nothing from the others.
+    calls.spawn(async move { server.call(SAY, &text("a")).deadline(Duration::ZERO).await });
+    let codes = calls.join_all().await.into_iter().map(|told| told.unwrap_err().code());
+    let late = codes.filter(|code| *code == Code::DeadlineExceeded).count();
+    assert_eq!(late, 1, "the others are told that it cannot be reached");
+    filling.iter().for_each(JoinHandle::abort);
 }

@@ -60,6 +60,11 @@ pub struct StreamBuilder<Req, Resp> {
 }
 
 impl<Req: Payload, Resp: Payload> StreamBuilder<Req, Resp> {
+    /// The time it gets, as [`CallBuilder::budget`].
+    pub fn budget(&self) -> Duration {
+        self.call.budget()
+    }
+
     /// Sends the request now. Gives what its items are sent with, and the call to read replies
     /// from: use both at once where the handler replies while it reads.
     ///

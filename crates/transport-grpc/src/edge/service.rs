@@ -15,19 +15,20 @@ use convoke_core::{
     Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
     StreamInvocation,
 };
-use convoke_transport::parts::{Seat, Seats};
+use convoke_transport::parts::{Seat, Seats, TIME_MAX};
 use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
 use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, StatusCode};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::metadata::MetadataMap;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
 
+use super::answer::{Answer, Terms};
 use super::methods::{Known, Methods, Shape};
 use super::standard::Standard;
 use super::stream::Pump;
@@ -86,6 +87,10 @@ pub(super) struct Inner {
 /// Longest time for the message of a request to come whole, whatever its deadline: so that who
 /// sends but a part of many holds no places for ever.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time from the deadline of a call until its answer has to be read: of one that its client set,
+/// and has given it up by then, and of another, for clients that read slowly.
+const READ_GRACE: Duration = Duration::from_secs(1);
+const READ_GRACE_MAX: Duration = Duration::from_secs(60);
 
 impl EdgeService {
     pub(super) fn new(inner: Inner) -> Self {
@@ -135,7 +140,7 @@ impl EdgeService {
         };
         tokio::select! {
             biased;
-            response = response => with_the_code_of_too_large(response),
+            response = response => Answer::by_its_terms(with_the_code_of_too_large(response)),
             late = late(message_time, whole) => late.into_http(),
         }
     }
@@ -254,7 +259,7 @@ pub(super) struct One {
     /// Identity that the client has proven.
     client: Option<Principal>,
     peer: Peer,
-    pub(super) permit: Option<Seat>,
+    permit: Option<Seat>,
     /// Goes when the message has come.
     pub(super) coming: Option<oneshot::Sender<Infallible>>,
 }
@@ -279,6 +284,13 @@ impl One {
         Ok(deadline.into_iter().fold(invocation, StreamInvocation::deadline).to(self.peer))
     }
 
+    /// Terms of the answer to a call that is opened now, with the place that it takes.
+    /// `is_set` says that its client has set the deadline.
+    pub(super) fn terms(&mut self, is_set: bool, budget: Duration) -> Terms {
+        let grace = if is_set { READ_GRACE } else { READ_GRACE_MAX };
+        Terms::new(Instant::now() + budget.min(TIME_MAX) + grace, self.permit.take())
+    }
+
     fn request(
         &self,
         headers: &MetadataMap,
@@ -301,12 +313,15 @@ impl One {
     fn open(
         &mut self,
         request: tonic::Request<Bytes>,
-    ) -> impl Future<Output = Result<(Call<RawMessage>, Option<Seat>), Status>> + use<> {
+    ) -> impl Future<Output = Result<(Call<RawMessage>, Terms), Status>> + use<> {
         self.coming = None;
-        let (builder, permit) = (self.builder(request), self.permit.take());
+        let is_set = request.metadata().contains_key(metadata::TIMEOUT);
+        let builder = self.builder(request);
+        let opening = builder.map(|builder| (self.terms(is_set, builder.budget()), builder));
         async move {
-            let call = builder?.open_when_writable().await;
-            Ok((call.map_err(|error| status::of_error(&error))?, permit))
+            let (terms, builder) = opening?;
+            let call = builder.open_when_writable().await;
+            Ok((call.map_err(|error| status::of_error(&error))?, terms))
         }
     }
 }
@@ -319,20 +334,22 @@ impl UnaryService<Bytes> for One {
         let known = self.known;
         let opening = self.open(request);
         Box::pin(async move {
-            let (call, permit) = opening.await?;
-            let reply = only_reply(call, known).await?;
-            drop(permit);
-            Ok(answer(reply))
+            let (call, terms) = opening.await?;
+            Ok(answer(only_reply(call, known).await?, terms))
         })
     }
 }
 
 /// The one reply of a call with what it carries.
-pub(super) fn answer(reply: Reply<RawMessage>) -> tonic::Response<Parts> {
+pub(super) fn answer(reply: Reply<RawMessage>, terms: Terms) -> tonic::Response<Parts> {
     let mut headers = MetadataMap::new();
-    metadata::append(reply.metadata(), &mut headers);
-    let message = reply.into_inner().into_bytes().into();
-    tonic::Response::from_parts(headers, message, Extensions::default())
+    metadata::append(reply.metadata(), &mut headers, 0);
+    let message = reply.into_inner().into_bytes();
+    let mut extensions = Extensions::default();
+    if !Terms::is_small(message.len()) {
+        extensions.insert(terms);
+    }
+    tonic::Response::from_parts(headers, message.into(), extensions)
 }
 
 /// The reply of a call that has one, read to its end: never a part of what it answers.
@@ -371,11 +388,13 @@ impl ServerStreamingService<Bytes> for One {
     fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
         let opening = self.open(request);
         Box::pin(async move {
-            let (call, permit) = opening.await?;
-            let mut replies = Replies::new(call, None, permit);
+            let (call, terms) = opening.await?;
+            let mut replies = Replies::new(call, None);
             replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
             let headers = std::mem::take(&mut replies.beside);
-            Ok(tonic::Response::from_parts(headers, replies, Extensions::default()))
+            let mut extensions = Extensions::default();
+            extensions.insert(terms);
+            Ok(tonic::Response::from_parts(headers, replies, extensions))
         })
     }
 }
@@ -390,7 +409,6 @@ pub(super) struct Replies {
     first: Option<Parts>,
     /// Metadata of the replies since the headers left, which the trailers take.
     beside: MetadataMap,
-    _permit: Option<Seat>,
 }
 
 impl Stream for Replies {
@@ -404,7 +422,7 @@ impl Stream for Replies {
             let Some(call) = &mut self.call else { return Poll::Ready(None) };
             match ready!(Pin::new(call).poll_next(cx)) {
                 Some(Ok(reply)) => {
-                    metadata::append(reply.metadata(), &mut self.beside);
+                    metadata::append(reply.metadata(), &mut self.beside, 0);
                     return Poll::Ready(Some(Ok(reply.into_inner().into_bytes().into())));
                 }
                 // The outcome has it; the other branches' replies follow.
@@ -420,9 +438,8 @@ impl Stream for Replies {
 }
 
 impl Replies {
-    pub(super) fn new(call: Call<RawMessage>, pump: Option<Pump>, permit: Option<Seat>) -> Self {
-        let beside = MetadataMap::new();
-        Self { call: Some(call), pump, first: None, beside, _permit: permit }
+    pub(super) fn new(call: Call<RawMessage>, pump: Option<Pump>) -> Self {
+        Self { call: Some(call), pump, first: None, beside: MetadataMap::new() }
     }
 
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Parts, Status>> {
@@ -442,7 +459,8 @@ impl Replies {
         let beside = std::mem::take(&mut self.beside);
         match status {
             Some(mut status) => {
-                metadata::merge(&beside, status.metadata_mut());
+                let own = status::bytes_of(&status);
+                metadata::merge(&beside, status.metadata_mut(), own);
                 Some(status)
             }
             None if beside.is_empty() => None,

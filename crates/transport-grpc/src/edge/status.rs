@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use convoke_core::wire::{Cause, Executed};
 use convoke_core::{CallError, End, Failure, Outcome};
+use convoke_transport::parts::cut_text;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
@@ -17,10 +18,19 @@ pub(crate) const EXECUTED: &str = "convoke-executed";
 /// The trailer that describes a failed branch; once for each, up to [`FAILURES_MAX`].
 pub(crate) const FAILURE: &str = "convoke-failure";
 
-/// Most failures that are described; trailers have a bound in every client.
+/// The trailer that names a part of a status that no client would take, for its size.
+const LEFT_OUT: &str = "convoke-left-out";
+
+/// Most failures that are described, and bytes of their descriptions; trailers have a bound in
+/// every client.
 const FAILURES_MAX: usize = 8;
+const FAILURES_BYTES_MAX: usize = 2 * 1024;
 /// Longest description, in bytes.
 const TEXT_BYTES_MAX: usize = 300;
+/// Longest message of a status, in bytes as they are sent.
+const MESSAGE_BYTES_MAX: usize = 5 * 1024;
+/// Bytes of what is in each answer without details: its code, and names.
+const CODE_BYTES: usize = 256;
 
 /// The status of a call that gave no answer.
 pub(crate) fn of_error(error: &CallError) -> Status {
@@ -55,7 +65,52 @@ pub(crate) fn of_part(known: Option<Known>, failures: &[Failure]) -> Status {
     if let [first, ..] = failures {
         text += &format!(" (it has replied, and {first})");
     }
-    Status::with_metadata(Code::Internal, text, trailers(failures, Executed::Yes))
+    fitting(Code::Internal, &text, Bytes::new(), trailers(failures, Executed::Yes))
+}
+
+/// A status without what no client would take: one whose trailers are too large loses them all, and
+/// some end the whole connection.
+fn fitting(code: Code, text: &str, details: Bytes, mut trailers: MetadataMap) -> Status {
+    let text = cut_text(text, sendable(text));
+    let bytes = CODE_BYTES + encoded_len(&text) + metadata::bytes_of(&trailers);
+    if bytes + base64_len(&details) <= metadata::ANSWER_BYTES_MAX {
+        return Status::with_details_and_metadata(code, text, details, trailers);
+    }
+    tracing::warn!(bytes = details.len(), "details of a status left out: no client takes as many");
+    trailers.insert(LEFT_OUT, MetadataValue::from_static("details"));
+    Status::with_metadata(code, text, trailers)
+}
+
+/// Bytes of the longest start of a text that can be a message.
+fn sendable(text: &str) -> usize {
+    let mut bytes = 0;
+    let fits = text.bytes().take_while(|byte| {
+        bytes += escaped_len(*byte);
+        bytes <= MESSAGE_BYTES_MAX
+    });
+    fits.count()
+}
+
+/// Bytes of a status besides its metadata.
+pub(super) fn bytes_of(status: &Status) -> usize {
+    CODE_BYTES + encoded_len(status.message()) + base64_len(status.details())
+}
+
+fn encoded_len(text: &str) -> usize {
+    text.bytes().map(escaped_len).sum()
+}
+
+/// Bytes of one as a message has it: percent-encoded, unless it is plain.
+fn escaped_len(byte: u8) -> usize {
+    match byte {
+        b'"' | b'#' | b'%' | b'<' | b'>' | b'`' | b'?' | b'{' | b'}' => 3,
+        b'!'..=b'~' => 1,
+        _ => 3,
+    }
+}
+
+fn base64_len(bytes: &[u8]) -> usize {
+    bytes.len().div_ceil(3) * 4
 }
 
 /// Code of what tonic says of a message. gRPC's own for one above the limit is "resource
@@ -87,21 +142,28 @@ fn of_end(end: End) -> Status {
 fn of_failures(failures: &[Failure]) -> Status {
     let first = &failures[0];
     let executed = failures.iter().map(|failure| failure.executed).max();
-    let mut trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
-    metadata::append(first.metadata(), &mut trailers);
+    let trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
     // Those of the runtime, such as an epoch, are nothing to a client of gRPC.
     let (message, details) = match first.cause {
         Cause::Application => (first.text.clone(), first.details.clone()),
         _ => (first.to_string(), Bytes::new()),
     };
-    Status::with_details_and_metadata(code(first), message, details, trailers)
+    let mut status = fitting(code(first), &message, details, trailers);
+    let own = bytes_of(&status);
+    metadata::append(first.metadata(), status.metadata_mut(), own);
+    status
 }
 
 fn trailers(failures: &[Failure], executed: Executed) -> MetadataMap {
     let mut trailers = MetadataMap::new();
     trailers.insert(EXECUTED, word(executed));
+    let mut bytes = 0;
     for failure in failures.iter().take(FAILURES_MAX) {
-        trailers.append(FAILURE, describe(failure));
+        let described = describe(failure);
+        bytes += described.len();
+        if bytes <= FAILURES_BYTES_MAX {
+            trailers.append(FAILURE, described);
+        }
     }
     trailers
 }
@@ -200,11 +262,37 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_no_larger_than_clients_take() {
+        let bytes = |status: &Status| bytes_of(status) + metadata::bytes_of(status.metadata());
+        for (text, details) in [(0, 5_000), (0, 100_000), (4_096, 1_500), (4_096, 0), (10, 10)] {
+            for letter in ["a", " ", "ü"] {
+                let text = letter.repeat(text / letter.len());
+                let details = Bytes::from(vec![7; details]);
+                let failing = failure(Cause::Application, Executed::Yes, 5);
+                let failing = Failure { text: text.clone(), details: details.clone(), ..failing };
+                let status = of_failures(&vec![failing; 20]);
+                assert_eq!(status.code(), Code::NotFound);
+                assert!(bytes(&status) <= metadata::ANSWER_BYTES_MAX, "{}", bytes(&status));
+                let is_left_out = status.metadata().get(LEFT_OUT).is_some();
+                assert_eq!(status.details(), if is_left_out { &[][..] } else { &details[..] });
+                assert_eq!(status.metadata().get(EXECUTED).unwrap(), "yes");
+                assert_eq!(
+                    is_left_out,
+                    details.len() > 5_000 || text.len() + details.len() > 5_000
+                );
+            }
+        }
+    }
+
+    #[test]
     fn the_number_of_described_failures_is_bounded() {
         let failures = vec![failure(Cause::Deadline, Executed::Maybe, 0); 1_000];
         let status = of_failures(&failures);
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert_eq!(status.metadata().get_all(FAILURE).iter().count(), FAILURES_MAX);
+        let long = Failure { text: "x".repeat(400), ..failures[0].clone() };
+        let told = of_failures(&vec![long; 8]).metadata().get_all(FAILURE).iter().count();
+        assert!(told < FAILURES_MAX, "of these fewer are enough");
     }
 
     #[test]

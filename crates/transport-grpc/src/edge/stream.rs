@@ -8,14 +8,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use convoke_core::wire::Executed;
 use convoke_core::{Call, RawMessage, RequestStream, SendError};
-use convoke_transport::parts::Seat;
 use tokio::task::JoinHandle;
 use tonic::codegen::BoxFuture;
 use tonic::server::{ClientStreamingService, StreamingService};
 use tonic::{Code, Status, Streaming};
 
+use super::answer::Terms;
 use super::service::{One, Replies, answer, only_reply};
-use super::status;
+use super::{metadata, status};
 use crate::codec::Parts;
 
 /// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that
@@ -81,7 +81,7 @@ async fn pass_on(
     }
 }
 
-type Opened = (Call<RawMessage>, Pump, Option<Seat>);
+type Opened = (Call<RawMessage>, Pump, Terms);
 
 impl One {
     fn open_stream(
@@ -90,11 +90,14 @@ impl One {
     ) -> impl Future<Output = Result<Opened, Status>> + use<> {
         self.coming = None;
         let (headers, _, messages) = request.into_parts();
-        let (builder, permit) = (self.stream_builder(&headers), self.permit.take());
+        let is_set = headers.contains_key(metadata::TIMEOUT);
+        let builder = self.stream_builder(&headers);
+        let opening = builder.map(|builder| (self.terms(is_set, builder.budget()), builder));
         async move {
-            let opened = builder?.open_when_writable().await;
+            let (terms, builder) = opening?;
+            let opened = builder.open_when_writable().await;
             let (items, call) = opened.map_err(|error| status::of_error(&error))?;
-            Ok((call, Pump::start(messages, items), permit))
+            Ok((call, Pump::start(messages, items), terms))
         }
     }
 }
@@ -107,11 +110,9 @@ impl ClientStreamingService<Bytes> for One {
         let known = self.known;
         let opening = self.open_stream(request);
         Box::pin(async move {
-            let (call, pump, permit) = opening.await?;
-            let reply = only_reply(call, known).await;
-            drop(permit);
-            match reply {
-                Ok(reply) => Ok(answer(reply)),
+            let (call, pump, terms) = opening.await?;
+            match only_reply(call, known).await {
+                Ok(reply) => Ok(answer(reply, terms)),
                 Err(status) => Err(pump.fault().unwrap_or(status)),
             }
         })
@@ -127,8 +128,10 @@ impl StreamingService<Bytes> for One {
     fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
         let opening = self.open_stream(request);
         Box::pin(async move {
-            let (call, pump, permit) = opening.await?;
-            Ok(tonic::Response::new(Replies::new(call, Some(pump), permit)))
+            let (call, pump, terms) = opening.await?;
+            let mut response = tonic::Response::new(Replies::new(call, Some(pump)));
+            response.extensions_mut().insert(terms);
+            Ok(response)
         })
     }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod echo;
+mod unread;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,0 +1,143 @@
+//! The body of an answer: in small pieces, and there no longer than it may take to be read.
+//!
+//! HTTP/2 asks for the next piece only when its client has room for one. So a client that does not
+//! read makes the edge hold its place among the calls, and all that it has not read, for that long,
+//! and one piece from then on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use convoke_transport::parts::{Mutex, Seat};
+use hyper::body::{Body as HttpBody, Frame};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// Largest piece.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// What an answer holds, beside what it says. It travels in the extensions of the answer.
+#[derive(Clone)]
+pub(super) struct Terms {
+    pub(super) read_by: Instant,
+    seat: Arc<Mutex<Option<Seat>>>,
+}
+
+impl Terms {
+    pub(super) fn new(read_by: Instant, seat: Option<Seat>) -> Self {
+        Self { read_by, seat: Arc::new(Mutex::new(seat)) }
+    }
+
+    /// True when an answer of this size needs no terms: it is one piece.
+    pub(super) fn is_small(bytes: usize) -> bool {
+        bytes <= PIECE_BYTES
+    }
+}
+
+/// The body of an answer that may not be read at once.
+pub(super) struct Answer {
+    held: Arc<Mutex<Held>>,
+    timer: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    content: Option<Content>,
+    /// The answer was not read in time, which is to be said.
+    is_late: bool,
+    waker: Option<Waker>,
+}
+
+struct Content {
+    body: Body,
+    /// Data that the body has given and that has not left.
+    rest: Bytes,
+    _seat: Option<Seat>,
+}
+
+impl Answer {
+    /// An answer of this edge, by its terms if it has any.
+    pub(super) fn by_its_terms(mut response: http::Response<Body>) -> http::Response<Body> {
+        match response.extensions_mut().remove::<Terms>() {
+            Some(terms) => response.map(|body| Body::new(Self::new(body, &terms))),
+            None => response,
+        }
+    }
+
+    fn new(body: Body, terms: &Terms) -> Self {
+        let content = Content { body, rest: Bytes::new(), _seat: terms.seat.lock().take() };
+        let held = Held { content: Some(content), ..Held::default() };
+        let (held, read_by) = (Arc::new(Mutex::new(held)), terms.read_by);
+        let late = Arc::clone(&held);
+        let timer = tokio::spawn(async move {
+            sleep_until(read_by).await;
+            let (content, waker) = {
+                let mut held = late.lock();
+                held.is_late = held.content.is_some();
+                (held.content.take(), held.waker.take())
+            };
+            drop(content);
+            waker.into_iter().for_each(Waker::wake);
+        });
+        Self { held, timer }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.timer.abort();
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let mut held = self.held.lock();
+        if std::mem::take(&mut held.is_late) {
+            let late = Status::new(Code::DeadlineExceeded, "the answer was not read in time");
+            let mut trailers = http::HeaderMap::new();
+            let added = late.add_header(&mut trailers);
+            return Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))));
+        }
+        let Some(content) = &mut held.content else { return Poll::Ready(None) };
+        let polled = content.poll(cx);
+        match &polled {
+            Poll::Pending => held.waker = Some(cx.waker().clone()),
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(None | Some(Err(_))) => held.content = None,
+        }
+        polled
+    }
+}
+
+impl Content {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.rest.is_empty() {
+            match std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                end => return Poll::Ready(end),
+            }
+        }
+        // A copy: a slice would keep all of the message.
+        let piece = match self.rest.len() {
+            0..=PIECE_BYTES => std::mem::take(&mut self.rest),
+            _ => {
+                let piece = Bytes::copy_from_slice(&self.rest[..PIECE_BYTES]);
+                self.rest.advance(PIECE_BYTES);
+                piece
+            }
+        };
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
