@@ -11,6 +11,7 @@ use convoke::transport::{Identity, QuicTransport};
 use convoke::{
     Cause, Context, End, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task, Way,
 };
+use tokio::runtime::Builder;
 
 /// Gives back what it got.
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.Quic/Echo");
@@ -18,6 +19,8 @@ const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.Quic/Echo");
 const PASS_ON: Method<u64, Vec<u8>> = Method::new("test.Quic/PassOn");
 /// Never answers.
 const NEVER: Method<u64, Vec<u8>> = Method::new("test.Quic/Never");
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -148,5 +151,42 @@ async fn a_node_of_another_cluster_cannot_be_called() -> Result {
     let error = client.call(ECHO, Vec::new()).to(to).await;
     let error = error.expect_err("neither trusts the other");
     assert!(error.failure().is_some_and(|failure| failure.cause != Cause::Application), "{error}");
+    Ok(())
+}
+
+/// A server that is killed says nothing to its peers. Its next life, at the same port, does: they
+/// need not wait for their timeouts, here an hour.
+#[tokio::test]
+async fn a_server_that_was_killed_and_lives_again_is_found_at_once() -> Result {
+    let authority = Authority::new();
+    let issued = authority.issue([1]);
+    let server = |at: String| {
+        let identity = Identity::from_pem(&issued.certificate, &issued.key, authority.pem());
+        let quic = QuicTransport::builder(identity.expect("it is good")).keep_alive_timeout(HOUR);
+        let quic = quic.build().expect("they go together");
+        Endpoint::builder().transport(quic).listen(at).serve(service()).start()
+    };
+    let first_life = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let first = server("quic://127.0.0.1:0".into());
+    let first = first_life.spawn(first).await??;
+    let address = first.addresses()[0].to_string();
+    let quic = QuicTransport::builder(identity(&authority, 2)).keep_alive_timeout(HOUR).build()?;
+    let client = Endpoint::builder().node(node(2)).transport(quic).start().await?;
+    let to = client.connect(&address).await?;
+    client.call(ECHO, Vec::new()).to(to).await?;
+    first_life.shutdown_background();
+    drop(first);
+    let second = loop {
+        match server(address.clone()).await {
+            Ok(server) => break server,
+            // The socket of the first life goes with its last task.
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let found = async {
+        while client.call(ECHO, Vec::new()).deadline(HOUR).to(to).await.is_err() {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), found).await?;
+    second.shutdown(Duration::from_secs(5)).await;
     Ok(())
 }

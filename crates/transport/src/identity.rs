@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
@@ -68,6 +69,8 @@ struct Shared {
     reloading: Mutex<()>,
     /// A transport proves by it which node an endpoint is: that must stay.
     is_of_node: AtomicBool,
+    /// Root of secrets, made of the first key.
+    root: Prk,
 }
 
 /// Reason why certificates cannot be used.
@@ -150,9 +153,10 @@ impl Identity {
 
     fn from_credentials(source: Source, credentials: Credentials) -> Result<Self, IdentityError> {
         let provider = Arc::new(provider());
+        let root = Salt::new(HKDF_SHA256, b"convoke").extract(credentials.key.secret_der());
         let current = Mutex::new(Arc::new(Current::new(credentials, &provider)?));
         let (reloading, is_of_node) = Default::default();
-        let shared = Shared { source, current, provider, reloading, is_of_node };
+        let shared = Shared { source, current, provider, reloading, is_of_node, root };
         Ok(Self { shared: Arc::new(shared) })
     }
 

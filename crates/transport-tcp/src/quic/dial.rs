@@ -37,7 +37,7 @@ impl Dialers {
                 connecting => return connecting.map_err(io::Error::other),
             }
         }
-        let endpoint = socket::endpoint(any_of_family(to.is_ipv6()), None)?;
+        let endpoint = socket::dialling(any_of_family(to.is_ipv6()))?;
         let connecting = endpoint.connect_with(config.clone(), to, SERVER_NAME);
         *slot = Some(endpoint);
         connecting.map_err(io::Error::other)

@@ -45,7 +45,8 @@ pub(crate) async fn listen(
         message: error.to_string(),
     };
     let resolved = sockets::resolve(address.rest()).await.map_err(failed)?;
-    let bind = |at| socket::endpoint(at, Some(shared.server.clone()));
+    let me = (&shared.identity, sink.hello().node);
+    let bind = |at| socket::accepting(at, shared.server.clone(), me);
     let endpoint = sockets::first(&resolved, bind).map_err(failed)?;
     let socket = endpoint.local_addr().map_err(failed)?;
     let local = sockets::of_socket(SCHEME, socket);

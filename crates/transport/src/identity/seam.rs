@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ring::hkdf::HKDF_SHA256;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
@@ -54,6 +55,10 @@ pub trait IdentitySeam {
     /// The nodes that these verified certificates prove, those of the peer's own; none for one that
     /// is no node's.
     fn nodes_proven(&self, certificates: &[CertificateDer<'_>]) -> Vec<NodeId>;
+
+    /// A secret of a node by this label, which its next life has as well, for as long as its key is
+    /// the same. A certificate that is renewed meanwhile changes nothing.
+    fn secret(&self, node: NodeId, label: &str) -> [u8; 32];
 
     /// Identity of a client that is no node, by its verified certificates, its own first: the one
     /// name `spiffe://..` of its certificate, or else `key-sha256:<hash of its key>`. `None`
@@ -126,6 +131,15 @@ impl IdentitySeam for Identity {
     fn nodes_proven(&self, certificates: &[CertificateDer<'_>]) -> Vec<NodeId> {
         let leaf = certificates.first();
         leaf.map(|leaf| self.shared.current().naming.nodes_of(leaf)).unwrap_or_default()
+    }
+
+    fn secret(&self, node: NodeId, label: &str) -> [u8; 32] {
+        let mut secret = [0; 32];
+        let info: [&[u8]; 2] = [&node.get().to_be_bytes(), label.as_bytes()];
+        let expanded = self.shared.root.expand(&info, HKDF_SHA256);
+        let filled = expanded.and_then(|expanded| expanded.fill(&mut secret));
+        filled.expect("as long as its hash");
+        secret
     }
 
     fn client_principal(&self, certificates: &[CertificateDer<'_>]) -> Option<Principal> {
