@@ -253,7 +253,8 @@ pub trait CallBuilderSeam: Sized {
     /// As [`CallBuilder::open`].
     fn open_apart(self) -> Result<Self::Call, CallError>;
 
-    /// Tells also of branches that end without a reply, as [`Progress::Silent`].
+    /// Tells also of branches that end without a reply, or after what they have streamed, as
+    /// [`Progress::Silent`].
     #[must_use]
     fn tell_silent(self) -> Self;
 

@@ -75,6 +75,8 @@ pub struct Branch {
     pub has_word: bool,
     /// Replies received whole.
     pub received: IndexSet,
+    /// One of its replies is a stream.
+    pub is_streaming: bool,
     drained_children: IndexSet,
     known_children: u32,
 }
@@ -89,6 +91,7 @@ impl Branch {
             named: None,
             has_word: false,
             received: IndexSet::default(),
+            is_streaming: false,
             drained_children: IndexSet::default(),
             known_children: 0,
         }
@@ -287,6 +290,13 @@ impl Tree {
             && branch.holder == Some(through)
         {
             branch.holder = Some(Holder { relay: None, ..through });
+        }
+    }
+
+    /// Notes that a reply of a branch is a stream.
+    pub fn note_streaming(&mut self, path: &Path) {
+        if let Some(branch) = self.branches.get_mut(path) {
+            branch.is_streaming = true;
         }
     }
 

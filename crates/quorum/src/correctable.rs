@@ -124,7 +124,7 @@ async fn correct<Resp, T, C>(
         let is_over = news.is_none();
         match news {
             Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
-            Some(News::Lost(..)) => {}
+            Some(News::Lost(..) | News::Settled) => {}
             None => call.replies_mut().close(),
         }
         let replies = call.replies_mut();

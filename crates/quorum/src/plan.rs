@@ -81,8 +81,8 @@ impl<Resp: Payload> Plan<Resp> {
             let at = now + every.saturating_mul(turn).min(budget);
             Waiting { at, branch, is_hedge: true }
         });
-        // Whoever would be asked at the deadline is not asked at all.
-        let waiting: Vec<Waiting> = later.filter(|waiting| waiting.at < deadline).collect();
+        // Those whose turn is at the deadline are asked where others fail before.
+        let waiting: Vec<Waiting> = later.collect();
         let plan = Self {
             sleep: Box::pin(tokio::time::sleep_until(deadline)),
             attempts: vec![0; requests.len()],
@@ -135,6 +135,10 @@ impl<Resp: Payload> Plan<Resp> {
             if self.sleep.as_mut().poll(cx) == Poll::Pending {
                 return None;
             }
+        }
+        if Instant::now() >= self.deadline {
+            self.waiting.clear();
+            return None;
         }
         let branch = self.waiting.swap_remove(index).branch;
         let (peer, request) = self.requests.get(branch)?;

@@ -67,6 +67,8 @@ pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>) + Send>;
 pub(crate) enum News<Resp> {
     Reply(Heard, Resp),
     Lost(usize, MemberError),
+    /// One that has replied says nothing else.
+    Settled,
 }
 
 impl<Resp: Payload + 'static> QuorumCall<Resp> {
@@ -150,10 +152,13 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(NodeId, Result<Resp, MemberError>)>> {
-        let Some(news) = ready!(self.poll_news(cx)) else { return Poll::Ready(None) };
-        let (index, answer) = match news {
-            News::Reply(heard, message) => (heard.index, Ok(message)),
-            News::Lost(index, error) => (index, Err(error)),
+        let (index, answer) = loop {
+            match ready!(self.poll_news(cx)) {
+                Some(News::Reply(heard, message)) => break (heard.index, Ok(message)),
+                Some(News::Lost(index, error)) => break (index, Err(error)),
+                Some(News::Settled) => {}
+                None => return Poll::Ready(None),
+            }
         };
         Poll::Ready(self.replies.member(index).map(|member| (member, answer)))
     }
@@ -185,7 +190,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                 let is_item = item.is_some();
                 let heard = |index, is_first| Heard { index, is_first, is_item };
                 let counts = way != Way::Relayed && self.is_answer(branch, &path, from);
-                match self.replies.hear(from, counts) {
+                match self.replies.hear(from, counts, is_item) {
                     Worth::New(index) => {
                         // An item is the first that counts, where those before were filtered out.
                         if let Some(latencies) = &self.latencies
@@ -242,7 +247,11 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     }
 
     fn lose_member(&mut self, index: usize, error: MemberError) -> Option<News<Resp>> {
-        self.replies.lose(index, error.clone()).then_some(News::Lost(index, error))
+        let was_streaming = self.replies.streaming().contains(index);
+        match self.replies.lose(index, error.clone()) {
+            true => Some(News::Lost(index, error)),
+            false => was_streaming.then_some(News::Settled),
+        }
     }
 
     /// True when a reply answers the branch on which its member was asked. A member may be led to
@@ -267,6 +276,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// Says why there is no quorum.
     pub(crate) fn error(&mut self, cx: &mut Context<'_>) -> QuorumError {
+        self.source.drop_plan();
         // What came or failed at the same moment belongs to it, too.
         while let Poll::Ready(Some(news)) = self.poll_news(cx) {
             if let News::Reply(heard, message) = news {

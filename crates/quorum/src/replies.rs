@@ -44,8 +44,8 @@ impl<Resp> Replies<Resp> {
     }
 
     /// Says what a reply that has come is worth.
-    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool) -> Worth {
-        let worth = self.standing.roster.hear(from, is_authenticated);
+    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool, is_item: bool) -> Worth {
+        let worth = self.standing.roster.hear(from, is_authenticated, is_item);
         if let Worth::New(index) = worth {
             self.standing.failed.retain(|(failed, _)| *failed != index);
         }
@@ -77,8 +77,11 @@ impl<Resp> Replies<Resp> {
     pub(crate) fn lose(&mut self, index: usize, error: MemberError) -> bool {
         self.standing.news = None;
         let is_news = self.standing.roster.lose(index);
-        if is_news {
-            self.standing.failed.retain(|(failed, _)| *failed != index);
+        let is_known = |(failed, _): &(usize, MemberError)| *failed == index;
+        // One that ends after items that did not count has failed for these.
+        let is_told = matches!(error, MemberError::Silent) && self.standing.failed.iter().any(is_known);
+        if is_news && !is_told {
+            self.standing.failed.retain(|failed| !is_known(failed));
             self.standing.failed.push((index, error));
         }
         is_news
@@ -131,6 +134,11 @@ impl<Resp> Replies<Resp> {
     /// Members that have replied, by index.
     pub fn replied(&self) -> &MemberSet {
         self.standing.roster.replied()
+    }
+
+    /// Members whose reply is a stream that goes on, by index: what they say may change.
+    pub fn streaming(&self) -> &MemberSet {
+        self.standing.roster.streaming()
     }
 
     /// Members that have replied or still may, by index.

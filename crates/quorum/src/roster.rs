@@ -16,6 +16,8 @@ pub(crate) struct Roster {
     /// Members that will not reply any more, and have not.
     lost: MemberSet,
     skipped: MemberSet,
+    /// Members that have replied with an item and may send another.
+    streaming: MemberSet,
 }
 
 /// Worth of a reply to a count of members.
@@ -49,7 +51,8 @@ impl Roster {
             return Err(Unsuitable::DuplicateMember { node });
         }
         let none = MemberSet::new;
-        Ok(Self { members, is_sorted, replied: none(), lost: none(), skipped: none() })
+        let [replied, lost, skipped, streaming] = [none(), none(), none(), none()];
+        Ok(Self { members, is_sorted, replied, lost, skipped, streaming })
     }
 
     /// There is no request for this member.
@@ -58,8 +61,8 @@ impl Roster {
         self.lost.insert(index);
     }
 
-    /// A reply of this node has come.
-    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool) -> Worth {
+    /// A reply of this node has come, or an item, which others may follow.
+    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool, is_item: bool) -> Worth {
         let Some(index) = self.index_of(from).filter(|_| is_authenticated) else {
             return Worth::Nothing;
         };
@@ -68,11 +71,15 @@ impl Roster {
             return Worth::Nothing;
         }
         self.lost.remove(index);
+        if is_item {
+            self.streaming.insert(index);
+        }
         if self.replied.insert(index) { Worth::New(index) } else { Worth::Again(index) }
     }
 
     /// This member will not reply any more. Whether that is news: it has not replied before.
     pub(crate) fn lose(&mut self, index: usize) -> bool {
+        self.streaming.remove(index);
         !self.replied.contains(index) && self.lost.insert(index)
     }
 
@@ -115,6 +122,10 @@ impl Roster {
 
     pub(crate) fn replied(&self) -> &MemberSet {
         &self.replied
+    }
+
+    pub(crate) fn streaming(&self) -> &MemberSet {
+        &self.streaming
     }
 
     pub(crate) fn skipped(&self) -> &MemberSet {

@@ -15,10 +15,19 @@ use crate::plan::Plan;
 pub(crate) struct Source<Resp> {
     rounds: SmallVec<[Round<Resp>; 1]>,
     plan: Option<Box<Plan<Resp>>>,
-    cancels_late: bool,
+    manner: Manner,
     /// Its deadline, if a clock goes that far.
     ends_at: Option<Instant>,
     end: End,
+}
+
+/// Manner of all its core calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// What still runs once the caller has decided is cancelled.
+    pub(crate) cancels_late: bool,
+    /// What the nodes of a tree say of those below them is not believed.
+    pub(crate) ignores_hearsay: bool,
 }
 
 /// One core call.
@@ -64,13 +73,13 @@ impl<Resp: Payload> Source<Resp> {
     pub(crate) fn open(
         call: CallBuilder<Resp>,
         plan: Option<Box<Plan<Resp>>>,
-        cancels_late: bool,
+        manner: Manner,
     ) -> Result<Self, CallError> {
         let budget = call.budget();
-        let round = Round::open(call, 0)?;
+        let round = Round::open(call, 0, manner)?;
         let ends_at = round.opened_at.checked_add(budget);
         let rounds = SmallVec::from_iter([round]);
-        Ok(Self { rounds, plan, cancels_late, ends_at, end: End::Complete })
+        Ok(Self { rounds, plan, manner, ends_at, end: End::Complete })
     }
 
     /// The next event; `None` when nothing can come any more.
@@ -81,8 +90,11 @@ impl<Resp: Payload> Source<Resp> {
             }
             // After the rounds, for their failures bring forward what waits.
             let Some(plan) = &mut self.plan else { break };
+            if self.rounds.is_empty() {
+                plan.hasten(); // Nobody who was asked has anything more to say.
+            }
             let Some((branch, call)) = plan.poll_due(cx) else { break };
-            match Round::open(call, branch) {
+            match Round::open(call, branch, self.manner) {
                 Ok(round) => self.rounds.push(round),
                 Err(error) => {
                     let reason = error.to_string();
@@ -137,6 +149,11 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
+    /// The call has failed: nobody is asked any more.
+    pub(crate) fn drop_plan(&mut self) {
+        self.plan = None;
+    }
+
     /// The caller has decided, and reads on: what was not asked yet is not asked.
     pub(crate) fn drop_hedges(&mut self) {
         if let Some(plan) = &mut self.plan {
@@ -165,7 +182,7 @@ impl<Resp: Payload> Source<Resp> {
     /// The caller has decided: what was asked runs on, what was not asked yet is not asked.
     pub(crate) fn let_run(self) {
         for round in self.rounds {
-            match self.cancels_late {
+            match self.manner.cancels_late {
                 true => round.call.cancel_late(),
                 false => round.call.let_run(),
             }
@@ -174,8 +191,13 @@ impl<Resp: Payload> Source<Resp> {
 }
 
 impl<Resp: Payload> Round<Resp> {
-    fn open(call: CallBuilder<Resp>, first: usize) -> Result<Self, CallError> {
+    fn open(
+        call: CallBuilder<Resp>,
+        first: usize,
+        Manner { ignores_hearsay, .. }: Manner,
+    ) -> Result<Self, CallError> {
         let opened_at = Instant::now();
+        let call = if ignores_hearsay { call.ignore_hearsay() } else { call };
         Ok(Self { call: call.tell_silent().open_apart()?, opened_at, first })
     }
 

@@ -4,9 +4,13 @@
 #[path = "support/cluster.rs"]
 mod support;
 
+use std::time::Duration;
+
 use convoke_core::{Cause, Code, NodeId, Path, Service, Status, Task};
 use convoke_proto::mutant::{self, Mutant};
-use convoke_quorum::{Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, matching};
+use convoke_quorum::{
+    Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, Retry, matching,
+};
 
 use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
 
@@ -108,14 +112,25 @@ async fn a_leader_that_says_it_has_given_its_acceptors_up_ends_no_call_that_may_
     let leader = leader.start().await.expect("the name is free");
     cluster.client.connect("sim://n50").await.expect("it listens");
     cluster.endpoints.push(Some(leader));
-    let lead = || cluster.client.call(LEAD, TRUE).to(node(50)).among(&acceptors);
+    let lead = || cluster.client.call(LEAD.idempotent(), TRUE).to(node(50)).among(&acceptors);
     let told = lead().quorum(Majority).await;
     assert!(told.is_err(), "by the word of the leader");
     cluster.network.heal_all();
     let agreed = matching(2).map(|answer: &Answer| answer.number);
     assert_eq!(lead().quorum(agreed).await.unwrap(), TRUE);
     cluster.network.heal_all();
-    assert_eq!(lead().quorum(Byzantine { faulty: 0 }).await.unwrap().len(), 2);
+    let rule = Byzantine { faulty: 0 };
+    assert_eq!(lead().quorum(rule).await.unwrap().len(), 2);
+    // However it is asked, and where the rule comes only after.
+    cluster.network.heal_all();
+    let retried = lead().retry(Retry::times(1)).quorum(rule).await;
+    assert_eq!(retried.unwrap().len(), 2);
+    cluster.network.heal_all();
+    let hedged = lead().hedge(1, Duration::from_secs(1)).quorum(rule).await;
+    assert_eq!(hedged.unwrap().len(), 2);
+    cluster.network.heal_all();
+    let opened = lead().open().unwrap().quorum(rule).await;
+    assert_eq!(opened.unwrap().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,8 +80,8 @@ pub enum CallEvent {
     /// The request of this root branch was handed to a connection, where the caller asked to be
     /// told.
     Sent(Path),
-    /// The task of this branch ended without a reply and without opening a branch, where the caller
-    /// asked to be told.
+    /// The task of this branch ended without a reply and without opening a branch, or all that it
+    /// streamed is here: it says nothing more, where the caller asked to be told.
     Silent(Path),
 }
 
@@ -124,8 +124,8 @@ impl RootBranch {
 pub struct CallOptions {
     /// Every branch sends at most one reply and opens no other branch.
     pub is_flat: bool,
-    /// Tell of branches that end without a reply or a branch of their own, as
-    /// [`CallEvent::Silent`].
+    /// Tell of branches that end without a reply or a branch of their own, or after what they have
+    /// streamed, as [`CallEvent::Silent`].
     pub tells_silent: bool,
     /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`].
     /// Those at this node itself are not told of.

@@ -5,8 +5,8 @@ use crate::id::{NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
-    CancelReason, Cause, Entry, Executed, Fail, LinkDown, Manifest, Outcome, Reply, Sealed, Status,
-    TaskStatus,
+    CancelReason, Cause, Entry, Executed, Fail, LinkDown, Manifest, Outcome, Reply, ReplyKind,
+    Sealed, Status, TaskStatus,
 };
 
 use super::super::admission;
@@ -80,6 +80,10 @@ impl Call {
                 return;
             }
         };
+        if self.options.tells_silent && reply.kind != ReplyKind::Message {
+            self.tree.note_streaming(&task.path);
+        }
+        let was_streaming = self.is_streaming(&task.path);
         if accepted.is_whole
             && let Err(fault) = self.tree.receive(&task.path, reply.index)
         {
@@ -104,6 +108,15 @@ impl Call {
         if is_news {
             self.liveness.note_progress(now);
         }
+        if was_streaming && self.tree.get(&task.path).is_none() {
+            self.tell_silent(&task.path);
+        }
+    }
+
+    /// True when a reply of a branch is known to be a stream.
+    fn is_streaming(&self, path: &Path) -> bool {
+        self.options.tells_silent
+            && self.tree.get(path).is_some_and(|branch| branch.is_streaming)
     }
 
     fn deliver(&mut self, delivered: Delivered) {
@@ -415,6 +428,7 @@ impl Call {
         children: u32,
         replies: u32,
     ) -> bool {
+        let was_streaming = self.is_streaming(&task.path);
         let closed = match self.options.is_flat && children > 0 {
             true => Err(TreeFault::Contradiction),
             false => self.tree.close(task, children, replies),
@@ -428,7 +442,8 @@ impl Call {
                     if self.tree.get(&task.path).is_some_and(|branch| branch.hop < task.hop) {
                         self.liveness.note_news(&self.tree, task);
                     }
-                    if children == 0 && replies == 0 {
+                    let has_streamed = was_streaming && self.tree.get(&task.path).is_none();
+                    if has_streamed || (children == 0 && replies == 0) {
                         self.tell_silent(&task.path);
                     }
                 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::seam::CallBuilderSeam;
 use convoke_core::{CallBuilder, NodeId, Path, Payload};
 
 use crate::correctable::Correctable;
@@ -13,7 +12,7 @@ use crate::multicast::{self, MulticastError, Sending};
 use crate::plan::{Hedge, Plan, Retry};
 use crate::replies::Replies;
 use crate::roster::Roster;
-use crate::source::Source;
+use crate::source::{Manner, Source};
 use crate::{AckedBy, Closure, Configuration, QuorumError, QuorumFunction, QuorumSystem, Verdict};
 
 use super::{Deciding, Follow, Leaves, Members, QuorumCall};
@@ -25,6 +24,8 @@ pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
     leaves: Option<Leaves>,
+    /// What the nodes of a tree say of those below them is not believed.
+    ignores_hearsay: bool,
     cancels_late: bool,
     retry: Option<Retry>,
     hedge: Option<Hedge>,
@@ -40,7 +41,17 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     ) -> Self {
         let (retry, hedge, latencies, late) = (None, None, None, None);
         let cancels_late = false;
-        Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late }
+        Self {
+            call,
+            configuration,
+            leaves,
+            ignores_hearsay: false,
+            cancels_late,
+            retry,
+            hedge,
+            latencies,
+            late,
+        }
     }
 
     /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
@@ -118,7 +129,8 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     /// many calls or a request is too large. Nothing was sent then.
     pub fn open(self) -> Result<QuorumCall<Resp>, QuorumError> {
         let roster = self.roster()?;
-        self.open_with(roster)
+        // The rule that is to decide on it, if any, may bear liars.
+        self.believing_relays(false).open_with(roster)
     }
 
     /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum).
@@ -176,8 +188,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// The call, unless what it was told has to do with replies.
     fn one_way(self) -> Result<CallBuilder<Resp>, MulticastError> {
-        let Self { call, configuration: _, leaves, cancels_late, retry, hedge, latencies, late } =
-            self;
+        let Self { call, leaves, cancels_late, retry, hedge, latencies, late, .. } = self;
         let settings = [
             (leaves.is_some(), "among"),
             (cancels_late, "cancel_late"),
@@ -194,9 +205,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// Has the nodes of a tree believed or not of what they say of those below them.
     pub(super) fn believing_relays(mut self, believes: bool) -> Self {
-        if self.leaves.is_some() && !believes {
-            self.call = self.call.ignore_hearsay();
-        }
+        self.ignores_hearsay = self.leaves.is_some() && !believes;
         self
     }
 
@@ -214,8 +223,17 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     }
 
     pub(super) fn open_with(self, roster: Roster) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late } =
-            self;
+        let Self {
+            call,
+            configuration,
+            leaves,
+            ignores_hearsay,
+            cancels_late,
+            retry,
+            hedge,
+            latencies,
+            late,
+        } = self;
         if retry.is_some()
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
         {
@@ -239,7 +257,8 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
                 (now, Some(plan))
             }
         };
-        let source = Source::open(call, plan, cancels_late)?;
+        let manner = Manner { cancels_late, ignores_hearsay };
+        let source = Source::open(call, plan, manner)?;
         let (replies, is_late, failed_count) = (Replies::new(roster), false, 0);
         Ok(QuorumCall {
             source,

@@ -155,7 +155,7 @@ fn poll_verdict<Resp: Payload + 'static, F: QuorumFunction<Resp>>(
         if *heard == Heard::Nothing {
             match ready!(call.poll_news(cx)) {
                 Some(News::Reply(heard, message)) => call.replies_mut().store(heard, message),
-                Some(News::Lost(..)) => {}
+                Some(News::Lost(..) | News::Settled) => {}
                 None => {
                     call.replies_mut().close();
                     is_over = true;

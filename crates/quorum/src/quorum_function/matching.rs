@@ -50,7 +50,21 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
             let agreed = member.and_then(|member| replies.take(member));
             return agreed.map_or(Verdict::Impossible, Verdict::Done);
         }
-        match most + replies.remaining() < count {
+        // A member that streams may come to say what any of the others say.
+        let streaming = replies.streaming();
+        let says_otherwise = |reply: &Resp| {
+            let members = streaming.iter().filter_map(|index| replies.member(index));
+            let theirs = members.filter_map(|member| replies.of(member));
+            theirs.filter(|other| !(self.are_equal)(reply, other)).count()
+        };
+        let best = match streaming.is_empty() {
+            true => most,
+            false => {
+                let each = replies.iter().map(|(_, reply)| count_alike(reply) + says_otherwise(reply));
+                each.chain([streaming.len()]).max().unwrap_or(0)
+            }
+        };
+        match best + replies.remaining() < count {
             true => Verdict::Impossible,
             false => Verdict::Continue,
         }
