@@ -102,7 +102,7 @@ fn finished<T>(value: Option<T>, end: Option<End>) -> Result<T, QuorumError> {
     match (end, value) {
         (Some(Ok(())), Some(value)) => Ok(value),
         (Some(Err(error)), _) => Err((*error).clone()),
-        (None, _) | (Some(Ok(())), None) => Err(QuorumError::Impossible(Box::default())),
+        (None, _) | (Some(Ok(())), None) => Err(QuorumError::Undecided),
     }
 }
 

@@ -167,6 +167,9 @@ pub enum QuorumError {
         /// The state of the members by then.
         shortfall: Box<Shortfall>,
     },
+    /// The task that decides is gone: its rule panicked, or its runtime has ended.
+    #[error("nobody decides any more: the rule panicked, or its runtime has ended")]
+    Undecided,
 }
 
 /// The same text: a `main` that returns the error prints this.
@@ -231,7 +234,8 @@ impl From<QuorumError> for Status {
             QuorumError::Deadline(_) => Code::DeadlineExceeded,
             QuorumError::Ended { .. } => Code::ResourceExhausted,
             // The handler's own mistake, which asking again does not mend.
-            QuorumError::Unsuitable(_)
+            QuorumError::Undecided
+            | QuorumError::Unsuitable(_)
             | QuorumError::NotIdempotent { .. }
             | QuorumError::NotReadOnly { .. } => Code::Internal,
         };

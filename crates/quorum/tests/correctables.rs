@@ -135,3 +135,14 @@ async fn one_that_cannot_be_opened_says_so_at_its_end() {
     assert!(matches!(correctable.watch(1).await, Err(QuorumError::NotIdempotent { .. })));
     assert!(matches!(correctable.done().await, Err(QuorumError::NotIdempotent { .. })));
 }
+
+/// Its members are not to blame.
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_panics_is_told_as_such() {
+    let cluster = Cluster::start(3).await;
+    let correctable = cluster
+        .all(ASK, 7)
+        .correctable(|_: &Replies<Answer>| -> Verdict<u64> { panic!("a rule with a bug") });
+    let error = correctable.done().await.unwrap_err();
+    assert!(matches!(error, QuorumError::Undecided), "{error}");
+}

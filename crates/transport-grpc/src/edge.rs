@@ -1,6 +1,7 @@
 //! The edge: foreign gRPC clients call the services of an endpoint.
 
 mod answer;
+mod drain;
 mod health;
 mod metadata;
 mod methods;

@@ -206,6 +206,16 @@ impl<Resp: Payload> ForeignCall<Resp> {
     }
 
     async fn open(self) -> Result<Streaming<Bytes>, Status> {
+        let opened = match self.try_open().await? {
+            // The server had closed the connection, which was not known yet.
+            Err(status) if http2::was_not_sent(&status) => self.try_open().await?,
+            opened => opened,
+        };
+        opened.map_err(|status| ours(&status))
+    }
+
+    /// Opens the stream; the inner error is what came of it.
+    async fn try_open(&self) -> Result<Result<Streaming<Bytes>, tonic::Status>, Status> {
         let request = self.request()?;
         let http2 = self.server.connection().await.map_err(|error| self.unreachable(&error))?;
         let origin = Uri::builder().scheme("http").authority(self.server.inner.address.as_str());
@@ -215,9 +225,11 @@ impl<Resp: Payload> ForeignCall<Resp> {
         let mut grpc = Grpc::with_origin(http2, origin)
             .max_decoding_message_size(self.message_bytes_max)
             .max_encoding_message_size(usize::MAX);
-        grpc.ready().await.map_err(|error| self.unreachable(&error))?;
+        if let Err(error) = grpc.ready().await {
+            return Ok(Err(tonic::Status::from_error(Box::new(error))));
+        }
         let streaming = grpc.server_streaming(request, path, BytesCodec::of_a_call()).await;
-        Ok(streaming.map_err(|status| ours(&status))?.into_inner())
+        Ok(streaming.map(tonic::Response::into_inner))
     }
 
     fn request(&self) -> Result<tonic::Request<Parts>, Status> {

@@ -35,6 +35,9 @@ pub(crate) struct Terms {
     pub(crate) grace: Duration,
 }
 
+/// Streams that were dropped and are remembered for their late frames.
+const RESET_STREAMS_MAX: usize = 1_024;
+
 /// Speaks HTTP/2 on a stream, in a task of its own.
 pub(crate) async fn speak(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -46,6 +49,10 @@ pub(crate) async fn speak(
         .initial_stream_window_size(terms.stream_window_bytes)
         .initial_connection_window_size(terms.connection_window_bytes)
         .max_frame_size(terms.frame_bytes_max)
+        // Streams are dropped before their end in good order, and frames of them come late. Who was
+        // dialled gains nothing by them, so that they are no reason to lose all streams.
+        .max_concurrent_reset_streams(RESET_STREAMS_MAX)
+        .max_local_error_reset_streams(None)
         .keep_alive_interval(terms.ping_timeout)
         .keep_alive_timeout(terms.ping_timeout);
     let (send, connection) = builder.handshake(TokioIo::new(stream)).await?;
@@ -68,6 +75,12 @@ impl Http2 {
     pub(crate) fn is_closed(&self) -> bool {
         self.send.is_closed()
     }
+}
+
+/// True when a call has failed before any of it was sent: its connection was closed by then.
+pub(crate) fn was_not_sent(status: &tonic::Status) -> bool {
+    let causes = std::iter::successors(std::error::Error::source(status), |error| error.source());
+    causes.filter_map(|cause| cause.downcast_ref::<hyper::Error>()).any(hyper::Error::is_canceled)
 }
 
 /// Code of a stream or connection that has failed, behind what tonic says of a call (gRPC over

@@ -227,3 +227,57 @@ async fn calls_of_a_server_that_cannot_be_reached_wait_for_one_attempt() {
     assert_eq!(late, 1, "the others are told that it cannot be reached");
     filling.iter().for_each(JoinHandle::abort);
 }
+
+/// A server that closes its connection after each answer: the next call finds that out, or opens
+/// another.
+#[tokio::test]
+async fn a_connection_that_was_closed_between_calls_costs_none_of_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let closing = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            stream.read_exact(&mut [0; 24]).await?;
+            stream.write_all(&frame(4, 0, 0, &[])).await?;
+            loop {
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).await?;
+                let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+                stream.read_exact(&mut vec![0; len]).await?;
+                let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+                match (head[3], head[4] & 1) {
+                    (4, 0) => stream.write_all(&frame(4, 1, 0, &[])).await?,
+                    (0, 1) => {
+                        stream.write_all(&answer(id)).await?;
+                        break stream.shutdown().await?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        #[expect(unreachable_code, reason = "gives the type of the error")]
+        Ok::<(), std::io::Error>(())
+    });
+    let server = ForeignServer::new(address);
+    for count in 0..300 {
+        match server.call(SAY, &text("a")).await {
+            Ok(reply) => assert_eq!(reply, text("A")),
+            // It may have been sent when the connection closed: that is for the caller to repeat.
+            Err(status) => assert_eq!(status.code(), Code::Unavailable, "{count}: {status}"),
+        }
+    }
+    closing.abort();
+}
+
+/// A reply by hand.
+fn answer(stream: u32) -> Vec<u8> {
+    let header = |name: &str, value: &str| {
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        let len = |of: &[u8]| u8::try_from(of.len()).expect("it is short");
+        [&[0, len(name)], name, &[len(value)], value].concat()
+    };
+    let headers = [vec![0x88], header("content-type", "application/grpc")].concat();
+    let message = [&[0, 0, 0, 0, 3][..], b"\x0a\x01A"].concat();
+    let trailers = frame(1, 5, stream, &header("grpc-status", "0"));
+    [frame(1, 4, stream, &headers), frame(0, 0, stream, &message), trailers].concat()
+}

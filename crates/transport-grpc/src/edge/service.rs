@@ -32,7 +32,7 @@ use super::answer::{Answer, Terms};
 use super::methods::{Known, Methods, Shape};
 use super::standard::Standard;
 use super::stream::Pump;
-use super::{metadata, status};
+use super::{drain, metadata, status};
 use crate::codec::{BytesCodec, Parts};
 
 /// Chooses who is asked.
@@ -124,6 +124,7 @@ impl EdgeService {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");
+                drain::spawn_body(request.into_body());
                 return status.into_http();
             }
         };

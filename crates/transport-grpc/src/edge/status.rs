@@ -41,6 +41,7 @@ pub(crate) fn of_error(error: &CallError) -> Status {
         CallError::TooLarge { .. } | CallError::NotOpened(_) => {
             own(Code::ResourceExhausted, error.to_string(), Executed::No)
         }
+        CallError::Stopped => own(Code::Unavailable, error.to_string(), Executed::No),
         CallError::Ended(end) => of_end(*end),
         other => own(Code::Internal, other.to_string(), Executed::No),
     }
@@ -293,6 +294,13 @@ mod tests {
         let long = Failure { text: "x".repeat(400), ..failures[0].clone() };
         let told = of_failures(&vec![long; 8]).metadata().get_all(FAILURE).iter().count();
         assert!(told < FAILURES_MAX, "of these fewer are enough");
+    }
+
+    #[test]
+    fn an_endpoint_that_has_stopped_is_unavailable() {
+        let status = of_error(&CallError::Stopped);
+        assert_eq!(status.code(), Code::Unavailable, "another server may be asked");
+        assert_eq!(status.metadata().get(EXECUTED).unwrap(), "no");
     }
 
     #[test]

@@ -8,35 +8,43 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use convoke_core::wire::Executed;
 use convoke_core::{Call, RawMessage, RequestStream, SendError};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tonic::codegen::BoxFuture;
 use tonic::server::{ClientStreamingService, StreamingService};
 use tonic::{Code, Status, Streaming};
 
 use super::answer::Terms;
 use super::service::{One, Replies, answer, only_reply};
-use super::{metadata, status};
+use super::{drain, metadata, status};
 use crate::codec::Parts;
 
 /// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that
 /// cancels the call.
 pub(super) struct Pump {
-    task: JoinHandle<()>,
     fault: Arc<OnceLock<Status>>,
+    _until_dropped: oneshot::Sender<()>,
 }
 
 impl Pump {
-    fn start(messages: Streaming<Bytes>, mut items: RequestStream<RawMessage>) -> Self {
+    fn start(mut messages: Streaming<Bytes>, mut items: RequestStream<RawMessage>) -> Self {
         let fault = Arc::<OnceLock<Status>>::default();
         let found = Arc::clone(&fault);
-        let task = tokio::spawn(async move {
-            match pass_on(messages, &mut items).await {
-                Ok(()) => items.finish(),
+        let (until_dropped, dropped) = oneshot::channel();
+        tokio::spawn(async move {
+            let passed = tokio::select! {
+                passed = pass_on(&mut messages, &mut items) => Some(passed),
+                _ = dropped => None,
+            };
+            match passed {
+                Some(Ok(())) => items.finish(),
                 // Known before the call is cancelled, as which it ends.
-                Err(status) => drop((found.set(status), items)),
+                Some(Err(status)) => drop((found.set(status), items)),
+                None => drop(items),
             }
+            // A handler may answer before its client has finished.
+            drain::messages(messages).await;
         });
-        Self { task, fault }
+        Self { fault, _until_dropped: until_dropped }
     }
 
     /// Fault of the client, if its call was cancelled for one.
@@ -45,16 +53,10 @@ impl Pump {
     }
 }
 
-impl Drop for Pump {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// # Errors
 /// The client's: it went away, or sent what cannot be taken.
 async fn pass_on(
-    mut messages: Streaming<Bytes>,
+    messages: &mut Streaming<Bytes>,
     items: &mut RequestStream<RawMessage>,
 ) -> Result<(), Status> {
     loop {

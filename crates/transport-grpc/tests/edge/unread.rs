@@ -16,6 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::body::Body;
 
@@ -26,10 +27,14 @@ use crate::in_time;
 const SAY: Method<Text, Text> = Method::new("edge.test.Echo/Say");
 /// So many replies of [`LARGE`].
 const MUCH: Method<Number, Text> = Method::new("edge.test.Echo/Much");
+/// So many replies of 10 KB.
+const SMALL: Method<Number, Text> = Method::new("edge.test.Echo/Small");
 /// One reply of [`LARGE`].
 const ONE: Method<Number, Text> = Method::new("edge.test.Echo/One");
 /// Fails with details of so many bytes.
 const NOT: Method<Number, Text> = Method::new("edge.test.Echo/Not");
+/// Answers before it has read anything.
+const EARLY: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Early");
 /// Reads nothing.
 const GATHER: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Gather");
 
@@ -49,11 +54,18 @@ fn service() -> Service {
             }
             Ok::<Finish, Status>(task.finish())
         })
+        .tree(SMALL, |number: Number, task: Task<Text>| async move {
+            for _ in 0..number.number {
+                task.reply(&Text { text: "x".repeat(10_000) })?;
+            }
+            Ok::<Finish, Status>(task.finish())
+        })
         .unary(NOT, |number: Number, context: Context| async move {
             context.reply_metadata("much", "x".repeat(4_000))?;
             let status = Status::new(OurCode::NotFound, "ü".repeat(2_000));
             Err::<Text, _>(status.with_details(vec![8; number.number as usize]))
         })
+        .unary(EARLY, |_: Items<Text>, _: Context| async move { Ok::<_, Status>(Text::default()) })
         .unary(GATHER, |_: Items<Text>, _: Context| std::future::pending::<Result<Text, Status>>())
 }
 
@@ -190,5 +202,48 @@ async fn foreign_replies_that_are_not_read_stop_no_other_call_of_their_server() 
             let reply = in_time(replies.next()).await.expect("it goes on");
             assert_eq!(reply.map(|reply| reply.text.len()), Some(LARGE));
         }
+    }
+}
+
+/// Far more calls of one connection than HTTP/2 lets a server reset, of which each is answered, or
+/// refused, while its client still sends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn early_answers_do_not_end_the_connection() {
+    let (_endpoint, edge) = edge(|edge| edge).await;
+    let client = Client::bare(edge.local_addr()).await;
+    let large = text(&"x".repeat(4_000));
+    for round in 0..60 {
+        let mut calls = JoinSet::new();
+        for _ in 0..50 {
+            let (mut client, large) = (client.clone(), large.clone());
+            calls.spawn(async move {
+                let (sender, items) = messages();
+                let sending = tokio::spawn(async move {
+                    for _ in 0..40 {
+                        if sender.send(large.clone()).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                let told = in_time(client.gather("Early", items)).await;
+                sending.abort();
+                told
+            });
+        }
+        for told in calls.join_all().await {
+            assert!(told.is_ok(), "in round {round}: {told:?}");
+        }
+    }
+}
+
+/// The same the other way round: a task that drops streams of replies before their end.
+#[tokio::test]
+async fn foreign_replies_that_are_dropped_early_do_not_end_the_connection() {
+    let (_endpoint, edge) = edge(|edge| edge).await;
+    let server = ForeignServer::new(edge.local_addr().to_string());
+    for round in 0..2_000 {
+        let mut replies = in_time(server.call(SMALL, &Number { number: 30 }).stream()).await;
+        let replies = replies.as_mut().unwrap_or_else(|error| panic!("in round {round}: {error}"));
+        assert!(in_time(replies.next()).await.expect("it goes on").is_some());
     }
 }
