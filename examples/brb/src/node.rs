@@ -108,6 +108,7 @@ async fn take_part(
     loop {
         tokio::select! {
             cast = votes.next() => {
+                let Some(cast) = cast else { return };
                 if let Ok(source) = NodeId::try_from(cast.tag.0) {
                     shared.broadcasts().handle_cast((source, cast.tag.1), cast.from, cast.body);
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use convoke_proto::id::NodeId;
 use convoke_transport::parts::Mutex;
@@ -62,10 +63,14 @@ impl Driver {
         self.doors.kept.lock().clear();
         self.begin_closing();
         self.stop_all();
+        let mut readers = Vec::new();
         self.with_each(|core, now, _| {
             core.is_closed = true;
             core.node.give_up_calls(now);
+            readers.extend(std::mem::take(&mut core.mail_wakers).into_values());
         });
+        readers.into_iter().for_each(Waker::wake);
+        self.peers.close();
         for connection in self.connections() {
             connection.close(CloseReason::Local);
         }

@@ -36,9 +36,19 @@ struct Watched {
     state: Option<watch::Sender<PeerState>>,
 }
 
+impl Peers {
+    /// Tells those who watch that nothing changes any more.
+    pub(super) fn close(&self) {
+        let _dropped_unlocked = std::mem::take(&mut *self.0.lock());
+    }
+}
+
 impl Driver {
-    /// The state of a peer, from now on.
+    /// The state of a peer, from now on. Once the endpoint is closed it never changes, and says so.
     pub(crate) fn watch_peer(&self, node: NodeId) -> watch::Receiver<PeerState> {
+        if self.is_closed() {
+            return watch::channel(PeerState::Down).1;
+        }
         let mut peers = self.peers.0.lock();
         let watched = peers.entry(node).or_default();
         let now = self.peer_state(node, watched.dials);

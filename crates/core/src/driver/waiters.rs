@@ -36,16 +36,21 @@ impl Driver {
         })
     }
 
-    /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing.
+    /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing; `None`
+    /// when nothing comes any more, as the endpoint is closed.
     pub(crate) fn poll_mail<T>(
         &self,
         reader: MailReader,
         waker: &Waker,
         poll: impl FnOnce(&mut Mailboxes) -> Poll<T>,
-    ) -> Poll<T> {
+    ) -> Poll<Option<T>> {
         let (polled, _dropped_unlocked) = {
             let mut core = self.cores.lock_of(reader.origin());
-            let polled = poll(core.node.mailboxes_mut());
+            let polled = match poll(core.node.mailboxes_mut()) {
+                Poll::Ready(some) => Poll::Ready(Some(some)),
+                Poll::Pending if core.is_closed => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            };
             let old = match polled {
                 Poll::Pending => core.mail_wakers.insert(reader, waker.clone()),
                 Poll::Ready(_) => core.mail_wakers.remove(&reader),

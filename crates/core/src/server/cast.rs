@@ -54,6 +54,8 @@ pub struct Waiting {
     pub is_ready: bool,
     /// Number of times that a connection was made or lost, or a node could not be dialled.
     pub changes: u64,
+    /// True when no others come, as the endpoint was shut down.
+    pub is_over: bool,
 }
 
 /// Sends casts about one call or tag, and takes those that come. While it lives, no other is about
@@ -173,7 +175,12 @@ impl CastPort {
             changes = mailboxes.changes();
             if mailboxes.poll_waiting(self.key, count) { Poll::Ready(()) } else { Poll::Pending }
         });
-        Waiting { is_ready: polled.is_ready(), changes }
+        let (is_ready, is_over) = match polled {
+            Poll::Ready(Some(())) => (true, false),
+            Poll::Ready(None) => (false, true),
+            Poll::Pending => (false, false),
+        };
+        Waiting { is_ready, changes, is_over }
     }
 
     /// Ways to these nodes as far as known, and the number of changes until then.
@@ -318,10 +325,11 @@ impl CastSpace {
         self.ask(|mailboxes| mailboxes.stream_space(self.name));
     }
 
-    /// The next cast of a space that is read as a stream, with its tag, view and sequence.
+    /// The next cast of a space that is read as a stream, with its tag, view and sequence; `None`
+    /// once the endpoint was shut down.
     ///
     /// Keeps the waker of the last poll.
-    pub fn poll_cast(&self, cx: &mut TaskContext<'_>) -> Poll<((u64, u64), ReceivedCast)> {
+    pub fn poll_cast(&self, cx: &mut TaskContext<'_>) -> Poll<Option<((u64, u64), ReceivedCast)>> {
         self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
             match mailboxes.poll_cast(self.name) {
                 Some((from, tag, cast)) => {
@@ -357,10 +365,10 @@ impl CastSpace {
         self.ask(|mailboxes| mailboxes.change_members(self.name, members));
     }
 
-    /// A tag that is worth a port and has none.
+    /// A tag that is worth a port and has none; `None` once the endpoint was shut down.
     ///
     /// Keeps the waker of the last poll.
-    pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<(u64, u64)> {
+    pub fn poll_announced(&self, cx: &mut TaskContext<'_>) -> Poll<Option<(u64, u64)>> {
         self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
             let tag = mailboxes.poll_announced(self.name);
             tag.map_or(Poll::Pending, |tag| Poll::Ready((tag.view, tag.sequence)))

@@ -59,6 +59,9 @@ pub enum EchoError {
         /// The digest that this node has cast.
         own: Digest,
     },
+    /// The endpoint was shut down: no vote comes any more.
+    #[error("the endpoint was shut down while the round waited for votes")]
+    Stopped,
 }
 
 fn at(later: &[NodeId]) -> String {
@@ -126,7 +129,7 @@ impl From<EchoError> for Status {
     /// Status for a handler to answer with. The text names the missing members.
     fn from(error: EchoError) -> Self {
         let code = match &error {
-            EchoError::QuorumNotReached(_) => Code::Unavailable,
+            EchoError::QuorumNotReached(_) | EchoError::Stopped => Code::Unavailable,
             EchoError::OtherValue { .. } => Code::Aborted,
             EchoError::NotMember { .. } | EchoError::Join(_) | EchoError::StaleEpoch { .. } => {
                 Code::FailedPrecondition

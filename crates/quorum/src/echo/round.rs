@@ -300,6 +300,7 @@ impl EchoRound {
     /// timeout is for callers that do not want to wait for that. Once members are back, the round
     /// may be awaited again. [`EchoError::StaleEpoch`] once this node was told of a later epoch, or
     /// too many others vote in one. [`EchoError::Cast`] when there is no such phase.
+    /// [`EchoError::Stopped`] once the endpoint was shut down.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -322,7 +323,8 @@ impl EchoRound {
     }
 
     /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that
-    /// a plan cannot express; [`Self::quorum`] wakes less often.
+    /// a plan cannot express; [`Self::quorum`] wakes less often. It never resolves once the
+    /// endpoint was shut down, which `quorum` tells.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -343,6 +345,9 @@ impl EchoRound {
         loop {
             let waiting = self.port.poll_waiting(cx, 1);
             if !waiting.is_ready && !self.is_looking() {
+                if waiting.is_over {
+                    return Poll::Pending; // Nothing comes that would wake it.
+                }
                 if self.seen != Some(waiting.changes) && self.look_who_is_down() {
                     continue; // To be woken for what changes next.
                 }
@@ -395,6 +400,8 @@ impl EchoRound {
                 if !self.count_waiting(cx) && self.is_looking() {
                     return Poll::Pending;
                 }
+            } else if waiting.is_over {
+                return Poll::Ready(Err(EchoError::Stopped));
             } else if self.seen != Some(waiting.changes) {
                 self.look_who_is_down();
             } else {

@@ -215,11 +215,11 @@ impl EchoSpace {
     }
 
     /// The next tag, view and sequence, that enough members have cast about and that is not joined.
-    /// Each is told of once, the lowest first.
+    /// Each is told of once, the lowest first. `None` once the endpoint was shut down.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no tag is lost.
-    pub async fn next(&self) -> (u64, u64) {
+    pub async fn next(&self) -> Option<(u64, u64)> {
         poll_fn(|cx| self.space.poll_announced(cx)).await
     }
 

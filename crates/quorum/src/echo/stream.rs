@@ -38,7 +38,7 @@ use super::machine::EchoVote;
 ///     while let Some(vote) = slot.poll_transmit() {
 ///         votes.cast((0, 7), vote, "");
 ///     }
-///     let heard = votes.next().await;
+///     let Some(heard) = votes.next().await else { return Err(EchoError::Stopped) };
 ///     if heard.tag == (0, 7) {
 ///         let _ = slot.handle_cast(heard.from, heard.body);
 ///     }
@@ -85,20 +85,24 @@ impl EchoStream {
         Self { space, members, keep, gate, later, refused }
     }
 
-    /// The next vote, of each member in turn.
+    /// The next vote, of each member in turn; `None` once the endpoint was shut down.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no vote is lost.
-    pub async fn next(&mut self) -> TaggedCast {
+    pub async fn next(&mut self) -> Option<TaggedCast> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// As [`Self::next`], for a future of one's own. Keeps the waker of the last poll.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<TaggedCast>> {
         let Some(mut gate) = self.gate.take() else { return self.poll_heard(cx) };
+        let mut is_over = false;
         let polled = loop {
             let polled = gate.poll_good(cx, |cx| match self.poll_heard(cx) {
-                Poll::Ready(cast) => Some(cast),
+                Poll::Ready(cast) => {
+                    is_over = cast.is_none();
+                    cast
+                }
                 Poll::Pending => None,
             });
             // Since the gate was given it, the tag may be closed, and the members be others.
@@ -108,17 +112,23 @@ impl EchoStream {
                 _ => break polled,
             }
         };
+        is_over &= !gate.is_busy();
         self.gate = Some(gate);
-        polled
+        match polled {
+            Poll::Pending if is_over => Poll::Ready(None),
+            polled => polled.map(Some),
+        }
     }
 
     /// The next vote of a member of this epoch.
-    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<TaggedCast> {
+    fn poll_heard(&mut self, cx: &mut Context<'_>) -> Poll<Option<TaggedCast>> {
         loop {
             let cast = match self.take_later() {
                 Some(cast) => cast,
                 None => {
-                    let (tag, received) = ready!(self.space.poll_cast(cx));
+                    let Some((tag, received)) = ready!(self.space.poll_cast(cx)) else {
+                        return Poll::Ready(None);
+                    };
                     TaggedCast { tag, initiator: None, from: received.from, body: received.body }
                 }
             };
@@ -128,7 +138,7 @@ impl EchoStream {
                     false => self.refused.wrong_epoch += 1,
                 }
             } else if self.is_of_member(&cast) {
-                return Poll::Ready(cast);
+                return Poll::Ready(Some(cast));
             }
         }
     }

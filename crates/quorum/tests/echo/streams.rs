@@ -70,7 +70,7 @@ impl Log {
         }
         let is_over = |log: &Self| log.slots.values().all(|slot| slot.reached(1).is_some());
         while !is_over(&self) {
-            let TaggedCast { tag, from, body, .. } = votes.next().await;
+            let TaggedCast { tag, from, body, .. } = votes.next().await.expect("it lives");
             let heard = self.slot(tag).handle_cast(from, body);
             heard.expect("the stream gives members' own votes alone");
             self.speak(tag, &votes);
@@ -128,7 +128,7 @@ pub(crate) async fn one_member_that_floods_a_stream_holds_up_no_other() {
     other.cast((0, 1), vote(1), 3_u64.to_le_bytes().to_vec());
     cluster.settle().await;
     let mut before = 0;
-    while votes.next().await.from == node(2) {
+    while votes.next().await.expect("it lives").from == node(2) {
         before += 1;
     }
     assert!(before <= 1, "{before}");
@@ -148,12 +148,12 @@ pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept(
     let sign = |of: u64| of.to_le_bytes().to_vec();
     early.cast((0, 7), vote, sign(2));
     late.cast((0, 6), vote, sign(4));
-    assert_eq!(votes.next().await.tag, (0, 6), "that of the present epoch");
+    assert_eq!(votes.next().await.expect("it lives").tag, (0, 6), "that of the present epoch");
     assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err());
     assert_eq!(votes.later().collect::<Vec<_>>(), [node(2)]);
     assert!(votes.change_members(&two.without([node(1)])).is_err());
     votes.change_members(&two).expect("it is one of them");
-    let kept = votes.next().await;
+    let kept = votes.next().await.expect("it lives");
     assert_eq!((kept.tag, kept.from, kept.body.epoch), ((0, 7), node(2), 2));
     late.cast((0, 8), vote, sign(4));
     let own = stream(&cluster, 2, &one);
@@ -192,6 +192,7 @@ async fn votes_that_are_verified_while_the_members_change_are_judged_by_the_new_
     stays.cast((0, 8), vote, "");
     drop(let_go);
     let next = timeout(Duration::from_secs(1), votes.next()).await.expect("it is of the new epoch");
+    let next = next.expect("it lives");
     assert_eq!((next.from, next.tag, next.body.epoch), (node(2), (0, 8), 2));
     assert_eq!(votes.refused().wrong_epoch, 2);
 }
@@ -219,6 +220,7 @@ async fn votes_of_a_later_epoch_are_kept_within_bounds_and_closed_as_any() {
     votes.close_below(0, 3);
     votes.change_members(&members(2)).expect("it is one of them");
     let next = timeout(Duration::from_secs(1), votes.next()).await.expect("it was kept");
+    let next = next.expect("it lives");
     assert_eq!((next.from, next.tag), (node(3), (0, 3)));
     assert_eq!(votes.later().collect::<Vec<_>>(), [node(2)]);
     votes.change_members(&members(3).without([node(2)])).expect("it is one of them");

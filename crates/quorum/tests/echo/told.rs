@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::sync::Mutex;
 
 use convoke_core::{Cause, Code, Context, NodeId, Service, Status};
+use convoke_quorum::Membership;
 use convoke_quorum::echo::{
     EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
     digest_of, echo_phases,
@@ -319,4 +320,38 @@ async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
     }
     let told = told.expect("member 1 has failed");
     assert!(told < Duration::from_secs(2), "member 1 was told after {told:?}");
+}
+
+/// A round about a tag, a space, a stream of votes and a membership outlive their endpoint as long
+/// as somebody has them.
+#[tokio::test(start_paused = true)]
+async fn who_waits_at_an_endpoint_that_stops_is_told() {
+    let cluster = Cluster::start(7, 4, |_, _| Service::new()).await;
+    let server = cluster.servers[0].clone().expect("it lives");
+    let members = cluster.members.clone();
+    let plan = EchoPlan::majority(4, 1).expect("it is a plan");
+    let space = EchoSpace::builder("log", &members).open(&server).expect("once");
+    let mut round = space.join(0, 1, plan).expect("it is new");
+    round.cast(0, digest_of(b"a"), "").expect("it is the first");
+    let mut votes = EchoSpace::builder("votes", &members).stream(&server).expect("once");
+    let mut membership = Membership::watch(&server, &members);
+    let waits = async {
+        let membership = async {
+            loop {
+                if let Err(stopped) = membership.changed().await {
+                    return stopped;
+                }
+            }
+        };
+        tokio::join!(round.quorum(0), space.next(), votes.next(), membership)
+    };
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.clone().shutdown(Duration::from_secs(1)).await
+    };
+    let (told, _) = tokio::join!(timeout(Duration::from_secs(60), waits), stop);
+    let (quorum, tag, vote, _stopped) = told.expect("all are told");
+    assert_eq!(quorum.expect_err("no vote comes"), EchoError::Stopped);
+    assert!(tag.is_none() && vote.is_none());
+    assert_eq!(round.quorum(0).await.expect_err("nor later"), EchoError::Stopped);
 }

@@ -169,7 +169,7 @@ impl Member {
         loop {
             tokio::select! {
                 biased;
-                told = self.space.next() => {
+                Some(told) = self.space.next() => {
                     if told.0 != VIEW || told.1 >= TAGS {
                         if self.plan.is_hopeless {
                             continue;
