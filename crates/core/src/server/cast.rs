@@ -358,6 +358,13 @@ impl CastSpace {
         self.ask(|mailboxes| mailboxes.take_missed_of_space(self.name))
     }
 
+    /// Takes the casts of these nodes, too, until the members change.
+    pub fn hear_next(&self, members: impl IntoIterator<Item = NodeId>) {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
+        self.driver.know_voters(&members);
+        self.ask(|mailboxes| mailboxes.hear_next(self.name, members));
+    }
+
     /// Other members from now on: nobody else's casts are taken.
     pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();

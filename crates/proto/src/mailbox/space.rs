@@ -47,6 +47,8 @@ pub(super) struct Space {
     window: usize,
     /// Nodes whose casts are taken; every known node where nobody was named.
     members: Option<BTreeSet<NodeId>>,
+    /// Nodes that are to become members: their casts are kept.
+    next: BTreeSet<NodeId>,
     begun: BTreeMap<NodeId, usize>,
     announce: Announce,
     /// Worth a reader, and not told of yet.
@@ -104,7 +106,7 @@ impl Spaces {
             };
         };
         let is_member = match &space.members {
-            Some(members) => members.contains(&from),
+            Some(members) => members.contains(&from) || space.next.contains(&from),
             None => is_known,
         };
         match () {
@@ -250,6 +252,7 @@ impl Mailboxes {
             opened: 0,
             window,
             members,
+            next: BTreeSet::new(),
             begun: BTreeMap::new(),
             announce,
             announced: BTreeSet::new(),
@@ -295,6 +298,15 @@ impl Mailboxes {
         self.know(members.iter().copied());
         if let Some(space) = self.spaces.get_mut(name) {
             space.members = Some(members);
+            space.next.clear();
+        }
+    }
+
+    /// Takes the casts of these nodes, too, until the members of a space change.
+    pub fn hear_next(&mut self, name: u64, members: BTreeSet<NodeId>) {
+        self.know(members.iter().copied());
+        if let Some(space) = self.spaces.get_mut(name) {
+            space.next = members;
         }
     }
 

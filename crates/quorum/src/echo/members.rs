@@ -50,7 +50,9 @@ impl EchoMembers {
     /// Goes on with other members, of a later epoch. What is asked from now on echoes among them;
     /// rounds of the epoch before end at once as [`EchoError::StaleEpoch`], requests of it are
     /// refused as [`StaleEpoch`](convoke_core::Cause::StaleEpoch), and its votes are dropped and
-    /// counted. Votes of the later epoch that came before are kept, and count.
+    /// counted. Votes of the later epoch that came before are kept, and count; those of a node that
+    /// becomes a member if this endpoint knew it by then, by its address or
+    /// [`Endpoint::hear_casts_of`].
     ///
     /// Each member is told so by itself; one that is still in the epoch before learns of the later
     /// one by votes of it. That quorums of the two meet is for the protocol to see to that changes

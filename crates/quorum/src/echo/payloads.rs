@@ -10,6 +10,7 @@ use bytes::Bytes;
 use convoke_core::{
     CallError, Cause, Code, Context, Digest, Endpoint, Limits, Method, NodeId, Service, Status,
 };
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::digest::digest_of;
@@ -109,7 +110,7 @@ pub enum PullError {
     },
 }
 
-/// Time a member is given before the next is asked; doubled each time all have been.
+/// Time without an answer before the next member is asked; doubled each time.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Payloads {
@@ -196,8 +197,9 @@ impl Payloads {
     }
 
     /// The value of a digest: from here, or from the first of these members that gives it; then it
-    /// is kept. They are asked one after the other, each given 200 ms, then all again with twice
-    /// the time, until `deadline` has passed. What does not have the digest is not taken.
+    /// is kept. They are asked in turn, the next beside those before when these have not answered
+    /// for 200 ms, twice as long each time; those without it again, until `deadline` has passed.
+    /// What does not have the digest is not taken.
     ///
     /// # Errors
     /// [`PullError`].
@@ -224,9 +226,10 @@ impl Payloads {
         if asked.is_empty() {
             return Err(PullError::Nobody { digest });
         }
-        let (mut liars, mut down) = (Vec::new(), Vec::new());
-        let pulling = self.pull_until_given(endpoint, digest, &asked, (&mut liars, &mut down));
+        let mut found = Found::default();
+        let pulling = self.pull_until_given(endpoint, digest, (&asked, deadline), &mut found);
         let given = timeout(deadline, pulling).await;
+        let Found { liars, down } = found;
         match given {
             Ok(Some(value)) => Ok(Pulled { value, liars }),
             Ok(None) if !down.is_empty() => Err(PullError::NoHolder { digest, down, liars }),
@@ -234,60 +237,91 @@ impl Payloads {
         }
     }
 
-    /// `None` when all have lied or are down.
+    /// Asks the members in turn, the next when those before have nothing or take long: what they
+    /// send is not thrown away. `None` when all have lied or are down.
     async fn pull_until_given(
         &self,
         endpoint: &Endpoint,
         digest: Digest,
-        members: &[NodeId],
-        (liars, down): (&mut Vec<NodeId>, &mut Vec<NodeId>),
+        (members, deadline): (&[NodeId], Duration),
+        Found { liars, down }: &mut Found,
     ) -> Option<Bytes> {
         let mut patience = PATIENCE;
+        let mut due = VecDeque::from_iter(members.iter().copied());
+        // They may get it yet, or come back.
+        let mut again = Vec::new();
+        let mut asking = JoinSet::new();
         loop {
-            down.clear();
-            for node in members {
-                if liars.contains(node) {
-                    continue;
+            if let Some(node) = due.pop_front() {
+                down.retain(|other| *other != node);
+                asking.spawn(ask(endpoint.clone(), digest, node, deadline));
+            }
+            let answer = match asking.is_empty() {
+                true => {
+                    sleep(patience).await;
+                    None
                 }
-                match ask(endpoint, digest, *node, patience).await {
-                    Answer::Value(value) if digest_of(&value) == digest => {
-                        self.with(|store| store.insert(None, digest, value.clone()));
-                        return Some(value);
+                false => timeout(patience, asking.join_next()).await.ok().flatten(),
+            };
+            match answer {
+                Some(Ok((_, Answer::Value(value)))) if digest_of(&value) == digest => {
+                    self.with(|store| store.insert(None, digest, value.clone()));
+                    return Some(value);
+                }
+                Some(Ok((node, Answer::Value(_)))) => liars.push(node),
+                Some(Ok((node, Answer::Down))) => {
+                    down.push(node);
+                    again.push(node);
+                }
+                Some(Ok((node, Answer::Nothing))) => again.push(node),
+                // Of a runtime that ends.
+                Some(Err(_)) => return None,
+                None => {
+                    patience *= 2;
+                    if due.is_empty() {
+                        due.extend(again.drain(..));
                     }
-                    Answer::Value(_) => liars.push(*node),
-                    Answer::Down => down.push(*node),
-                    Answer::Nothing => {}
                 }
             }
             if liars.len() + down.len() == members.len() {
                 return None;
             }
-            // They may get it yet.
-            sleep(patience).await;
-            patience *= 2;
         }
     }
+}
+
+/// Members that do not give a value, as far as they were asked.
+#[derive(Default)]
+struct Found {
+    liars: Vec<NodeId>,
+    down: Vec<NodeId>,
 }
 
 /// Answer of a member.
 enum Answer {
     /// Its value, as it says.
     Value(Bytes),
-    /// Not in the time that it was given, or not yet.
+    /// It has none, or has not answered.
     Nothing,
     /// There is no way to it.
     Down,
 }
 
 /// Asks a member.
-async fn ask(endpoint: &Endpoint, digest: Digest, node: NodeId, patience: Duration) -> Answer {
+async fn ask(
+    endpoint: Endpoint,
+    digest: Digest,
+    node: NodeId,
+    deadline: Duration,
+) -> (NodeId, Answer) {
     let request = PullRequest { digest: Bytes::copy_from_slice(&digest.0) };
-    let request = PULL.request(request).deadline(patience);
-    match endpoint.invoke(request).to(node).await {
+    let request = PULL.request(request).deadline(deadline);
+    let answer = match endpoint.invoke(request).to(node).await {
         Ok(reply) => Answer::Value(reply.value),
         Err(CallError::Branch(failure)) if failure.cause == Cause::Unreachable => Answer::Down,
         Err(_) => Answer::Nothing,
-    }
+    };
+    (node, answer)
 }
 
 /// Cost of a value besides its bytes.

@@ -256,3 +256,33 @@ pub(crate) async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_go
     let heard = timeout(Duration::from_secs(1), other.until(heard)).await.expect("it is said");
     assert_eq!(heard, "signed");
 }
+
+/// A member that joins votes before this one is told of its epoch: who is to come is heard of.
+#[tokio::test(start_paused = true)]
+async fn early_votes_of_a_member_that_joins_are_kept_for_who_expects_it() {
+    for expects in [false, true] {
+        let cluster = cluster().await;
+        let old = cluster.members.without([node(4)]).with_epoch(1);
+        let new = cluster.members.with_epoch(2);
+        let server = |at: usize| cluster.servers[at].as_ref().expect("it lives");
+        let stream = |at, members| {
+            EchoSpace::builder("log", members).stream(server(at)).expect("once")
+        };
+        let mut votes = stream(0, &old);
+        if expects {
+            votes.hear_next(&new);
+        }
+        let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
+        for joining in [stream(1, &new), stream(3, &new)] {
+            joining.cast((0, 1), vote, "");
+        }
+        assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err(), "they are later");
+        votes.change_members(&new).expect("it is one of them");
+        let mut from = Vec::new();
+        while let Ok(Some(vote)) = timeout(Duration::from_secs(1), votes.next()).await {
+            from.push(vote.from.get());
+        }
+        from.sort_unstable();
+        assert_eq!(from, if expects { vec![2, 4] } else { vec![2] });
+    }
+}
