@@ -235,7 +235,7 @@ impl<O: Outbox> Node<O> {
             self.send(now, outbound);
         }
         self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
-        self.mailboxes.tell_readers();
+        self.tell_readers_of(link.peer.node);
         self.pump(now);
         id
     }
@@ -248,7 +248,7 @@ impl<O: Outbox> Node<O> {
             if self.links.current(node).is_none() {
                 self.mailboxes.handle_node_down(node);
             }
-            self.mailboxes.tell_readers();
+            self.tell_readers_of(node);
         }
         self.pump(now);
     }
@@ -270,7 +270,7 @@ impl<O: Outbox> Node<O> {
             self.handle_undeliverable(now, outbound.to, outbound.frame);
         }
         self.visits.handle_dial_over(now, node, &mut self.links);
-        self.mailboxes.tell_readers();
+        self.tell_readers_of(node);
         self.pump(now);
     }
 

@@ -29,13 +29,24 @@ impl<O: Outbox> Node<O> {
         {
             return self.mailboxes.note_late();
         }
-        // Who was told of nobody cannot tell strangers apart.
-        let knows_some = self.knows_others || self.mailboxes.knows_any();
-        let is_known = !knows_some
-            || from == self.identity.node
-            || self.mailboxes.knows(from)
-            || self.links.is_configured(from);
+        let is_known = self.may_vote(from);
         self.mailboxes.handle_cast(now, (from, is_known), key, cast, self.visits.epoch());
+    }
+
+    /// False of a stranger. Who was told of nobody cannot tell strangers apart.
+    fn may_vote(&self, node: NodeId) -> bool {
+        let knows_some = self.knows_others || self.mailboxes.knows_any();
+        !knows_some
+            || node == self.identity.node
+            || self.mailboxes.knows(node)
+            || self.links.is_configured(node)
+    }
+
+    /// The way to a node has changed. That of a stranger, such as a client, concerns no reader.
+    pub(super) fn tell_readers_of(&mut self, node: NodeId) {
+        if self.may_vote(node) {
+            self.mailboxes.tell_readers();
+        }
     }
 
     /// The reader of casts about a call or tag is gone; see [`Mailboxes::close`].

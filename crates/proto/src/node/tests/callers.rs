@@ -65,3 +65,32 @@ fn an_initiator_that_asks_is_told_of_requests_that_left_and_of_branches_without_
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /2", "silent /0"], "the second has moved on");
 }
+
+/// A branch that streams says nothing more once all of it is here, whichever of its items and its
+/// entry comes last; the caller is told where it asked for it.
+#[test]
+fn the_end_of_what_a_branch_streams_is_told() {
+    for (is_last_marked, tells_silent) in [(true, true), (false, true), (true, false)] {
+        let mut mesh = Mesh::connected(2);
+        let options = CallOptions { tells_silent, ..CallOptions::default() };
+        let call = mesh.call(1, &[2], options);
+        mesh.deliver_all();
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        mesh.with(2, |node| {
+            let stream = node.stream(now, &task).unwrap();
+            let items = [&b"one"[..], b"two"].map(bytes::Bytes::from_static);
+            node.stream_items(now, &task, stream, items).unwrap();
+            if !is_last_marked {
+                node.handle_yield(now, &task);
+            }
+            node.stream_end(now, &task, stream).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        let silent = told.iter().filter(|told| *told == "silent /0").count();
+        assert_eq!(silent, usize::from(tells_silent), "{told:?}");
+        assert_eq!(told.last().map(String::as_str), Some("Complete"));
+        assert!(told.iter().take(2).all(|told| told == "reply /0"), "{told:?}");
+    }
+}

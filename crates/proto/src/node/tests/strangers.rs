@@ -531,3 +531,23 @@ fn a_request_of_call_number_zero_is_a_fault() {
     assert_eq!(send(&mut mesh, 3, 2, frame(call, "/0", message)), Err(Fault::NoCall));
     assert_eq!((mesh.starts.len(), mesh.nodes[&2].visits().remembered_count()), (0, 0));
 }
+
+/// Connections of clients come and go all the time: they concern no round. Those of members do.
+#[test]
+fn connections_of_strangers_wake_no_reader_of_casts() {
+    let mut mesh = Mesh::connected(2);
+    mesh.with(1, |node| node.mailboxes_mut().know([id(1), id(2)]));
+    let changes = |mesh: &mut Mesh| mesh.with(1, |node| node.mailboxes_mut().changes());
+    let before = changes(&mut mesh);
+    mesh.start(9, &Limits::default());
+    mesh.connect(9, 1);
+    let now = mesh.now;
+    let lose = |mesh: &mut Mesh, node: u64| {
+        let link = mesh.nodes[&1].links().current(id(node)).unwrap();
+        mesh.with(1, |node| node.handle_link_down(now, link));
+    };
+    lose(&mut mesh, 9);
+    assert_eq!(changes(&mut mesh), before);
+    lose(&mut mesh, 2);
+    assert!(changes(&mut mesh) > before);
+}
