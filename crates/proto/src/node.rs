@@ -321,7 +321,7 @@ impl<O: Outbox> Node<O> {
     /// Ends a batch of inputs: sends what frames and reading calls have left to be sent, and lets
     /// go of what the batch settles. To be called before the lock of the node is released.
     pub fn flush(&mut self, now: Timestamp) {
-        self.visits.settle_risen(&mut self.links);
+        self.visits.settle_risen(now, &mut self.links);
         self.pump(now);
     }
 

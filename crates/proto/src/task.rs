@@ -30,7 +30,8 @@ use crate::id::{LinkId, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
-    Cause, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, Reply, ReplyPath, Sealed,
+    Cause, Credit, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, Reply, ReplyPath,
+    Sealed,
 };
 
 use super::key;
@@ -413,9 +414,17 @@ impl Task {
         self.flush();
     }
 
-    /// The initiator grants bytes of a reply. True when it was news.
+    /// The initiator grants bytes of a reply, or takes none of it any more. True when it was news.
     pub(crate) fn handle_credit(&mut self, index: u32, limit_bytes: u64) -> bool {
-        self.outgoing.grant(index, limit_bytes)
+        if limit_bytes != Credit::NO_MORE {
+            return self.outgoing.grant(index, limit_bytes);
+        }
+        if matches!(&self.held, Held::Reply(item) if item.index == index) {
+            self.held = Held::Nothing;
+        }
+        self.outgoing.drop_reply(index);
+        self.say_last_word();
+        true
     }
 
     /// The handler returned: declares what the task did, as cheaply as it can (R1 to R6).
@@ -543,6 +552,13 @@ impl Task {
         if own.is_some() || !inherited.is_empty() {
             self.push(Message::Manifest(Manifest { own, inherited }));
         }
+    }
+
+    /// Nobody takes what is left to be said.
+    pub(crate) fn drop_replies(&mut self) {
+        self.held = Held::Nothing;
+        self.outgoing.clear();
+        self.last_word = None;
     }
 
     /// Once the task has ended.

@@ -170,6 +170,7 @@ pub struct Visits {
     timers: Timers<(RingIndex, Option<Name>)>,
     /// Origins of which nothing is held any more.
     idle: Timers<OriginIndex>,
+    orphans_sought_at: Timestamp,
     events: VecDeque<VisitEvent>,
     out: VecDeque<Outbound>,
 }
@@ -195,6 +196,7 @@ impl Visits {
             epoch: 0,
             timers: Timers::new(),
             idle: Timers::new(),
+            orphans_sought_at: Timestamp::ZERO,
             events: VecDeque::new(),
             out: VecDeque::new(),
         }

@@ -5,8 +5,8 @@ use crate::id::{NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
-    CancelReason, Cause, Entry, Executed, Fail, LinkDown, Manifest, Outcome, Reply, ReplyKind,
-    Sealed, Status, TaskStatus,
+    CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, LinkDown, Manifest, Message,
+    Outcome, Reply, ReplyKind, Sealed, Status, TaskStatus,
 };
 
 use super::super::admission;
@@ -49,6 +49,7 @@ impl Call {
     ) {
         self.apply_inherited(now, task, &reply.inherited, EntryBy::Descendant);
         if !self.touch(now, by, task) {
+            self.refuse_rest(&by, task, &reply);
             return;
         }
         let is_new = self.tree.get(&task.path).is_some_and(|branch| {
@@ -58,6 +59,8 @@ impl Call {
         self.note(now, task, || Traced::Reply { from, bytes });
         if is_new && self.takes_replies() {
             self.take_reply(now, by, task, &reply);
+        } else {
+            self.refuse_rest(&by, task, &reply);
         }
         if reply.is_final {
             if self.close(now, task, 0, 1) {
@@ -76,6 +79,7 @@ impl Call {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.inbox.forget(&task.path);
+                self.refuse_rest(&by, task, reply);
                 self.fail_reply(now, task, fault);
                 return;
             }
@@ -115,8 +119,7 @@ impl Call {
 
     /// True when a reply of a branch is known to be a stream.
     fn is_streaming(&self, path: &Path) -> bool {
-        self.options.tells_silent
-            && self.tree.get(path).is_some_and(|branch| branch.is_streaming)
+        self.options.tells_silent && self.tree.get(path).is_some_and(|branch| branch.is_streaming)
     }
 
     fn deliver(&mut self, delivered: Delivered) {
@@ -324,9 +327,8 @@ impl Call {
     }
 
     fn hear(&mut self, by: Arrival, task: &TaskKey) -> bool {
-        let holder = Holder { node: by.from, relay: by.is_relayed().then_some(by.via) };
         self.note_node(by.via);
-        if self.tree.hear(task, holder) {
+        if self.tree.hear(task, holder_of(&by)) {
             self.liveness.forget_root_link(task);
         }
         self.liveness.note_news(&self.tree, task);
@@ -509,6 +511,18 @@ impl Call {
     }
 
     /// Fails a branch whose reply cannot be taken.
+    /// Nothing more of a reply is taken: what waits of it at its sender need not.
+    fn refuse_rest(&mut self, by: &Arrival, task: &TaskKey, reply: &Reply) {
+        let len = reply.payload.len() as u64;
+        let is_part = reply.part.is_some_and(|part| part.offset + len < part.total);
+        let is_last = !matches!(reply.kind, ReplyKind::Item { is_last: false, .. });
+        if (is_part || !is_last) && matches!(self.end, None | Some(End::Decided)) {
+            let of = Credited::Reply(reply.index);
+            let credit = Credit { of, limit_bytes: Credit::NO_MORE };
+            self.send_to_holder(holder_of(by), task.clone(), Message::Credit(credit));
+        }
+    }
+
     fn fail_reply(&mut self, now: Timestamp, task: &TaskKey, fault: InboxFault) {
         let (cause, text) = match fault {
             InboxFault::OverShare => return self.exhaust(now, &task.path),
@@ -572,4 +586,9 @@ impl Call {
 /// Entry that a sole reply stands for.
 fn implied_entry(task: &TaskKey) -> Traced {
     Traced::Ended { entry: Entry::sole_reply(task.clone()), by: EntryBy::Elided }
+}
+
+/// The node that a frame about a task comes from, and who relays what is for it.
+fn holder_of(by: &Arrival) -> Holder {
+    Holder { node: by.from, relay: by.is_relayed().then_some(by.via) }
 }

@@ -93,6 +93,11 @@ impl Channel {
         self.queue.is_empty()
     }
 
+    /// Bytes of the messages that wait, or parts of which do.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.queue.iter().map(|piece| piece.payload.len() as u64).sum()
+    }
+
     /// Drops what waits.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();

@@ -99,10 +99,11 @@ impl Outgoing {
 
     /// True when it can leave in one frame now.
     pub(super) fn can_leave_whole(&self, item: &Item) -> bool {
-        self.has_room && match self.channels.get(&item.index) {
-            Some(channel) => channel.can_send_whole(&item.piece),
-            None => Channel::new(self.unscheduled).can_send_whole(&item.piece),
-        }
+        self.has_room
+            && match self.channels.get(&item.index) {
+                Some(channel) => channel.can_send_whole(&item.piece),
+                None => Channel::new(self.unscheduled).can_send_whole(&item.piece),
+            }
     }
 
     /// True when it can be the last that its task says, with what rides on it: it can leave now, or
@@ -153,6 +154,14 @@ impl Outgoing {
 
     pub(super) fn grant(&mut self, index: u32, limit: u64) -> bool {
         self.channels.get_mut(&index).is_some_and(|channel| channel.grant(limit))
+    }
+
+    /// Drops what waits of a reply, and takes no further items of it.
+    pub(super) fn drop_reply(&mut self, index: u32) {
+        self.open_streams.remove(&index);
+        if let Some(channel) = self.channels.remove(&index) {
+            self.waiting_bytes -= channel.waiting_bytes();
+        }
     }
 
     /// True when something waits that has credit.

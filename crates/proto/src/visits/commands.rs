@@ -90,12 +90,16 @@ impl Visits {
             return Ok(());
         }
         // One that is over takes nothing, and what it took nobody would give back.
-        let record = self.record_mut(&task.place()).filter(|record| record.is_running());
-        let Some(record) = record else { return Ok(()) };
-        let shares = links.shares_mut();
-        if !shares.may_take(record.payer, Pool::Replies) {
-            return Err(SendError::TooMuchWaits);
+        let record = self.record(&task.place()).filter(|record| record.is_running());
+        let Some(payer) = record.map(|record| record.payer) else { return Ok(()) };
+        if !links.shares().may_take(payer, Pool::Replies) {
+            self.drop_orphaned(now, payer, links);
+            if !links.shares().may_take(payer, Pool::Replies) {
+                return Err(SendError::TooMuchWaits);
+            }
         }
+        let Some(record) = self.record_mut(&task.place()) else { return Ok(()) };
+        let shares = links.shares_mut();
         // A task that sends gigabytes at once pays for four.
         let left = u32::MAX - record.waiting_bytes;
         let bytes = u32::try_from(bytes).map_or(left, |bytes| bytes.min(left));

@@ -136,7 +136,7 @@ impl Visits {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {
-        self.settle_risen(links);
+        self.settle_risen(now, links);
         self.give_up_late_dials(now, links);
         self.refusals.expire(now, |payer| links.shares_mut().give(payer, Pool::Records, 1));
         while let Some((_, (ring, name))) = self.timers.pop_due(now) {

@@ -158,6 +158,11 @@ impl Record {
         }
     }
 
+    /// True when its handler has ended, and not all that it said has left.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(&self.state, State::Running(task) if task.finished().is_some())
+    }
+
     /// True when it runs and has not said anything.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(self.state, State::Quiet(_))

@@ -199,6 +199,13 @@ impl Visits {
         way.map_or(LinkId::LOCAL, |way| way.link_now(links))
     }
 
+    /// True when what a task says cannot get to its initiator, nor can that be dialled.
+    pub(super) fn has_no_way_up(&self, now: Timestamp, place: &Place, links: &Links) -> bool {
+        let record = self.record(place);
+        let step = record.map(|record| self.next_step(now, place.0, record, links));
+        matches!(step, Some(Err(Blocked::Nowhere)))
+    }
+
     /// The node that is next on the way to the initiator: the initiator and the connection to it,
     /// or one that relays, with the branch that it sent here. It is the way that a task took at its
     /// first output, and another once that is broken.

@@ -4,6 +4,7 @@
 //! once, and requests of them are refused for ever. Another node's word refuses nothing: it turns
 //! the finished tasks whose requests it sent into stubs. A node that remembers much asks.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -14,7 +15,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::{Pool, Shares};
+use crate::share::{PeerIndex, Pool, Shares};
 use crate::time::Timestamp;
 use crate::wire::{Ask, Cause, Header, Message, NAMED_MAX, Statement};
 use crate::{Arrival, Outbound};
@@ -22,12 +23,14 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
-use super::{RingIndex, Visits};
+use super::{Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
 /// sooner than it answers says nothing, and is not asked again before an answer could no longer
 /// come.
 const SENDER_FACTOR: u32 = 2;
+/// Least time between searches for replies that have no way any more.
+const ORPHANS_SOUGHT_EVERY: Duration = Duration::from_millis(500);
 /// From 5 ms this leads to 1.28 s.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -46,7 +49,7 @@ impl Visits {
 
     /// Lets go of what the floors that were heard settle: once for all requests of a read, as most
     /// raise it by one.
-    pub(crate) fn settle_risen(&mut self, links: &mut Links) {
+    pub(crate) fn settle_risen(&mut self, now: Timestamp, links: &mut Links) {
         if self.risen.is_empty() {
             return; // As after most inputs.
         }
@@ -55,7 +58,7 @@ impl Visits {
             if mutant::is(Mutant::StatementReplaces) {
                 self.origins.get_mut(index).settled = Intervals::default();
             }
-            self.settle(index, 0, floor, links);
+            self.settle(now, index, (0, floor), links);
         }
     }
 
@@ -89,7 +92,13 @@ impl Visits {
     }
 
     /// The initiator's own word that its calls in `[from, to)` are settled.
-    fn settle(&mut self, index: OriginIndex, from: u64, to: u64, links: &mut Links) {
+    fn settle(
+        &mut self,
+        now: Timestamp,
+        index: OriginIndex,
+        (from, to): (u64, u64),
+        links: &mut Links,
+    ) {
         let origin = self.origins.get_mut(index);
         if !origin.settled.add(from, to) {
             return;
@@ -102,6 +111,10 @@ impl Visits {
         let rings = rings.collect::<SmallVec<[RingIndex; 4]>>();
         if mutant::is(Mutant::RunningDropped) {
             self.stop_settled(&rings, (from, to), links);
+        }
+        if links.shares().used(Pool::Replies) > 0 {
+            let ended = self.ended_of(index, &rings, from..to);
+            self.drop_replies(now, ended, links);
         }
         for ring in rings {
             let is_meant = |record: &Record| record.origin == index;
@@ -117,6 +130,46 @@ impl Visits {
             }
             gone.iter().for_each(|record| self.forget_settled(ring, record, links));
         }
+    }
+
+    /// Tasks of an initiator whose handlers have ended, and whose replies wait: those of settled
+    /// calls, for example, for which there is nobody.
+    fn ended_of(&self, index: OriginIndex, rings: &[RingIndex], calls: Range<u64>) -> Vec<Place> {
+        let rings = rings.iter().filter_map(|ring| Some((*ring, self.origins.ring(*ring)?)));
+        let ended = rings.flat_map(|(ring, of_ring)| {
+            let records = of_ring.records.iter().filter(|r| calls.contains(&r.seq));
+            let meant = records.filter(|r| r.origin == index && r.has_ended());
+            meant.map(move |record| (ring, record.name()))
+        });
+        ended.collect()
+    }
+
+    /// Drops replies that wait: what is left of their tasks is over.
+    fn drop_replies(&mut self, now: Timestamp, ended: Vec<Place>, links: &mut Links) {
+        for place in ended {
+            let Some(of_ring) = self.origins.ring(place.0) else { continue };
+            let call = CallId { origin: of_ring.name.life, seq: place.1.0 };
+            if let Some(task) = self.task_mut(&place) {
+                task.drop_replies();
+                self.drain_task(now, call, &place, links);
+            }
+        }
+    }
+
+    /// A peer has its share of waiting replies. Those that cannot get to their initiators, as their
+    /// connections have ended, make room for others: their calls miss them should they be back.
+    pub(super) fn drop_orphaned(&mut self, now: Timestamp, payer: PeerIndex, links: &mut Links) {
+        if now < self.orphans_sought_at + ORPHANS_SOUGHT_EVERY {
+            return; // It looks at all there is.
+        }
+        self.orphans_sought_at = now;
+        let ended = self.origins.rings_with_index().flat_map(|(ring, of_ring)| {
+            let ended = of_ring.records.iter().filter(|r| r.payer == payer && r.has_ended());
+            ended.map(move |record| (ring, record.name()))
+        });
+        let mut ended: Vec<Place> = ended.collect();
+        ended.retain(|place| self.has_no_way_up(now, place, links));
+        self.drop_replies(now, ended, links);
     }
 
     fn forget_settled(&mut self, ring: RingIndex, record: &Record, links: &mut Links) {
@@ -402,7 +455,7 @@ impl Visits {
             if mutant::is(Mutant::StatementReplaces) {
                 self.origins.get_mut(index).settled = Intervals::default();
             }
-            gaps.for_each(|(from, to)| self.settle(index, from, to, links));
+            gaps.for_each(|range| self.settle(now, index, range, links));
             let is_cut = exceptions.len() >= self.limits.exceptions_max;
             let origin = self.origins.get_mut(index);
             origin.asked.note(origin.over, is_cut.then_some(*to));

@@ -26,7 +26,8 @@ pub enum Credited {
 }
 
 impl Credit {
-    /// The limit that says: no further items are read, and those that come are dropped.
+    /// The limit that says: nothing more of the reply, or of the items, is taken, and what comes is
+    /// dropped.
     pub const NO_MORE: u64 = u64::MAX;
 
     pub(super) fn flags(self) -> u8 {

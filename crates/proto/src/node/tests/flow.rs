@@ -9,7 +9,7 @@ use super::mesh::{Mesh, branch, cast, id, millis, root_branch};
 use crate::call::{CallEvent, CallOptions, End, RootBranch};
 use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
-use crate::task::TaskFailure;
+use crate::task::{SendError, TaskFailure};
 use crate::wire::{Cause, Executed};
 
 #[test]
@@ -453,6 +453,73 @@ fn granted_replies_do_not_wait_for_a_connection_that_has_ended() {
     assert!(mesh.nodes[&2].visits().has_granted());
     mesh.with(2, |node| node.handle_link_down(now, link));
     assert!(!mesh.nodes[&2].visits().has_granted(), "of {call:?}");
+}
+
+/// Replies that their initiator does not take, as one is larger than its limit, are not kept until
+/// the deadline: their sender is told while the call is open, and by the next one once it is not.
+#[test]
+fn replies_that_are_not_taken_do_not_wait() {
+    for is_open in [true, false] {
+        let mut mesh = Mesh::new(0, &Limits::default());
+        mesh.start(1, &Limits { message_bytes_max: 30_000, ..Limits::default() });
+        mesh.start(2, &Limits::default());
+        mesh.start(3, &Limits::default());
+        mesh.connect_all();
+        let roots: &[u64] = if is_open { &[2, 3] } else { &[2] };
+        let call = mesh.call(1, roots, CallOptions::default());
+        mesh.deliver_all();
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        let used = |mesh: &Mesh| {
+            let node = &mesh.nodes[&2];
+            (node.visits.running_count(), node.links().shares().used(Pool::Replies))
+        };
+        mesh.with(2, |node| {
+            for _ in 0..2 {
+                node.reply(now, &task, Bytes::from(vec![7; 100_000])).unwrap();
+            }
+            node.finish(now, &task);
+        });
+        assert_eq!(used(&mesh), (1, 200_000));
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert!(told[0].contains("larger than its message_bytes_max, 30000"), "{told:?}");
+        assert_eq!(used(&mesh), if is_open { (0, 0) } else { (1, 100_000) });
+        mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        mesh.answer("/0", b"");
+        assert_eq!(used(&mesh), (0, 0));
+    }
+}
+
+/// Replies for a caller that has gone wait, as it may be back, but not at the cost of others of its
+/// host.
+#[test]
+fn replies_for_who_has_gone_make_room_for_others_of_its_host() {
+    let limits = Limits { waiting_reply_bytes_max: 400_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let ask = |mesh: &mut Mesh| {
+        mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        let large = Bytes::from(vec![7; 100_000]);
+        let answered = mesh.with(2, |node| node.answer(now, &task, large));
+        mesh.deliver_all_but("CREDIT");
+        mesh.hold_back("CREDIT");
+        answered
+    };
+    assert_eq!((ask(&mut mesh), ask(&mut mesh)), (Ok(()), Ok(())));
+    assert_eq!(ask(&mut mesh), Err(SendError::TooMuchWaits), "it is there, and may grant them");
+    let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+    mesh.now = mesh.now + millis(1_000);
+    let now = mesh.now;
+    mesh.with(2, |node| node.handle_link_down(now, link));
+    let used = |mesh: &Mesh| mesh.nodes[&2].links().shares().used(Pool::Replies);
+    assert_eq!(used(&mesh), 200_000, "it may be back");
+    // Its next life.
+    mesh.start(1, &limits);
+    mesh.connect(1, 2);
+    assert_eq!(ask(&mut mesh), Ok(()));
+    assert_eq!(used(&mesh), 100_000);
 }
 
 /// A CREDIT that is lost with its connection is said again once the task says that it runs.
