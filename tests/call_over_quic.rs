@@ -183,9 +183,8 @@ async fn a_server_that_was_killed_and_lives_again_is_found_at_once() -> Result {
             Err(_) => tokio::task::yield_now().await,
         }
     };
-    let found = async {
-        while client.call(ECHO, Vec::new()).deadline(HOUR).to(to).await.is_err() {}
-    };
+    let found =
+        async { while client.call(ECHO, Vec::new()).deadline(HOUR).to(to).await.is_err() {} };
     tokio::time::timeout(Duration::from_secs(60), found).await?;
     second.shutdown(Duration::from_secs(5)).await;
     Ok(())

@@ -79,7 +79,8 @@ impl<Resp> Replies<Resp> {
         let is_news = self.standing.roster.lose(index);
         let is_known = |(failed, _): &(usize, MemberError)| *failed == index;
         // One that ends after items that did not count has failed for these.
-        let is_told = matches!(error, MemberError::Silent) && self.standing.failed.iter().any(is_known);
+        let is_told =
+            matches!(error, MemberError::Silent) && self.standing.failed.iter().any(is_known);
         if is_news && !is_told {
             self.standing.failed.retain(|failed| !is_known(failed));
             self.standing.failed.push((index, error));

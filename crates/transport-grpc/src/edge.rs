@@ -115,7 +115,6 @@ pub enum EdgeError {
 const GRACE: Duration = Duration::from_secs(1);
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;
-/// Largest window (RFC 9113, section 6.9.1).
 
 impl GrpcEdge {
     /// An edge of this endpoint, which serves or knows the methods that are called.

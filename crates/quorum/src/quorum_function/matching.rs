@@ -60,7 +60,8 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
         let best = match streaming.is_empty() {
             true => most,
             false => {
-                let each = replies.iter().map(|(_, reply)| count_alike(reply) + says_otherwise(reply));
+                let each =
+                    replies.iter().map(|(_, reply)| count_alike(reply) + says_otherwise(reply));
                 each.chain([streaming.len()]).max().unwrap_or(0)
             }
         };

@@ -265,9 +265,8 @@ async fn early_votes_of_a_member_that_joins_are_kept_for_who_expects_it() {
         let old = cluster.members.without([node(4)]).with_epoch(1);
         let new = cluster.members.with_epoch(2);
         let server = |at: usize| cluster.servers[at].as_ref().expect("it lives");
-        let stream = |at, members| {
-            EchoSpace::builder("log", members).stream(server(at)).expect("once")
-        };
+        let stream =
+            |at, members| EchoSpace::builder("log", members).stream(server(at)).expect("once");
         let mut votes = stream(0, &old);
         if expects {
             votes.hear_next(&new);

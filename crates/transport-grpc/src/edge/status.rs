@@ -73,7 +73,7 @@ pub(crate) fn of_part(known: Option<Known>, failures: &[Failure]) -> Status {
 /// some end the whole connection.
 fn fitting(code: Code, text: &str, details: Bytes, mut trailers: MetadataMap) -> Status {
     let text = cut_text(text, sendable(text));
-    let bytes = CODE_BYTES + encoded_len(&text) + metadata::bytes_of(&trailers);
+    let bytes = CODE_BYTES + encoded_len(text) + metadata::bytes_of(&trailers);
     if bytes + base64_len(&details) <= metadata::ANSWER_BYTES_MAX {
         return Status::with_details_and_metadata(code, text, details, trailers);
     }
