@@ -58,7 +58,7 @@ impl Visits {
         let way =
             found.map(|(record, spot)| (self.way_up(now, (task.ring, record), me, links), spot));
         if let Some((Ok(way), spot)) = way
-            && (!links.is_any_full() || links.has_room(way.link_now(links)))
+            && links.has_room(way.link_now(links))
             && let Some(ring) = self.origins.ring_mut(task.ring)
             && let Some(record) = ring.records.at_mut(&spot)
         {

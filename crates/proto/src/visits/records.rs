@@ -10,6 +10,7 @@
 //! enters the map at once, as most branches of a call do that has thousands of them here.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use crate::id::{LinkId, Path, TaskKey};
 use crate::key::Key;
@@ -552,6 +553,14 @@ impl Records {
         let recent = self.recent.front().map(|record| record.seq);
         let old = self.old.first_key_value().map(|((seq, _, _), _)| *seq);
         recent.into_iter().chain(old).min()
+    }
+
+    /// Those that are numbered in a range.
+    pub(super) fn in_range(&self, calls: Range<u64>) -> impl Iterator<Item = &Record> {
+        let old = self.old.range(lowest(calls.start)..lowest(calls.end));
+        let recent = (self.first_of(calls.start)..).map_while(|place| self.recent.get(place));
+        let recent = recent.take_while(move |record| record.seq < calls.end);
+        old.map(|(_, record)| record).chain(recent.filter(|record| record.is_there()))
     }
 
     /// All records, in no particular order.

@@ -137,7 +137,7 @@ impl Visits {
     fn ended_of(&self, index: OriginIndex, rings: &[RingIndex], calls: Range<u64>) -> Vec<Place> {
         let rings = rings.iter().filter_map(|ring| Some((*ring, self.origins.ring(*ring)?)));
         let ended = rings.flat_map(|(ring, of_ring)| {
-            let records = of_ring.records.iter().filter(|r| calls.contains(&r.seq));
+            let records = of_ring.records.in_range(calls.clone());
             let meant = records.filter(|r| r.origin == index && r.has_ended());
             meant.map(move |record| (ring, record.name()))
         });

@@ -5,12 +5,16 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use convoke_core::{CastBody, Digest, NodeId};
 use convoke_proto::mutant::{self, Mutant};
+use smallvec::SmallVec;
 
 use crate::Configuration;
 
 use super::error::{CastRefused, EchoError};
 use super::plan::{Clause, EchoPlan};
 use super::tally::{Evidence, Heard, Refusal, Refused, Tally, Vote};
+
+/// For each phase, whether a correct member may still cast it.
+type Beginnings = SmallVec<[bool; 8]>;
 
 /// One round at one member: about one call, or one tag.
 ///
@@ -259,8 +263,9 @@ impl EchoCore {
     }
 
     /// The phases that a correct member may still cast.
-    fn beginnings(&self, is_gone: &impl Fn(NodeId) -> bool) -> Vec<bool> {
-        let mut may_begin = vec![self.plan.faulty().is_none(); self.plan.phase_count().into()];
+    fn beginnings(&self, is_gone: &impl Fn(NodeId) -> bool) -> Beginnings {
+        let (known, count) = (self.plan.faulty().is_none(), self.plan.phase_count().into());
+        let mut may_begin = Beginnings::from_elem(known, count);
         // Each round of this finds a further phase, or nothing.
         while self.plan.faulty().is_some() && self.find_beginnings(&mut may_begin, is_gone) {}
         may_begin

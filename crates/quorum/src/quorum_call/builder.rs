@@ -39,18 +39,16 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         configuration: Option<Configuration>,
         leaves: Option<Leaves>,
     ) -> Self {
-        let (retry, hedge, latencies, late) = (None, None, None, None);
-        let cancels_late = false;
         Self {
             call,
             configuration,
             leaves,
             ignores_hearsay: false,
-            cancels_late,
-            retry,
-            hedge,
-            latencies,
-            late,
+            cancels_late: false,
+            retry: None,
+            hedge: None,
+            latencies: None,
+            late: None,
         }
     }
 
@@ -99,9 +97,9 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     }
 
     /// Asks the first `first` members it is addressed to at once, and a further one whenever
-    /// `every` has passed without a decision, or at once when one failed. A call that is addressed
-    /// to members in order of [latency](Latencies::order) asks the nearest first. Default: all at
-    /// once.
+    /// `every` has passed without a decision, or at once when one failed or all have answered. With
+    /// [`Duration::MAX`] nobody is asked for time alone. A call that is addressed to members in
+    /// order of [latency](Latencies::order) asks the nearest first. Default: all at once.
     pub fn hedge(mut self, first: usize, every: Duration) -> Self {
         self.hedge = Some(Hedge { first, every });
         self

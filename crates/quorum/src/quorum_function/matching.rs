@@ -51,17 +51,19 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
             return agreed.map_or(Verdict::Impossible, Verdict::Done);
         }
         // A member that streams may come to say what any of the others say.
-        let streaming = replies.streaming();
-        let says_otherwise = |reply: &Resp| {
-            let members = streaming.iter().filter_map(|index| replies.member(index));
-            let theirs = members.filter_map(|member| replies.of(member));
-            theirs.filter(|other| !(self.are_equal)(reply, other)).count()
+        let is_streaming = |member| {
+            let index = replies.index_of(member);
+            index.is_some_and(|index| replies.streaming().contains(index))
         };
-        let best = match streaming.is_empty() {
+        let best = match replies.streaming().is_empty() {
             true => most,
             false => {
-                let each =
-                    replies.iter().map(|(_, reply)| count_alike(reply) + says_otherwise(reply));
+                let streaming = replies.iter().filter(|(member, _)| is_streaming(*member));
+                let streaming: Vec<&Resp> = streaming.map(|(_, reply)| reply).collect();
+                let others = |reply: &Resp| {
+                    streaming.iter().filter(|other| !(self.are_equal)(reply, other)).count()
+                };
+                let each = replies.iter().map(|(_, reply)| count_alike(reply) + others(reply));
                 each.chain([streaming.len()]).max().unwrap_or(0)
             }
         };
