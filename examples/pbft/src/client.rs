@@ -213,7 +213,8 @@ impl Client {
             Ok(Outcome::Done(result)) => Ok(result),
             Ok(Outcome::Forgotten) => Err(ClientError::OutcomeUnknown(
                 "the replicas remember later requests of this client: its clock went back, or \
-                 another process uses its key"
+                 another process uses its key. Or it was added to the cluster file later, and they \
+                 do not know it"
                     .to_owned(),
             )),
             Err(error) => Err(error),

@@ -41,7 +41,7 @@ use self::counts::Counts;
 use self::epoch::Epoch;
 use self::gate::Gate;
 use self::service::Front;
-use crate::core::{Digest, Keys, Sequence, Settings, Signer, Trust, View};
+use crate::core::{ClientId, Digest, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
 use crate::settings;
 use crate::wire::Malformed;
@@ -139,6 +139,12 @@ pub enum NodeError {
     /// The endpoint could not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The ledger's state knows the clients that the cluster has begun with, and no others.
+    #[error(
+        "client {} is not among those that this cluster has begun with, which its state keeps: \
+         take it out of the cluster file, or begin anew with all clients in it", .0.0
+    )]
+    NewClient(ClientId),
     /// Others are members now: nothing is left to do here.
     #[error("it is no member from epoch {0} on: its part is over")]
     Removed(u64),

@@ -2,7 +2,6 @@
 //! cause, and the service goes on in the same view. On disks: all comes back, out of snapshots,
 //! too.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use pbft::core::{
     Vote,
 };
 use pbft::kv::OPERATION_BYTES_MAX;
-use pbft::node::{self, Node};
+use pbft::node::{self, Node, NodeError};
 use pbft::proto::{Asked, PbftClient, Words, asked, words};
 use pbft::wire;
 
@@ -34,10 +33,15 @@ fn signer(number: u64) -> Signer {
 }
 
 fn keys() -> Keys {
+    keys_with([CLIENT])
+}
+
+fn keys_with(clients: impl IntoIterator<Item = ClientId>) -> Keys {
     let members: Vec<NodeId> = (1..=4).map(NodeId::new).collect();
     let checkers = members.iter().map(|node| (*node, signer(node.get()).checker())).collect();
     let group = Group::new(members).expect("there are members");
-    Keys::new(SCOPE, group, checkers, BTreeMap::from([(CLIENT, signer(9).checker())]))
+    let clients = clients.into_iter().map(|client| (client, signer(9).checker()));
+    Keys::new(SCOPE, group, checkers, clients.collect())
 }
 
 /// Four replicas, of whom some run.
@@ -61,6 +65,15 @@ impl Cluster {
         folder: Option<&Path>,
         is_outlined: bool,
     ) -> Result<Self> {
+        Self::start_with(running, folder, is_outlined, |_| keys()).await
+    }
+
+    async fn start_with(
+        running: &[(u64, Signer)],
+        folder: Option<&Path>,
+        is_outlined: bool,
+        keys: impl Fn(u64) -> Keys,
+    ) -> Result<Self> {
         let ports = Ports::reserve(4)?;
         let address = |port: &u16| format!("tcp://127.0.0.1:{port}");
         let addresses: Vec<String> = ports.iter().map(address).collect();
@@ -71,7 +84,7 @@ impl Cluster {
             let at = addresses[usize::try_from(*id)? - 1].as_str();
             let builder = convoke::endpoint().listen(at);
             let node = NodeId::new(*id);
-            let mut options = node::Options::new(node, members.clone(), keys(), signer.clone());
+            let mut options = node::Options::new(node, members.clone(), keys(*id), signer.clone());
             options.core.timeout = Duration::from_secs(600); // nobody is slow enough to be replaced
             (options.core.checkpoint_every, options.core.window) = (8, 16);
             options.core.is_outlined = is_outlined;
@@ -244,5 +257,38 @@ async fn all_comes_back_out_of_snapshots_and_the_records_behind_them() -> Result
     let (pairs, _) = client.scan("", "key", 0).await?;
     assert_eq!(pairs.len(), 40);
     cluster.goes_on("b").await?;
+    let (node, members) = (NodeId::new(1), cluster.members.clone());
+    cluster.stop().await?;
+
+    // Sessions are part of the state: a client that comes later would never be answered.
+    let late = ClientId(10);
+    let options = node::Options::new(node, members, keys_with([CLIENT, late]), signer(1));
+    let ledger = open(&folder.path().join("1"), 1).await?;
+    let refused = Node::start(options, ledger, convoke::endpoint()).await;
+    let refused = refused.expect_err("a client is new");
+    assert!(matches!(refused, NodeError::NewClient(client) if client == late), "{refused}");
+    Ok(())
+}
+
+/// A replica whose state is another than that of a quorum takes theirs: else the next failure would
+/// be one too many.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_with_another_state_takes_that_of_the_quorum() -> Result {
+    let running = [1, 2, 3, 4].map(|id| (id, signer(id)));
+    // Sessions are part of the state, and the last has begun with one more.
+    let keys = |id| match id {
+        4 => keys_with([CLIENT, ClientId(10)]),
+        _ => keys(),
+    };
+    let mut cluster = Cluster::start_with(&running, None, false, keys).await?;
+    let mut client = cluster.client(CLIENT, signer(9));
+    for number in 0..20 {
+        client.put(format!("key {number}"), "v").await?;
+    }
+    // The third goes, which is not the primary: each checkpoint from now on needs the fourth.
+    cluster.nodes.remove(2).stop(Duration::from_secs(5)).await?;
+    for number in 0..60 {
+        client.put(format!("more {number}"), "v").await?;
+    }
     cluster.stop().await
 }

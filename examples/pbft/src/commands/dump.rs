@@ -22,6 +22,7 @@ fn record(bytes: &Bytes) -> String {
     };
     match wire::decode(bytes.clone()) {
         Err(error) => format!("no record of this program: {error}"),
+        Ok(Record::Clients(clients)) => format!("begun with {} clients", clients.len()),
         Ok(Record::HandedOver(handover)) => format!(
             "epoch {} begins behind place {}, with {} members",
             handover.epoch(),

@@ -317,6 +317,8 @@ pub struct Reply {
 /// A record of a replica's ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
+    /// The clients whose sessions the first state had; before all else.
+    Clients(Vec<ClientId>),
     /// State at a stable checkpoint: its members, and all else.
     Snapshot(Sequence, Membership, Bytes),
     /// A checkpoint is stable.

@@ -167,6 +167,8 @@ pub struct Replica<M> {
     settings: Settings,
     state: State<M>,
     /// The members of the epoch, which [`handing`] alone changes.
+    /// The clients that the state has begun with, once they are in the ledger.
+    first_clients: Option<Vec<ClientId>>,
     group: Group,
     epoch: u64,
     handovers: Vec<Handover>,
@@ -224,6 +226,7 @@ impl<M: Machine> Replica<M> {
         let nothing = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
         Self {
             state,
+            first_clients: None,
             group,
             epoch,
             handovers: Vec::new(),

@@ -75,17 +75,17 @@ impl<M: Machine> State<M> {
         window: usize,
         members: Members,
     ) -> Self {
-        let limits = Limits {
-            sessions: NonZeroUsize::new(clients.len().max(1)).expect("at least 1"),
-            idle: u64::MAX,
-            window: NonZeroUsize::new(window.max(1)).expect("at least 1"),
-            ..Limits::default()
-        };
-        let mut sessions = Sessions::new(limits);
-        clients.for_each(|client| {
-            sessions.open(0, client.0);
-        });
+        let sessions = sessions(clients, window);
         Self { machine, sessions, membership: Membership::of(members) }
+    }
+
+    /// Begins anew with these clients, before the first batch.
+    pub(super) fn begin_with(
+        &mut self,
+        clients: impl ExactSizeIterator<Item = ClientId>,
+        window: usize,
+    ) {
+        self.sessions = sessions(clients, window);
     }
 
     pub(super) fn membership(&self) -> &Membership {
@@ -94,6 +94,11 @@ impl<M: Machine> State<M> {
 
     pub(super) fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// True when a client has its session: those have that the first state had.
+    pub(super) fn knows(&self, client: ClientId) -> bool {
+        self.sessions.contains(session(client))
     }
 
     /// The outcome of a request, if it is decided: it is not run here.
@@ -175,6 +180,21 @@ impl<M: Hash> Hash for State<M> {
 }
 
 /// The session of a client, which it has from the start.
+/// A session of each client.
+fn sessions(clients: impl ExactSizeIterator<Item = ClientId>, window: usize) -> Sessions {
+    let limits = Limits {
+        sessions: NonZeroUsize::new(clients.len().max(1)).expect("at least 1"),
+        idle: u64::MAX,
+        window: NonZeroUsize::new(window.max(1)).expect("at least 1"),
+        ..Limits::default()
+    };
+    let mut sessions = Sessions::new(limits);
+    clients.for_each(|client| {
+        sessions.open(0, client.0);
+    });
+    sessions
+}
+
 fn session(client: ClientId) -> SessionId {
     SessionId::from(u128::from(client.0))
 }

@@ -26,7 +26,10 @@ pub(super) async fn recover(
     while let Some((position, bytes)) = records.next().await? {
         replica.replay(record(position.records(), bytes)?);
     }
-    Ok(replica)
+    match replica.unknown_client() {
+        Some(client) => Err(NodeError::NewClient(client)),
+        None => Ok(replica),
+    }
 }
 
 fn record(number: u64, bytes: Bytes) -> Result<Record, NodeError> {

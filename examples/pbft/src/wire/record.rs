@@ -13,6 +13,7 @@ kinds! {
         6 => Accepted(vote, signature),
         7 => Prepared(prepared),
         8 => Committed(vote),
-        9 => HandedOver(handover)
+        9 => HandedOver(handover),
+        10 => Clients(clients)
     }
 }

@@ -53,10 +53,17 @@ impl<M: Machine> Replica<M> {
     pub(super) fn need_state(&mut self) {
         let target = self.stable.checkpoint;
         let here = self.transfer.take().map(|transfer| transfer.here).unwrap_or_default();
-        if self.executed < target.sequence {
+        if self.lacks(target) {
             let awaited = BTreeSet::new();
             self.transfer = Some(Transfer { target, parts: None, here, awaited });
         }
+    }
+
+    /// True when this node has not executed so far, or came to another state than the quorum that
+    /// has claimed it: by a fault of its own, which it would carry on for ever.
+    fn lacks(&self, Checkpoint { sequence, digest }: Checkpoint) -> bool {
+        let own = self.snapshots.get(&sequence);
+        self.executed < sequence || own.is_some_and(|own| own.digest() != digest)
     }
 
     /// Asks for what is lacking, each time somebody else: of a state first for the digests of its
@@ -196,7 +203,7 @@ impl<M: Machine> Replica<M> {
     fn install(&mut self, now: Duration) {
         let Some(transfer) = &self.transfer else { return };
         let sequence = transfer.target.sequence;
-        if self.executed >= sequence {
+        if !self.lacks(transfer.target) {
             self.transfer = None;
             return;
         }
@@ -205,6 +212,7 @@ impl<M: Machine> Replica<M> {
         let Some(state) = State::decode(membership.clone(), &bytes) else { return };
         self.state = state;
         self.executed = sequence;
+        self.snapshots.retain(|of, _| *of < sequence);
         let snapshot = Snapshot::new(membership, bytes, self.settings.part_bytes);
         self.snapshots.insert(sequence, snapshot);
         self.keep_snapshot();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Replica;
-use crate::core::group::Sequence;
+use crate::core::group::{ClientId, Sequence};
 use crate::core::message::{Batch, Message, Phase, Record, Vote};
 use crate::core::state::{Machine, Snapshot, State};
 
@@ -11,6 +11,13 @@ impl<M: Machine> Replica<M> {
     /// Takes a record of its ledger, in the order in which they were appended.
     pub fn replay(&mut self, record: Record) {
         match record {
+            Record::Clients(clients) => {
+                if self.executed == Sequence(0) {
+                    let window = self.settings.each_client_max;
+                    self.state.begin_with(clients.iter().copied(), window);
+                }
+                self.first_clients = Some(clients);
+            }
             Record::Snapshot(sequence, membership, bytes) => {
                 if let Some(state) = State::decode(membership.clone(), &bytes) {
                     self.state = state;
@@ -54,8 +61,19 @@ impl<M: Machine> Replica<M> {
         self.effects.clear();
     }
 
+    /// A client of the settings that the replayed state does not know, and never will: sessions are
+    /// part of the state from the first batch on.
+    pub fn unknown_client(&self) -> Option<ClientId> {
+        self.settings.clients.iter().copied().find(|client| !self.state.knows(*client))
+    }
+
     /// Begins, once all records are replayed.
     pub fn start(&mut self, now: Duration) {
+        if self.first_clients.is_none() {
+            let clients: Vec<ClientId> = self.settings.clients.iter().copied().collect();
+            self.append(Record::Clients(clients.clone()));
+            self.first_clients = Some(clients);
+        }
         self.clock.tick = now;
         self.clock.enter(now);
         self.batches.insert(Batch::null().digest(), Batch::null());
@@ -96,7 +114,7 @@ impl<M: Machine> Replica<M> {
 
     /// Records that bring back all that must not be forgotten: they may replace the ledger so far.
     pub fn records(&self) -> Vec<Record> {
-        let mut records = Vec::new();
+        let mut records = Vec::from_iter(self.first_clients.clone().map(Record::Clients));
         if let Some(snapshot) = self.snapshots.get(&self.written) {
             let Snapshot { membership, bytes, .. } = snapshot.clone();
             records.push(Record::Snapshot(self.written, membership, bytes));
