@@ -12,6 +12,7 @@ use std::ops::Deref;
 
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
 use crate::wire::{Extension, Part, ReplyKind};
 
 pub use assembly::{Accepted, PieceFault, Whole};
@@ -51,6 +52,19 @@ pub(crate) struct Piece<P = Bytes> {
     /// Of the first piece alone.
     pub(crate) extensions: Vec<Extension>,
     pub(crate) payload: P,
+}
+
+impl Piece<Encoded> {
+    /// The same for who keeps it: of a small message all of it alone, for it may lie in a buffer
+    /// that others have come in.
+    pub(crate) fn kept(self, small: u64) -> Self {
+        let is_slice = self.payload.len() as u64 <= small && self.payload.as_shared().is_some();
+        let payload = match is_slice {
+            true => Bytes::copy_from_slice(&self.payload).into(),
+            false => self.payload,
+        };
+        Self { payload, ..self }
+    }
 }
 
 impl<P: Deref<Target = [u8]>> Piece<P> {

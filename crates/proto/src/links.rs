@@ -329,13 +329,13 @@ impl Links {
     /// waits for it takes another way.
     #[inline]
     pub(crate) fn has_room(&self, link: LinkId) -> bool {
-        !self.is_any_full() || self.open.get(link).is_none_or(|open| !open.is_full)
+        self.full_count() == 0 || self.open.get(link).is_none_or(|open| !open.is_full)
     }
 
-    /// True when some connection takes only what cannot wait.
+    /// Connections that take only what cannot wait: most often none does.
     #[inline]
-    pub(crate) fn is_any_full(&self) -> bool {
-        self.open.full_count() > 0
+    pub(crate) fn full_count(&self) -> usize {
+        self.open.full_count()
     }
 
     /// A connection has room, or has none.

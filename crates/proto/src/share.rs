@@ -202,6 +202,12 @@ impl Shares {
             < self.max[at].saturating_sub(self.used(pool)).saturating_mul(pool.alpha())
     }
 
+    /// True while a peer has an eighth of a pool at most, and all together a quarter.
+    pub(crate) fn has_little(&self, index: PeerIndex, pool: Pool) -> bool {
+        let (at, max) = (pool.index(), self.max(pool));
+        self.peer(index).part.in_all(at) < max / 8 && self.used(pool) < max / 4
+    }
+
     /// Takes so many for a peer, whatever it has.
     pub(crate) fn take(&mut self, index: PeerIndex, pool: Pool, count: usize) {
         let at = pool.index();

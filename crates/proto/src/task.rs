@@ -441,6 +441,7 @@ impl Task {
                 let own = (!is_final).then(|| Box::new(entry.clone()));
                 let inherited = std::mem::take(&mut self.inherited);
                 let leaves = self.outgoing.can_leave_whole(&item);
+                let item = if leaves { item } else { self.outgoing.kept(item) };
                 let reply = self.outgoing.take_whole(item, is_final, own, inherited);
                 match Message::Reply(reply) {
                     reply if leaves => self.push(reply),

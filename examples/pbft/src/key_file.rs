@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
 use node_kit::cluster::{KeysError, read_secret, write_secret};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,15 @@ pub struct PublicKey([u8; 32]);
 
 /// The word is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key is 64 hexadecimal digits, as `pbft keygen` prints it")]
-pub struct NoKey;
+pub enum NoKey {
+    /// It has another form.
+    #[error("a key is 64 hexadecimal digits, as `pbft keygen` prints it")]
+    Form,
+    /// It is the public key of nobody: no point of the curve, or one for which anybody can sign, as
+    /// of zeros.
+    #[error("these digits are no public key of anybody: take the line that `pbft keygen` prints")]
+    Nobodys,
+}
 
 /// The reason a secret key cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +127,15 @@ impl FromStr for PublicKey {
     type Err = NoKey;
 
     fn from_str(word: &str) -> Result<Self, NoKey> {
-        parse(word).map(Self)
+        let bytes = parse(word)?;
+        let point = CompressedEdwardsY(bytes).decompress();
+        // Others are taken by the rules by which replicas agree on signatures (ZIP 215).
+        let is_good =
+            |point: &EdwardsPoint| !point.is_small_order() && point.compress().to_bytes() == bytes;
+        match point.is_some_and(|point| is_good(&point)) {
+            true => Ok(Self(bytes)),
+            false => Err(NoKey::Nobodys),
+        }
     }
 }
 
@@ -161,10 +177,10 @@ fn hex(bytes: &[u8]) -> String {
 
 fn parse(word: &str) -> Result<[u8; 32], NoKey> {
     let digits: Option<Vec<u32>> = word.chars().map(|digit| digit.to_digit(16)).collect();
-    let digits = digits.filter(|digits| digits.len() == 64).ok_or(NoKey)?;
+    let digits = digits.filter(|digits| digits.len() == 64).ok_or(NoKey::Form)?;
     let mut bytes = [0; 32];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
-        *byte = u8::try_from(pair[0] << 4 | pair[1]).map_err(|_| NoKey)?;
+        *byte = u8::try_from(pair[0] << 4 | pair[1]).map_err(|_| NoKey::Form)?;
     }
     Ok(bytes)
 }
@@ -186,7 +202,19 @@ mod tests {
     #[test]
     fn other_words_are_no_key() {
         for word in ["", "0", &"0".repeat(63), &"g".repeat(64), &"é".repeat(64)] {
-            assert_eq!(word.parse::<PublicKey>(), Err(NoKey));
+            assert_eq!(word.parse::<PublicKey>(), Err(NoKey::Form));
+        }
+    }
+
+    /// Anybody can sign for a point of small order, without any secret.
+    #[test]
+    fn keys_of_nobody_are_refused() {
+        let zeros = |first: &str| first.to_owned() + &"0".repeat(64 - first.len());
+        let p = "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f";
+        let order_8 = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a";
+        for word in [zeros(""), zeros("01"), zeros("02"), p.into(), order_8.into(), "f".repeat(64)]
+        {
+            assert_eq!(word.parse::<PublicKey>(), Err(NoKey::Nobodys), "{word}");
         }
     }
 

@@ -103,8 +103,10 @@ fn outbid(answers: &[(NodeId, Answer)]) -> Option<Outbid> {
 
 /// The level after an order, and whether it was taken, now or before.
 fn sell(mut level: Level, order: &Order) -> (Level, Result<(), Status>) {
-    if level.orders.contains_key(&order.id) {
-        return (level, Ok(()));
+    if let Some(count) = level.orders.get(&order.id).copied() {
+        let text = format!("order {} was taken before, for {count}", order.id);
+        let is_same = count == order.count;
+        return (level, if is_same { Ok(()) } else { Err(Status::new(Code::AlreadyExists, text)) });
     }
     if level.orders.len() >= ORDERS_MAX {
         return (level, Err(Status::new(Code::ResourceExhausted, "too many orders of this item")));
@@ -120,5 +122,10 @@ fn sell(mut level: Level, order: &Order) -> (Level, Result<(), Status>) {
 
 fn receipt(item: &Item, order: &Order, left: u32) -> Receipt {
     let Order { id, count, .. } = order.clone();
-    Receipt { order: id, count, left, price_cents: item.price_cents * u64::from(count) }
+    Receipt {
+        order: id,
+        count,
+        left,
+        price_cents: item.price_cents.saturating_mul(u64::from(count)),
+    }
 }

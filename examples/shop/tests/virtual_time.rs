@@ -370,3 +370,14 @@ async fn whatever_fails_nothing_is_sold_twice_and_no_order_is_forgotten() {
         assert!(confirmed.len() > 1, "seed {seed}: something has to work");
     }
 }
+
+/// The name of an order is its own: with another count it is another order, which was not taken.
+#[tokio::test(start_paused = true)]
+async fn an_order_sent_again_with_another_count_is_refused() {
+    let world = World::open(8).await;
+    let first = world.buy(1, "mine", 1, 1).await.expect("all are up");
+    let again = world.buy(1, "mine", 1, 1).await.expect("it was taken");
+    assert_eq!((again.count, again.left), (first.count, first.left));
+    let other = world.buy(1, "mine", 1, 4).await.expect_err("it was for one");
+    assert!(other.to_string().contains("was taken before, for 1"), "{other}");
+}

@@ -144,9 +144,14 @@ impl Outgoing {
         (reply_of(index, piece), payload)
     }
 
+    /// An item that is to wait.
+    pub(super) fn kept(&self, item: Item) -> Item {
+        Item { piece: item.piece.kept(self.unscheduled), ..item }
+    }
+
     /// Queues an item for as much credit as it needs.
     pub(super) fn push(&mut self, item: Item) {
-        let unscheduled = self.unscheduled;
+        let (item, unscheduled) = (self.kept(item), self.unscheduled);
         let channel = self.channels.entry(item.index).or_insert_with(|| Channel::new(unscheduled));
         self.waiting_bytes += item.piece.payload.len() as u64;
         channel.push(item.piece);

@@ -9,6 +9,7 @@ use crate::key::Key;
 use crate::limits::{Limits, ReplyDial};
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
+use crate::share::{PeerIndex, Pool};
 use crate::task::{Branch, ChildRequest, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{
@@ -112,6 +113,19 @@ impl WayUp {
     }
 }
 
+/// True when what needs no credit leaves at once by a connection: it has room, or much waits for
+/// this peer, or many connections have none. Then a connection is closed once it can queue no more,
+/// so that those who never read have no more kept than that.
+#[inline]
+pub(super) fn need_not_wait(payer: PeerIndex, link: LinkId, links: &Links) -> bool {
+    links.has_room(link)
+        || links.full_count() > FULL_CONNECTIONS_MAX
+        || !links.shares().has_little(payer, Pool::Replies)
+}
+
+/// Connections without room for which replies wait that need no credit.
+const FULL_CONNECTIONS_MAX: usize = 16;
+
 impl Visits {
     /// Sends a message of one of this node's tasks to the initiator.
     pub(super) fn send_up(
@@ -188,7 +202,10 @@ impl Visits {
     /// has no way now waits elsewhere.
     #[inline]
     pub(super) fn has_room_up(&self, now: Timestamp, place: &Place, links: &Links) -> bool {
-        !links.is_any_full() || links.has_room(self.link_up(now, place, links))
+        links.full_count() == 0 || {
+            let payer = self.record(place).map(|record| record.payer);
+            payer.is_none_or(|payer| need_not_wait(payer, self.link_up(now, place, links), links))
+        }
     }
 
     /// The connection that what a task says for its initiator takes now; that of this node to
