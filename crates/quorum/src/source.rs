@@ -24,9 +24,9 @@ pub(crate) struct Source<Resp> {
 /// Manner of all its core calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// What still runs once the caller has decided is cancelled.
+    /// Requests that still run once the caller has decided are cancelled.
     pub(crate) cancels_late: bool,
-    /// What the nodes of a tree say of those below them is not believed.
+    /// Words of a tree's nodes about those below them are not believed.
     pub(crate) ignores_hearsay: bool,
 }
 

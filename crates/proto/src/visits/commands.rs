@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 use crate::wire::CancelReason;
 
 use super::records::{Over, State};
-use super::route::{Onward, WayUp, need_not_wait};
+use super::route::{Onward, WayUp};
 use super::{TaskRef, Visits};
 
 impl Visits {
@@ -55,11 +55,10 @@ impl Visits {
             Some((ring.records.at(&spot).filter(|record| record.is_quiet())?, spot))
         });
         let me = (self.me.node, &task.task);
-        let way = found.map(|(record, spot)| {
-            (self.way_up(now, (task.ring, record), me, links), record.payer, spot)
-        });
-        if let Some((Ok(way), payer, spot)) = way
-            && need_not_wait(payer, way.link_now(links), links)
+        let way =
+            found.map(|(record, spot)| (self.way_up(now, (task.ring, record), me, links), spot));
+        if let Some((Ok(way), spot)) = way
+            && (links.full_count() == 0 || self.has_room_up(now, &task.place(), links))
             && let Some(ring) = self.origins.ring_mut(task.ring)
             && let Some(record) = ring.records.at_mut(&spot)
         {

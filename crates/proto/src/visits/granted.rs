@@ -1,8 +1,8 @@
 //! Replies that have credit, and leave as the connections that they take have room.
 //!
 //! All that its callers have granted is more than a connection may queue, and so are the first
-//! parts of many, which nobody need grant. So a task sends a part in its turn, the oldest first, and
-//! the next turn comes once the connection has room.
+//! parts of many, which nobody need grant. So a task sends a part in its turn, the oldest first,
+//! and the next turn comes once the connection has room.
 
 use crate::id::CallId;
 use crate::links::Links;

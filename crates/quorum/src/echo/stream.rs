@@ -195,16 +195,17 @@ impl EchoStream {
     }
 
     /// Keeps the votes of those who are to be members next, of a later epoch, until
-    /// [`Self::change_members`]. Said before any of them goes on, none of their votes is lost: those
+    /// [`Self::change_members`]. Said before any of them goes on, it loses none of their votes: those
     /// of a node that is no member are dropped.
     pub fn hear_next(&self, members: &Configuration) {
         self.space.hear_next(members.nodes());
     }
 
     /// Other members from now on, most likely of a later epoch: nobody else is heard. Votes of that
-    /// epoch which came before, of members or of those whom [`Self::hear_next`] has named, are given
-    /// next, 256 of each member at most, with 1 MiB of payloads; those of the epoch before are refused from now on, and counted. Members that are still in it
-    /// learn of the later one by [`Self::later`].
+    /// epoch which came before, of members or of those whom [`Self::hear_next`] has named, are
+    /// given next, 256 of each member at most, with 1 MiB of payloads; those of the epoch before are
+    /// refused from now on, and counted. Members that are still in it learn of the later one by
+    /// [`Self::later`].
     ///
     /// # Errors
     /// [`EchoError::NotMember`] when this node is none of them; then nothing is changed.

@@ -24,7 +24,7 @@ pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
     leaves: Option<Leaves>,
-    /// What the nodes of a tree say of those below them is not believed.
+    /// Words of a tree's nodes about those below them are not believed.
     ignores_hearsay: bool,
     cancels_late: bool,
     retry: Option<Retry>,

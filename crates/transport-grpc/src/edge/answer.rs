@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 /// Largest piece.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// What an answer holds, beside what it says. It travels in the extensions of the answer.
+/// Terms of an answer: the place that it holds, and until when. They travel in its extensions.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub(super) read_by: Instant,

@@ -388,8 +388,8 @@ fn granted_replies_wait_for_room_in_their_connection() {
     assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
 }
 
-/// What needs no credit waits for room, too, and leaves in the order in which it was said, a failure
-/// at its end.
+/// Replies and items that need no credit wait for room, too, and leave in the order in which they
+/// were said, a failure at their end.
 #[test]
 fn small_replies_items_and_failures_wait_for_room() {
     let mut mesh = Mesh::connected(2);

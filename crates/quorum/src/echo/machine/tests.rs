@@ -252,7 +252,8 @@ proptest! {
                 let quorum = plan.phase(phase).unwrap().quorum();
                 prop_assert!(now.is_none_or(|now| now.count >= quorum));
                 prop_assert!(now.is_some() || core.count_max(phase) < quorum);
-                prop_assert!(now.is_some() || core.needed(phase, |_| false) + core.count_max(phase) <= quorum.max(core.count_max(phase) + 1));
+                let (needed, most) = (core.needed(phase, |_| false), core.count_max(phase));
+                prop_assert!(now.is_some() || needed + most <= quorum.max(most + 1));
             }
         }
         let mut phases: Vec<u16> = all_sent.iter().map(|vote| vote.phase).collect();
