@@ -47,6 +47,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::contradictions::contradictions;
+pub use self::contradictions::undialable;
 use self::rows::{Head, Row, Rows};
 use crate::ledger;
 

@@ -1,6 +1,7 @@
 //! Parts of a cluster file that do not go together.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use convoke::transport::Address;
 
@@ -93,21 +94,31 @@ fn alone<P: Protocol>(node: &Node<P::Role>) -> Vec<String> {
     found
 }
 
-/// The reason an address cannot be dialled from elsewhere.
-fn undialable(address: &Address) -> Option<String> {
+/// The reason an address cannot be dialled from elsewhere, as what a node "has".
+pub fn undialable(address: &Address) -> Option<String> {
     let rest = address.rest();
-    if address.scheme() == "unix" {
+    if !matches!(address.scheme(), "tcp" | "tls" | "quic" | "grpc" | "grpcs" | "rdma") {
         return None;
     }
     let (host, port) = rest.rsplit_once(':').unwrap_or((rest, ""));
-    if matches!(host, "0.0.0.0" | "[::]" | "*" | "") {
-        Some(format!(
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let ip = bare.parse::<IpAddr>().ok();
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_odd = host.contains(char::is_whitespace) || host.split('.').all(is_number);
+    if matches!(host, "*" | "") || ip.is_some_and(|ip| ip.is_unspecified()) {
+        return Some(format!(
             "has {address}, which is every address: others need one, this is for `listen`"
-        ))
-    } else if port.parse().is_ok_and(|port: u16| port == 0) {
-        Some(format!("has {address}, whose port the system chooses: others cannot know it"))
-    } else {
-        None
+        ));
+    }
+    match port.parse::<u16>() {
+        _ if ip.is_none() && is_odd => {
+            Some(format!("has {address}, whose host is no name and no IP address"))
+        }
+        Ok(0) => {
+            Some(format!("has {address}, whose port the system chooses: others cannot know it"))
+        }
+        Ok(_) => None,
+        Err(_) => Some(format!("has {address}, without a port: a number from 1 to 65535")),
     }
 }
 
@@ -175,4 +186,32 @@ fn hosts<R>(node: &Node<R>) -> BTreeSet<&str> {
         _ => address.rest().rsplit_once(':').map_or(address.rest(), |(host, _)| host),
     };
     node.addresses.iter().map(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_nobody_can_dial_are_told() {
+        let told = [
+            ("tcp://0.0.0.0:7000", "every address"),
+            ("tcp://[::0]:7000", "every address"),
+            ("tls://*:7000", "every address"),
+            ("tcp://host:0", "the system chooses"),
+            ("tcp://10.0.0.1", "without a port"),
+            ("quic://host:99999", "without a port"),
+            ("tcp://host:http", "without a port"),
+            ("tcp://0:7000", "no name and no IP address"),
+            ("tcp://00.0.0.0:7000", "no name and no IP address"),
+        ];
+        for (address, words) in told {
+            let reason = undialable(&address.parse().unwrap());
+            assert!(reason.as_ref().is_some_and(|reason| reason.contains(words)), "{reason:?}");
+        }
+        let good = ["tcp://10.0.0.1:7000", "tls://[::1]:7", "quic://host-1.example:7", "unix:///a"];
+        for address in good {
+            assert_eq!(undialable(&address.parse().unwrap()), None);
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub async fn read<D: Disk>(disk: D) -> Result<Reading, LedgerError> {
         entries.filter_map(|entry| Some((sort(&entry.name)?, entry.name))).collect();
     // Snapshots first, as a node reads them.
     files.sort_by_key(|(sort, _)| *sort == Sort::Segment);
-    Ok(Reading { volume, files: files.into(), current: None })
+    Ok(Reading { volume, files: files.into(), current: None, there: There::default() })
 }
 
 /// The entries of a ledger's files, one after another, in bounded memory.
@@ -41,6 +41,7 @@ pub struct Reading {
     volume: Arc<dyn Volume>,
     files: VecDeque<(Sort, String)>,
     current: Option<Current>,
+    there: There,
 }
 
 #[derive(Debug)]
@@ -48,6 +49,38 @@ struct Current {
     frames: Frames,
     at: u64,
     position: u64,
+    is_closed: bool,
+}
+
+/// Records that the files have between them.
+#[derive(Debug, Default)]
+struct There {
+    /// Count of those in the latest snapshot.
+    snapshot: u64,
+    /// The places before the first one and behind the last one of each segment.
+    segments: Vec<(u64, u64)>,
+    is_told: bool,
+}
+
+impl There {
+    /// Records that a node misses which starts with these files; told once.
+    fn missing(&mut self) -> Option<LedgerError> {
+        if std::mem::replace(&mut self.is_told, true) {
+            return None;
+        }
+        self.segments.sort_unstable();
+        let (from, segments) = (self.snapshot, &self.segments);
+        let first = segments.first().map(|(first, _)| *first);
+        let end = segments.iter().map(|(_, end)| *end).max();
+        let mut gaps = segments.windows(2).map(|pair| (pair[0].1, pair[1].0));
+        let (from, to) = match (first, end) {
+            (Some(first), _) if first > from => (from, first),
+            (_, Some(end)) if end < from => (end, from),
+            (None, _) if from > 0 => (0, from),
+            _ => gaps.find(|(end, first)| end < first && *first > from)?,
+        };
+        Some(LedgerError::Missing { from: Position::new(from), to: Position::new(to) })
+    }
 }
 
 /// Something in a file of a ledger.
@@ -105,7 +138,10 @@ impl Reading {
     pub async fn next(&mut self) -> Option<Entry> {
         loop {
             let Some(current) = &mut self.current else {
-                let (sort, name) = self.files.pop_front()?;
+                let Some((sort, name)) = self.files.pop_front() else {
+                    let content = Content::Wrong(self.there.missing()?);
+                    return Some(Entry { file: "ledger".to_owned(), offset: 0, content });
+                };
                 return Some(self.begin(sort, name).await);
             };
             let offset = current.at;
@@ -113,15 +149,25 @@ impl Reading {
             let content = match found {
                 Ok(Some(content)) => content,
                 Ok(None) => {
-                    self.current = None;
+                    self.end();
                     continue;
                 }
                 Err(error) => {
-                    self.current = None;
+                    self.end();
                     Content::Wrong(error)
                 }
             };
             return Some(Entry { file, offset, content });
+        }
+    }
+
+    /// Behind the last entry of a file.
+    fn end(&mut self) {
+        let Some(Current { frames, position, .. }) = self.current.take() else { return };
+        let first = frames.header.position;
+        match frames.header.sort {
+            Sort::Segment => self.there.segments.push((first, position)),
+            Sort::Snapshot => self.there.snapshot = self.there.snapshot.max(first),
         }
     }
 
@@ -132,7 +178,7 @@ impl Reading {
         };
         let (identity, position) = (frames.header.identity, frames.header.position);
         let first = if sort == Sort::Segment { position } else { 0 };
-        self.current = Some(Current { frames, at: FIRST_AT, position: first });
+        self.current = Some(Current { frames, at: FIRST_AT, position: first, is_closed: false });
         let position = Position::new(position);
         let content = match sort {
             Sort::Segment => Content::Segment { identity, position },
@@ -145,7 +191,13 @@ impl Reading {
 impl Current {
     async fn next(&mut self) -> Result<Option<Content>, LedgerError> {
         if self.at >= self.frames.len {
-            return Ok(None);
+            let (file, offset) = (self.frames.name.clone(), self.frames.len);
+            // A snapshot has its name only once it is whole; a segment grows.
+            let is_cut = self.frames.header.sort == Sort::Snapshot && !self.is_closed;
+            self.is_closed = true;
+            return Ok(
+                is_cut.then_some(Content::Wrong(LedgerError::CorruptSnapshot { file, offset }))
+            );
         }
         match self.frames.at(self.at).await? {
             Found::Record { head, body, next } if head.position == self.position => {
@@ -155,6 +207,7 @@ impl Current {
             }
             Found::Seal(_) => {
                 self.at += super::format::HEAD_BYTES as u64;
+                self.is_closed = true;
                 Ok(Some(Content::Seal))
             }
             _ => self.skip().await.map(Some),
@@ -166,7 +219,14 @@ impl Current {
         let (offset, position) = (self.at, Position::new(self.position));
         let Some((at, head)) = self.frames.head_from(offset + 1, self.position).await? else {
             self.at = self.frames.len;
-            return Ok(Content::Tail { bytes: self.frames.len - offset });
+            return Ok(match self.frames.header.sort {
+                Sort::Segment => Content::Tail { bytes: self.frames.len - offset },
+                Sort::Snapshot => {
+                    self.is_closed = true;
+                    let file = self.frames.name.clone();
+                    Content::Wrong(LedgerError::CorruptSnapshot { file, offset })
+                }
+            });
         };
         (self.at, self.position) = (at, head.position);
         let file = self.frames.name.clone();

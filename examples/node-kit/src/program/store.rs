@@ -91,7 +91,7 @@ pub enum Action {
         #[arg(default_value = "")]
         prefix: String,
         /// So many at most.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
 }

@@ -84,6 +84,41 @@ async fn a_missing_segment_is_a_gap() {
     assert!(matches!(error, LedgerError::Missing { .. }), "{error}");
 }
 
+/// Ledgers that a node would refuse as it starts, though each file that is there reads well.
+#[tokio::test]
+async fn a_dump_shows_what_is_missing() {
+    let disk = ledger_of_everything().await;
+    let mount = disk.mount();
+    let wrong = async |mount: &Mount| {
+        let (mut reading, mut wrong) = (read(mount.clone()).await.unwrap(), Vec::new());
+        while let Some(entry) = reading.next().await {
+            if let Content::Wrong(error) = entry.content {
+                wrong.push(error);
+            }
+        }
+        wrong
+    };
+    assert_eq!(wrong(&mount).await, []);
+    let names: Vec<String> =
+        mount.list("").await.unwrap().into_iter().map(|entry| entry.name).collect();
+    let snapshot = names.iter().find(|name| name.starts_with("snapshot")).unwrap();
+    let file = mount.open(snapshot, Open::Write).await.unwrap();
+    let len = file.len().await.unwrap();
+    file.write_all_at(len, vec![7; 300].into()).await.unwrap();
+    let [LedgerError::CorruptSnapshot { offset, .. }] = &wrong(&mount).await[..] else {
+        panic!("it has more than its end");
+    };
+    assert_eq!(*offset, len);
+    file.set_len(len).await.unwrap();
+    for name in names.iter().filter(|name| name.starts_with("segment")) {
+        mount.remove(name).await.unwrap();
+    }
+    let [LedgerError::Missing { to, .. }] = &wrong(&mount).await[..] else {
+        panic!("the segments are gone");
+    };
+    assert_eq!(to.records(), 20);
+}
+
 #[tokio::test]
 async fn a_dump_shows_what_is_there_and_what_is_wrong() {
     let disk = written(6).await;
@@ -174,13 +209,26 @@ proptest! {
                 harm(&mount, damage).await;
             }
             let mut reading = read(mount.clone()).await.unwrap();
-            while reading.next().await.is_some() {}
-            let Ok((_, mut recovered)) = open(mount).await else { return };
-            if let Some(snapshot) = &recovered.snapshot {
-                let _ = snapshot.parts().next().await;
+            let mut wrong = Vec::new();
+            while let Some(entry) = reading.next().await {
+                if let Content::Wrong(error) = entry.content {
+                    wrong.push(error);
+                }
+            }
+            let (_, mut recovered) = match open(mount).await {
+                Ok(opened) => opened,
+                Err(error) => return assert!(!wrong.is_empty(), "a dump shows it: {error}"),
+            };
+            if let Some(snapshot) = &recovered.snapshot
+                && let Err(error) = snapshot.parts().next().await
+            {
+                assert!(!wrong.is_empty(), "a dump shows it: {error}");
             }
             let from = recovered.snapshot.as_ref().map_or(0, |one| one.position().records());
-            let Ok(found) = records(&mut recovered).await else { return };
+            let found = match records(&mut recovered).await {
+                Ok(found) => found,
+                Err(error) => return assert!(!wrong.is_empty(), "a dump shows it: {error}"),
+            };
             let end = recovered.end.records();
             assert_eq!(found, numbers(from..end), "no record is another than was written");
             let is_a_file_gone = damages.iter().any(|one| matches!(one, Damage::Remove { .. }));

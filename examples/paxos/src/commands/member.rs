@@ -70,11 +70,15 @@ impl Operator {
         learns: bool,
     ) -> Result<Members> {
         let node = NodeId::try_from(id)?;
+        self.meet(node, addresses).await?;
         self.hear_of(node, addresses)?;
-        self.meet(node).await?;
         self.client.join(node, addresses.to_vec(), learns).await?;
         let life = self.client.inspect(node).await.ok().map(|state| state.life);
-        let is_done = |members: &Members| match members.part(node) {
+        let is_there = |members: &Members| {
+            let member = members.nodes.get(&node);
+            addresses.is_empty() || member.is_some_and(|member| member.addresses == addresses)
+        };
+        let is_done = |members: &Members| match members.part(node).filter(|_| is_there(members)) {
             Some(Part::Voter(counted)) => !learns && life.is_none_or(|life| life == counted),
             Some(Part::Learner) => learns,
             Some(Part::Joining) | None => false,
@@ -84,20 +88,16 @@ impl Operator {
 
     /// Connects to a node that is to join, so that nobody else is let in by its name. It may as well
     /// start later; what its addresses are for, the members say.
-    async fn meet(&self, node: NodeId) -> Result<()> {
-        match self.endpoint.warm_up(node).await {
-            Ok(())
-            | Err(ConnectError::Dial(
-                DialError::NoAddress { .. } | DialError::NoTransport { .. },
-            )) => Ok(()),
-            Err(ConnectError::Dial(
-                error @ (DialError::Unreachable { .. } | DialError::Timeout { .. }),
-            )) => {
-                eprintln!("{node} does not answer yet, and learns once it does: {error}");
-                Ok(())
-            }
-            Err(error) => Err(error).context("nothing was changed: it is not who is to join"),
+    async fn meet(&self, node: NodeId, addresses: &[String]) -> Result<()> {
+        if addresses.is_empty() {
+            return met(node, self.endpoint.warm_up(node).await.map(|()| node));
         }
+        // Also one that is connected: it is to be found there.
+        for address in addresses {
+            let found = self.endpoint.connect(address.as_str()).await;
+            met(node, found.map(|peer| peer.node()))?;
+        }
+        Ok(())
     }
 
     /// Lets a node leave, and waits until nobody needs it any more.
@@ -140,6 +140,25 @@ impl Operator {
             self.endpoint.peer(node, addresses)?;
         }
         Ok(())
+    }
+}
+
+/// # Errors
+/// Somebody else answers in place of who is to join.
+fn met(node: NodeId, found: Result<NodeId, ConnectError>) -> Result<()> {
+    match found {
+        Ok(found) if found == node => Ok(()),
+        Ok(other) => bail!("nothing was changed: {other} answers there, not {node}"),
+        Err(ConnectError::Dial(DialError::NoAddress { .. } | DialError::NoTransport { .. })) => {
+            Ok(())
+        }
+        Err(ConnectError::Dial(
+            error @ (DialError::Unreachable { .. } | DialError::Timeout { .. }),
+        )) => {
+            eprintln!("{node} does not answer yet, and learns once it does: {error}");
+            Ok(())
+        }
+        Err(error) => Err(error).context("nothing was changed: it is not who is to join"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use convoke::quorum::Configuration;
 use convoke::transport::Address;
 use convoke::{Code, NodeId, Status};
+use node_kit::cluster::undialable;
 
 use super::{Actor, leader};
 use crate::core::{Member, Members, Membership, NotProposed, Part, Standing};
@@ -93,14 +94,17 @@ impl Actor {
         let spoken: BTreeSet<&str> =
             self.endpoint.transports().iter().flat_map(|one| one.schemes()).copied().collect();
         let addresses = addresses.iter().filter_map(|text| text.parse::<Address>().ok());
-        let mut addresses = addresses.peekable();
+        let addresses: Vec<Address> = addresses.collect();
         let id = NodeId::try_from(*node).ok()?;
         let is_known = self.options.members.contains(id)
             || members.nodes.get(&id).is_some_and(|member| !member.addresses.is_empty());
-        if addresses.peek().is_none() && !is_known {
+        if addresses.is_empty() && !is_known {
             return Some(format!("{id} is in no cluster file of the others: give its address"));
         }
-        let unspoken = addresses.find(|address| !spoken.contains(address.scheme()))?;
+        if let Some(reason) = addresses.iter().find_map(undialable) {
+            return Some(format!("{id} {reason}"));
+        }
+        let unspoken = addresses.iter().find(|address| !spoken.contains(address.scheme()))?;
         let spoken: Vec<_> = spoken.iter().map(|scheme| format!("{scheme}://")).collect();
         let spoken = spoken.join(" and ");
         Some(format!("{unspoken} is no address at which members can dial: they speak {spoken}"))
