@@ -442,10 +442,11 @@ impl Task {
                 let inherited = std::mem::take(&mut self.inherited);
                 let leaves = self.outgoing.can_leave_whole(&item);
                 let item = if leaves { item } else { self.outgoing.kept(item) };
-                let reply = self.outgoing.take_whole(item, is_final, own, inherited);
-                match Message::Reply(reply) {
-                    reply if leaves => self.push(reply),
-                    reply => self.last_word = Some(reply),
+                let sole = outgoing::reply_of(item.index, item.piece);
+                let word = Message::Reply(Reply { is_final, own_entry: own, inherited, ..sole });
+                match leaves {
+                    true => self.push(word),
+                    false => self.last_word = Some(word),
                 }
             }
             Held::Children(mut held) if (children, replies) == (1, 0) && held.len() == 1 => {

@@ -510,7 +510,6 @@ impl Call {
         self.tree.give_up(&top);
     }
 
-    /// Fails a branch whose reply cannot be taken.
     /// Nothing more of a reply is taken: what waits of it at its sender need not.
     fn refuse_rest(&mut self, by: &Arrival, task: &TaskKey, reply: &Reply) {
         let len = reply.payload.len() as u64;
@@ -523,6 +522,7 @@ impl Call {
         }
     }
 
+    /// Fails a branch whose reply cannot be taken.
     fn fail_reply(&mut self, now: Timestamp, task: &TaskKey, fault: InboxFault) {
         let (cause, text) = match fault {
             InboxFault::OverShare => return self.exhaust(now, &task.path),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::encoded::Encoded;
 use crate::flow::{Channel, Piece};
-use crate::wire::{Entry, Extension, Reply, ReplyKind, Sealed};
+use crate::wire::{Extension, Reply, ReplyKind};
 
 /// A message, or an item of a stream, before it is sent.
 #[derive(Debug)]
@@ -119,17 +119,6 @@ impl Outgoing {
         self.can_leave_whole(item) || (!self.has_room && all_but_room())
     }
 
-    /// Takes the last item, with what rides on it.
-    pub(super) fn take_whole(
-        &mut self,
-        item: Item,
-        is_final: bool,
-        own_entry: Option<Box<Entry>>,
-        inherited: Vec<Sealed>,
-    ) -> Reply {
-        Reply { is_final, own_entry, inherited, ..reply_of(item.index, item.piece) }
-    }
-
     /// Sends an item that can leave whole, and is not the last that its task says: its message is
     /// beside the reply.
     pub(super) fn send_whole(&mut self, item: Item) -> (Reply, Encoded) {
@@ -212,7 +201,7 @@ impl Outgoing {
 }
 
 /// A reply with this piece and nothing else to say.
-fn reply_of(index: u32, piece: Piece<Encoded>) -> Reply {
+pub(super) fn reply_of(index: u32, piece: Piece<Encoded>) -> Reply {
     let Piece { kind, part, extensions, payload } = piece;
     Reply { kind, index, part, is_final: false, extensions, ..Reply::sole(payload.into_bytes()) }
 }
