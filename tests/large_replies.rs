@@ -114,16 +114,22 @@ async fn sizes(call: Call<Vec<u8>>) -> Result<Vec<usize>> {
     Ok(replies.iter().map(|reply| reply.message().len()).collect())
 }
 
-/// Replies that need no credit, too: together they are more than a connection queues.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_small_replies_at_once_reach_who_reads_them() -> Result {
-    let mut world = world(Limits::default()).await?;
+/// As many calls that wait for their answers, which are to be said at once.
+async fn three_thousand(world: &mut World) -> Result<(Vec<Call<Vec<u8>>>, Vec<Deferred<Vec<u8>>>)> {
     let (mut calls, mut tokens) = (Vec::new(), Vec::new());
     for _ in 0..3_000 {
         let (call, later) = world.later().await?;
         calls.push(call);
         tokens.push(later);
     }
+    Ok((calls, tokens))
+}
+
+/// Replies that need no credit, too: together they are more than a connection queues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_small_replies_at_once_reach_who_reads_them() -> Result {
+    let mut world = world(Limits::default()).await?;
+    let (calls, tokens) = three_thousand(&mut world).await?;
     for later in tokens {
         later.answer(&vec![7; 16_000])?;
     }
@@ -137,12 +143,7 @@ async fn many_small_replies_at_once_reach_who_reads_them() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_first_items_at_once_reach_who_reads_them() -> Result {
     let mut world = world(Limits::default()).await?;
-    let (mut calls, mut tokens) = (Vec::new(), Vec::new());
-    for _ in 0..3_000 {
-        let (call, later) = world.later().await?;
-        calls.push(call);
-        tokens.push(later);
-    }
+    let (calls, tokens) = three_thousand(&mut world).await?;
     for later in tokens {
         tokio::spawn(async move {
             let mut items = later.task().stream()?;

@@ -119,15 +119,10 @@ async fn odd_server(say: impl Fn(u32) -> Vec<u8> + Send + 'static) -> ForeignSer
     let address = listener.local_addr().expect("it is bound").to_string();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await?;
-        stream.read_exact(&mut [0; 24]).await?;
-        stream.write_all(&frame(4, 0, 0, &[])).await?;
+        begin(&mut stream).await?;
         loop {
-            let mut head = [0; 9];
-            stream.read_exact(&mut head).await?;
-            let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-            stream.read_exact(&mut payload).await?;
-            let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            match (head[3], head[4] & 1) {
+            let (kind, flags, id, payload) = next_frame(&mut stream).await?;
+            match (kind, flags & 1) {
                 (1, _) => stream.write_all(&say(id)).await?,
                 (4, 0) => stream.write_all(&frame(4, 1, 0, &[])).await?,
                 (6, 0) => stream.write_all(&frame(6, 1, 0, &payload)).await?,
@@ -138,6 +133,22 @@ async fn odd_server(say: impl Fn(u32) -> Vec<u8> + Send + 'static) -> ForeignSer
         Ok::<(), std::io::Error>(())
     });
     ForeignServer::new(address)
+}
+
+/// What a server reads and says first.
+async fn begin(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.read_exact(&mut [0; 24]).await?;
+    stream.write_all(&frame(4, 0, 0, &[])).await
+}
+
+/// Kind, flags, stream and payload of a frame.
+async fn next_frame(stream: &mut TcpStream) -> std::io::Result<(u8, u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    stream.read_exact(&mut payload).await?;
+    let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+    Ok((head[3], head[4], id, payload))
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -237,15 +248,10 @@ async fn a_connection_that_was_closed_between_calls_costs_none_of_them() {
     let closing = tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await?;
-            stream.read_exact(&mut [0; 24]).await?;
-            stream.write_all(&frame(4, 0, 0, &[])).await?;
+            begin(&mut stream).await?;
             loop {
-                let mut head = [0; 9];
-                stream.read_exact(&mut head).await?;
-                let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-                stream.read_exact(&mut vec![0; len]).await?;
-                let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-                match (head[3], head[4] & 1) {
+                let (kind, flags, id, _) = next_frame(&mut stream).await?;
+                match (kind, flags & 1) {
                     (4, 0) => stream.write_all(&frame(4, 1, 0, &[])).await?,
                     (0, 1) => {
                         stream.write_all(&answer(id)).await?;

@@ -195,8 +195,8 @@ impl EchoStream {
     }
 
     /// Keeps the votes of those who are to be members next, of a later epoch, until
-    /// [`Self::change_members`]. Said before any of them goes on, it loses none of their votes: those
-    /// of a node that is no member are dropped.
+    /// [`Self::change_members`]. Said before any of them goes on, it loses none of their votes:
+    /// those of a node that is no member are dropped.
     pub fn hear_next(&self, members: &Configuration) {
         self.space.hear_next(members.nodes());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::sync::Mutex;
 
-use convoke_core::{Cause, Code, Context, NodeId, Service, Status};
+use convoke_core::{Call, Cause, Code, Context, NodeId, Service, Status};
 use convoke_quorum::Membership;
 use convoke_quorum::echo::{
     EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
@@ -31,6 +31,19 @@ fn rounds(cluster: &Cluster, epoch: u64, plan: &EchoPlan) -> Vec<(EchoSpace, Ech
         (space, round)
     });
     joined.collect()
+}
+
+/// Time from `begun` until member 1 has failed, as the client of a call hears.
+async fn told_at_1(mut call: Call<String>, begun: Instant) -> Duration {
+    let mut told = None;
+    while let Some(reply) = call.next().await {
+        if let Err(error) = reply
+            && error.to_string().contains("at n1")
+        {
+            told = Some(begun.elapsed());
+        }
+    }
+    told.expect("member 1 has failed")
 }
 
 async fn at_once(round: &mut EchoRound, phase: u16) -> EchoError {
@@ -252,7 +265,7 @@ async fn a_member_that_starts_anew_counts_as_down_though_it_was_connected_late()
     let to: Vec<_> = cluster.members.members()[..3].to_vec();
     let begun = Instant::now();
     let request = WRITE.request("x".into()).deadline(Duration::from_secs(8));
-    let mut call = cluster.client.invoke(request).to_all(&to[..]).open().expect("it opens");
+    let call = cluster.client.invoke(request).to_all(&to[..]).open().expect("it opens");
     cluster.settle().await;
     cluster.network.heal_all();
     let one = cluster.servers[0].clone().expect("it lives");
@@ -264,15 +277,7 @@ async fn a_member_that_starts_anew_counts_as_down_though_it_was_connected_late()
     cluster.settle().await;
     // Now 1 and 2 have voted, and neither the new life of 3 nor 4 ever will.
     cluster.crash(4);
-    let mut told = None;
-    while let Some(reply) = call.next().await {
-        if let Err(error) = reply
-            && error.to_string().contains("at n1")
-        {
-            told = Some(begun.elapsed());
-        }
-    }
-    let told = told.expect("member 1 has failed");
+    let told = told_at_1(call, begun).await;
     assert!(told < Duration::from_secs(4), "member 1 was told after {told:?}");
 }
 
@@ -301,7 +306,7 @@ async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
     .await;
     let begun = Instant::now();
     let request = WRITE.request("x".into()).deadline(Duration::from_secs(8));
-    let mut call = cluster.client.invoke(request).to_all(&cluster.members).open().expect("opens");
+    let call = cluster.client.invoke(request).to_all(&cluster.members).open().expect("opens");
     tokio::time::sleep(Duration::from_millis(100)).await;
     for id in [2, 3] {
         cluster.crash(id);
@@ -310,15 +315,7 @@ async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
     for id in [2, 3] {
         cluster.restart(id, Default::default()).await;
     }
-    let mut told = None;
-    while let Some(reply) = call.next().await {
-        if let Err(error) = reply
-            && error.to_string().contains("at n1")
-        {
-            told = Some(begun.elapsed());
-        }
-    }
-    let told = told.expect("member 1 has failed");
+    let told = told_at_1(call, begun).await;
     assert!(told < Duration::from_secs(2), "member 1 was told after {told:?}");
 }
 
