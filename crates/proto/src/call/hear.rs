@@ -292,7 +292,9 @@ impl Call {
             let is_unknown = *state == TaskStatus::Unknown;
             self.liveness.note_answer(task, (by.from, by.is_relayed()), is_unknown);
         }
-        let held: Vec<_> = answered.filter(|(task, _)| is_held(task)).collect();
+        let (held, others): (Vec<_>, Vec<_>) = answered.partition(|(task, _)| is_held(task));
+        let unknown = others.into_iter().filter(|(_, state)| **state == TaskStatus::Unknown);
+        let unknown: Vec<&TaskKey> = unknown.map(|(task, _)| task).collect();
         for sealed in &status.inherited {
             let entry = &sealed.entry;
             if held.iter().any(|(task, _)| admission::is_inherited(entry, task)) {
@@ -301,9 +303,12 @@ impl Call {
         }
         let moved = held
             .into_iter()
-            .filter_map(|(task, state)| self.apply_status(now, by, task, state, links))
-            .collect();
+            .filter_map(|(task, state)| self.apply_status(now, by, task, state, links));
+        let mut moved: Vec<TaskKey> = moved.collect();
         if self.end.is_none() {
+            let elsewhere =
+                unknown.into_iter().filter(|task| self.lose_relay(now, by, task, links));
+            moved.extend(elsewhere.cloned());
             self.follow(now, moved, links);
         }
         self.settle(now);

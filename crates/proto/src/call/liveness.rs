@@ -11,7 +11,8 @@
 //!   the request still, and a later life of the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS;
-//! - **`NodeDown`** (may have run) when the connection to its node ended and a grace has passed;
+//! - **`NodeDown`** (may have run) when the connection to its node ended, or nobody is left who
+//!   passes a question on to it, and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -260,19 +261,73 @@ impl Liveness {
 impl Call {
     /// A question to the holder of these tasks found no way there. It says nothing of the branches
     /// of other calls, nor of those that are held through another node: they have their own ways.
-    pub(crate) fn handle_unasked(&mut self, now: Timestamp, asked: Holder, tasks: &[Asked]) {
+    pub(crate) fn handle_unasked(
+        &mut self,
+        now: Timestamp,
+        asked: Holder,
+        tasks: &[Asked],
+        links: &dyn LinkView,
+    ) {
         if self.end.is_some() {
             return;
         }
+        let mut elsewhere = Vec::new();
         for Asked { task, .. } in tasks {
-            if asked.relay.is_none() {
+            if asked.relay.is_none() || !links.is_reachable(asked.node) {
                 self.liveness.note_away(task, asked.node);
             }
-            let branch = self.tree.get(&task.path).filter(|branch| branch.is_unsettled());
-            if branch.is_some_and(|b| b.hop == task.hop && b.holder == Some(asked)) {
-                self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+            if self.lose_way(now, asked, task, links) {
+                elsewhere.push(task.clone());
             }
         }
+        self.follow(now, elsewhere, links);
+    }
+
+    /// A node that is not the holder of a task knows nothing of it: if the holder was asked through
+    /// it, that way leads nowhere. True when there is another that can be asked now.
+    pub(super) fn lose_relay(
+        &mut self,
+        now: Timestamp,
+        by: Arrival,
+        task: &TaskKey,
+        links: &dyn LinkView,
+    ) -> bool {
+        if let Some(sender) = self.liveness.senders.get(task).map(|sender| sender.node)
+            && sender != by.from
+            && !links.is_reachable(sender)
+        {
+            self.liveness.note_away(task, sender);
+        }
+        let holder = self.tree.get(&task.path).and_then(|branch| branch.holder);
+        holder.is_some_and(|holder| {
+            self.lose_way(now, Holder { node: holder.node, relay: Some(by.via) }, task, links)
+        })
+    }
+
+    /// The way by which the holder of a task was asked leads nowhere: it is suspected, unless there
+    /// is another. True when that can be asked now.
+    fn lose_way(
+        &mut self,
+        now: Timestamp,
+        asked: Holder,
+        task: &TaskKey,
+        links: &dyn LinkView,
+    ) -> bool {
+        let branch = self.tree.get(&task.path);
+        let branch = branch.filter(|branch| branch.is_unsettled() && branch.hop == task.hop);
+        let Some(holder) = branch.and_then(|branch| branch.holder) else { return false };
+        let is_lost = holder == asked;
+        if is_lost && asked.relay.is_some() {
+            self.tree.lose_relay(task, asked);
+            let way = self.way_to(&task.path, Holder { relay: None, ..asked }, links);
+            if way != Some(asked) {
+                return way.is_some();
+            }
+        }
+        if is_lost || self.way_to(&task.path, holder, links) == Some(asked) {
+            self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+        }
+        false
     }
 
     /// The last, or this, connection to a node ended.
@@ -283,22 +338,23 @@ impl Call {
         }
         self.liveness.forget_probes(node);
         let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
-        let affected: Vec<Path> = self
-            .tree
-            .iter()
-            .filter(|(_, branch)| branch.is_unsettled() && branch.holder.is_some_and(is_there))
-            .map(|(path, _)| path.clone())
-            .collect();
-        for path in affected {
-            if links.current(node).is_none() {
-                self.liveness.suspect(now, &path, Suspicion::NodeDown);
-                continue;
+        let unsettled = self.tree.iter().filter(|(_, branch)| branch.is_unsettled());
+        let affected = unsettled.filter_map(|(path, branch)| {
+            let holder = branch.holder.filter(|holder| is_there(*holder))?;
+            Some((key(path.clone(), branch.hop), holder))
+        });
+        for (task, holder) in affected.collect::<Vec<_>>() {
+            if links.current(node).is_some() {
+                let link = self.liveness.root_links.get(&task.path);
+                if link.is_some_and(|(link, _)| !links.is_up(*link)) {
+                    self.liveness.note_request_lost(&task.path);
+                }
+                self.liveness.worry_at = now;
+            } else if holder.relay != Some(node) {
+                self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+            } else if self.lose_way(now, holder, &task, links) {
+                self.liveness.worry_at = now;
             }
-            let link = self.liveness.root_links.get(&path);
-            if link.is_some_and(|(link, _)| !links.is_up(*link)) {
-                self.liveness.note_request_lost(&path);
-            }
-            self.liveness.worry_at = now;
         }
     }
 

@@ -140,8 +140,9 @@ impl Initiator {
         call: CallId,
         asked: Holder,
         tasks: &[Asked],
+        links: &dyn LinkView,
     ) {
-        self.with(call.seq, |call| call.handle_unasked(now, asked, tasks));
+        self.with(call.seq, |call| call.handle_unasked(now, asked, tasks, links));
     }
 
     /// A connection to `node` ended. The cost is that of the calls which have anything there.

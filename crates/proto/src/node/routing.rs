@@ -331,8 +331,12 @@ impl<O: Outbox> Node<O> {
             Message::Probe(probe) => {
                 let relay = relayed.map(|_| to);
                 let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
-                if let Some(initiator) = self.initiator.of_mut(header.call) {
-                    initiator.handle_unasked(now, header.call, asked, &probe.tasks);
+                let call = header.call;
+                match self.initiator.of_mut(call) {
+                    Some(initiator) => {
+                        initiator.handle_unasked(now, call, asked, &probe.tasks, &self.links);
+                    }
+                    None => self.visits.handle_unasked(now, call, &probe, &mut self.links),
                 }
             }
             Message::Item(_) => {

@@ -322,7 +322,8 @@ impl Record {
             return None;
         }
         if self.is_tailed() {
-            return self.children().first().copied();
+            let came_before = self.task.path == task.path && self.task.hop >= task.hop;
+            return self.children().first().filter(|_| !came_before).copied();
         }
         let index = self.task.path.step_towards(&task.path)?;
         self.children().get(index as usize).copied()

@@ -13,8 +13,8 @@ use crate::share::{PeerIndex, Pool};
 use crate::task::{Branch, ChildRequest, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{
-    Cause, Executed, Fail, Frame, Header, Message, Relayed, ReplyPath, ReplyRoute, Request,
-    RequestHead, Rung, Sealed,
+    Asked, Cause, Executed, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath, ReplyRoute,
+    Request, RequestHead, Rung, Sealed, Status,
 };
 use crate::{Arrival, Outbound, admission};
 
@@ -411,11 +411,32 @@ impl Visits {
         if !self.records_above(call, &task, key).any(|(_, record)| is_sent(record)) {
             return;
         }
-        let above = self.records_above(call, &task, key);
-        let highest = above.min_by_key(|(_, record)| record.rung());
-        if let Some((ring, record)) = highest {
-            let place = (ring, record.name());
+        if let Some(place) = self.highest_above(call, &task, key) {
             let upward = Upward { from: by.from, task, key, message };
+            self.send_upward(now, call, &place, upward, links);
+        }
+    }
+
+    /// The highest task here at or above a task, as its key proves.
+    fn highest_above(&self, call: CallId, task: &TaskKey, key: Key) -> Option<Place> {
+        let above = self.records_above(call, task, key);
+        let highest = above.min_by_key(|(_, record)| record.rung());
+        highest.map(|(ring, record)| (ring, record.name()))
+    }
+
+    /// A PROBE that was passed on here found no way further down: the initiator is told that this
+    /// node knows nothing of its tasks, and so that there is no way through it.
+    pub(crate) fn handle_unasked(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        probe: &Probe,
+        links: &mut Links,
+    ) {
+        let Some(Asked { task, key }) = probe.tasks.first().cloned() else { return };
+        if let Some(place) = self.highest_above(call, &task, key) {
+            let message = Message::Status(Status::unknown(&probe.tasks));
+            let upward = Upward { from: self.me.node, task, key, message };
             self.send_upward(now, call, &place, upward, links);
         }
     }
@@ -437,17 +458,26 @@ impl Visits {
             let sender = self.origins.ring(ring).map(|ring| ring.name.sender.node);
             record.rung() == came_by && sender == Some(by.via)
         };
-        if !by.life.is_life_of(call.origin) && !self.records_above(*call, task, key).any(is_sent) {
-            return;
-        }
+        let is_of_initiator = by.life.is_life_of(call.origin);
+        let may_pass = is_of_initiator || self.records_above(*call, task, key).any(is_sent);
         let above = self
             .records_above(*call, task, key)
             .filter_map(|(_, record)| Some((&record.task, record.rung_towards(task, key)?)));
         let above = above.filter(|(_, (at, child))| *at > came_by && child.node != self.me.node);
-        let Some((_, (at, child))) = above.max_by_key(|(task, _)| *task) else { return };
-        relayed.at = at;
-        let link = child.link.filter(|link| links.is_up(*link));
-        self.out.push_back(Outbound { to: child.node, link, frame });
+        let next = above.max_by_key(|(task, _)| *task).filter(|_| may_pass);
+        if let Some((_, (at, child))) = next {
+            relayed.at = at;
+            let link = child.link.filter(|link| links.is_up(*link));
+            self.out.push_back(Outbound { to: child.node, link, frame });
+        } else if let Message::Probe(probe) = &frame.message {
+            // To who asked, who may have known a way through an earlier life of this node.
+            let message = Message::Status(Status::unknown(&probe.tasks));
+            let mut outbound = Outbound::new(by.via, frame.header, message);
+            outbound.link = Some(by.link);
+            let relayed = Relayed { node: self.me.node, at: came_by };
+            outbound.frame.relayed = (!is_of_initiator).then_some(relayed);
+            self.out.push_back(outbound);
+        }
     }
 
     /// Opens a branch of a task.

@@ -19,7 +19,7 @@ pub struct Status {
 /// The state of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskStatus {
-    /// Not known here. It may still come.
+    /// Not known here. It may still come; or it is further down, where this node cannot ask.
     Unknown,
     /// It runs, or has output that is still leaving.
     Running,
@@ -53,6 +53,12 @@ pub enum ReplyPath {
 }
 
 impl Status {
+    /// The word of a node that knows none of these tasks.
+    pub(crate) fn unknown(tasks: &[Asked]) -> Self {
+        let tasks = tasks.iter().map(|asked| (asked.clone(), TaskStatus::Unknown));
+        Self { tasks: tasks.collect(), inherited: Vec::new() }
+    }
+
     pub(super) fn write(&self, out: &mut impl Out) {
         out.count(self.tasks.len());
         for (asked, status) in &self.tasks {

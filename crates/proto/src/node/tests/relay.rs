@@ -114,17 +114,11 @@ fn a_reply_that_took_another_way_is_lost_when_it_could_not_still_be_on_it() {
 #[test]
 fn credit_goes_down_the_way_the_reply_came_up() {
     let (mut mesh, call) = hidden_client();
-    let (_, task) = mesh.task("/0");
-    let now = mesh.now;
-    mesh.with(2, |node| {
-        node.delegate(now, &task, branch(3)).unwrap();
-        node.finish(now, &task);
-    });
-    mesh.deliver_all();
+    hand_on(&mut mesh, "/0", 3);
     mesh.delegate("/0", &[4]);
     mesh.finish("/0");
     mesh.deliver_all();
-    let (at, task) = mesh.task("/0/0");
+    let ((at, task), now) = (mesh.task("/0/0"), mesh.now);
     assert_eq!(at, 4, "below a tail: 2 knows only 3");
     mesh.with(4, |node| {
         node.reply(now, &task, Bytes::from(vec![1; 100_000])).unwrap();
@@ -229,12 +223,22 @@ fn open_a_branch(mesh: &mut Mesh) {
 }
 
 fn hand_the_branch_on(mesh: &mut Mesh) {
-    let (at, task) = mesh.task("/0/0");
-    let now = mesh.now;
+    send_on(mesh, "/0/0", 4);
+}
+
+/// A task ends with a tail.
+fn send_on(mesh: &mut Mesh, path: &str, to: u64) {
+    let ((at, task), now) = (mesh.task(path), mesh.now);
     mesh.with(at, |node| {
-        node.delegate(now, &task, branch(4)).unwrap();
+        node.delegate(now, &task, branch(to)).unwrap();
         node.finish(now, &task);
     });
+}
+
+/// The same, and the next task of the branch starts.
+fn hand_on(mesh: &mut Mesh, path: &str, to: u64) {
+    send_on(mesh, path, to);
+    mesh.deliver_all();
 }
 
 /// Asks who holds the branch, and then who sent it.
@@ -349,4 +353,131 @@ fn a_sender_that_knows_of_its_branch_keeps_it_open() {
     worry_twice(&mut mesh);
     assert_eq!(mesh.end(1, call), None);
     assert_eq!(mesh.nodes[&4].visits().remembered_count(), 0);
+}
+
+/// A chain of tails 2, 3, 4 below a client that only 2 knows. The task at 4 may have said its
+/// first word.
+fn chain_of_tails(has_spoken: bool) -> (Mesh, CallId) {
+    let (mut mesh, call) = hidden_client();
+    hand_on(&mut mesh, "/0", 3);
+    hand_on(&mut mesh, "/0", 4);
+    if has_spoken {
+        say_more(&mut mesh, "/0");
+    }
+    (mesh, call)
+}
+
+/// The same of branches, each opened by the task above.
+fn chain_of_branches(has_spoken: bool) -> (Mesh, CallId) {
+    let (mut mesh, call) = hidden_client();
+    for (path, to) in [("/0", 3), ("/0/0", 4)] {
+        mesh.delegate(path, &[to]);
+        mesh.finish(path);
+        mesh.deliver_all();
+    }
+    if has_spoken {
+        say_more(&mut mesh, "/0/0/0");
+    }
+    (mesh, call)
+}
+
+fn say_more(mesh: &mut Mesh, path: &str) {
+    let ((at, task), now) = (mesh.task(path), mesh.now);
+    mesh.with(at, |node| {
+        node.reply(now, &task, Bytes::from_static(b"more follows")).unwrap();
+        node.handle_yield(now, &task);
+    });
+    mesh.deliver_all();
+}
+
+/// A node is killed: its neighbours see their connections with it end.
+fn kill(mesh: &mut Mesh, node: u64) {
+    mesh.wire.retain(|(from, sent)| *from != node && sent.to != id(node));
+    for neighbour in (1..=4).filter(|neighbour| *neighbour != node) {
+        if let Some(link) = mesh.find_link(neighbour, node) {
+            mesh.disconnect(neighbour, link);
+        }
+    }
+    mesh.deliver_all();
+}
+
+/// A call asks after its tasks, more than once and well before its deadline.
+fn worry(mesh: &mut Mesh) {
+    for _ in 0..8 {
+        mesh.pass(millis(500));
+        mesh.deliver_all();
+    }
+}
+
+/// Each node of a chain that is lost is missed, whether or not it comes back, which is then without
+/// what it knew: a relay that has no way down says so.
+#[test]
+fn a_chain_that_loses_a_relay_ends_before_its_deadline() {
+    let chains = [chain_of_tails as fn(bool) -> (Mesh, CallId), chain_of_branches];
+    let cases = (0..8).map(|case| (chains[case & 1], case & 2 != 0, case & 4 != 0));
+    for ((chain, has_spoken, comes_back), lost) in
+        cases.flat_map(|case| [2, 3, 4].map(|l| (case, l)))
+    {
+        let (mut mesh, call) = chain(has_spoken);
+        kill(&mut mesh, lost);
+        if comes_back {
+            mesh.start(lost, &Limits::default());
+            let links = [(1, 2), (2, 3), (3, 4)].into_iter();
+            links.filter(|(a, b)| [a, b].contains(&&lost)).for_each(|(a, b)| {
+                mesh.connect(a, b);
+            });
+        }
+        worry(&mut mesh);
+        let told = mesh.told(1, call);
+        let what = format!("without {lost}, spoken {has_spoken}, back {comes_back}: {told:?}");
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{what}");
+        let mut failures = told.iter().filter(|line| line.starts_with("branch"));
+        assert!(failures.all(|line| line.ends_with("(it may have run)")), "{what}");
+        assert!(!what.contains("deadline"), "{what}");
+    }
+}
+
+/// A relay was a way to a node, not the node: one that can be reached otherwise is asked there.
+#[test]
+fn a_task_outlives_the_relay_that_it_was_heard_through() {
+    for lost in [2, 3] {
+        let (mut mesh, call) = chain_of_tails(true);
+        mesh.nodes.get_mut(&1).unwrap().configure(id(4), vec!["test://4".parse().unwrap()]);
+        kill(&mut mesh, lost);
+        for _ in 0..3 {
+            mesh.pass(millis(500));
+            mesh.deliver_all();
+        }
+        assert_eq!(mesh.dials, [(1, 4)], "without {lost}");
+        mesh.connect(1, 4);
+        mesh.deliver_all();
+        worry(&mut mesh);
+        assert_eq!(mesh.end(1, call), None, "without {lost}");
+        mesh.answer("/0", b"the last");
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call), ["reply /0", "reply /0", "Complete"], "without {lost}");
+    }
+}
+
+/// Found by the simulation (relayed, seed 15804122): a node that had sent the branch out and got it
+/// back asked for its first task where it had sent the last.
+#[test]
+fn a_question_for_an_earlier_hop_does_not_follow_its_branch() {
+    let (mut mesh, call) = hidden_client();
+    mesh.delegate("/0", &[3]);
+    mesh.finish("/0");
+    mesh.deliver_all();
+    for to in [2, 4] {
+        hand_on(&mut mesh, "/0/0", to);
+    }
+    mesh.pass(millis(100));
+    assert_eq!(mesh.on_wire(), ["1-2 PROBE"]);
+    mesh.deliver(0);
+    assert_eq!(mesh.on_wire(), ["2-3 PROBE"], "which has the first");
+    mesh.deliver_all();
+    worry(&mut mesh);
+    assert_eq!(mesh.end(1, call), None);
+    mesh.answer("/0/0", b"at last");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
