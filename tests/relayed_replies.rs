@@ -9,16 +9,18 @@ use convoke::{
     Service, Status, Task,
 };
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Replies so often, then waits for ever.
-const LEAF: Method<u64, u64> = Method::new("test.Relayed/Leaf");
+const LEAF: Method<u64, Vec<u8>> = Method::new("test.Relayed/Leaf");
 /// Hands its branch on to the leaf.
-const TAIL: Method<u64, u64> = Method::new("test.Relayed/Tail");
+const TAIL: Method<u64, Vec<u8>> = Method::new("test.Relayed/Tail");
 /// Opens a branch at the leaf.
-const BRANCH: Method<u64, u64> = Method::new("test.Relayed/Branch");
+const BRANCH: Method<u64, Vec<u8>> = Method::new("test.Relayed/Branch");
 /// Tells the middle who the leaf is.
 const HELLO: Method<u64, u64> = Method::new("test.Relayed/Hello");
 
@@ -28,9 +30,9 @@ fn builder(node: u64) -> EndpointBuilder {
     convoke::endpoint().node(NodeId::new(node)).limits(limits)
 }
 
-async fn leaf(count: u64, task: Task<u64>) -> std::result::Result<Finish, Status> {
+async fn leaf(count: u64, task: Task<Vec<u8>>) -> std::result::Result<Finish, Status> {
     for number in 0..count {
-        task.reply(&number)?;
+        task.reply(&number.to_be_bytes().to_vec())?;
     }
     std::future::pending().await
 }
@@ -44,11 +46,11 @@ async fn middle() -> Result<Endpoint> {
             leaf.get_or_init(|| context.parent().into());
             std::future::ready(Ok::<_, Status>(number))
         })
-        .tree(TAIL, move |count: u64, task: Task<u64>| {
+        .tree(TAIL, move |count: u64, task: Task<Vec<u8>>| {
             let leaf = *of_tail.get().expect("it said hello");
             async move { Ok::<_, Status>(task.tail(leaf, LEAF.request(count)).await?) }
         })
-        .tree(BRANCH, move |count: u64, task: Task<u64>| {
+        .tree(BRANCH, move |count: u64, task: Task<Vec<u8>>| {
             let leaf = *of_branch.get().expect("it said hello");
             async move {
                 let opened = task.delegate(leaf, LEAF.request(count)).await;
@@ -99,4 +101,56 @@ async fn a_leaf_that_its_relay_has_lost_is_down() -> Result {
         assert_eq!(cause, Some(Cause::NodeDown), "{} after {replies}: {lost}", method.name());
     }
     Ok(())
+}
+
+/// A client that stands still is sent more than its connection queues, by a node that only passes
+/// it on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_replies_at_once_reach_who_reads_them_through_another_node() -> Result {
+    const CALLS: usize = 3_000;
+    let middle = middle().await?;
+    let (given, mut tokens) = mpsc::unbounded_channel();
+    let service = Service::new().tree(LEAF, move |_: u64, task: Task<Vec<u8>>| {
+        let (later, finish) = task.defer();
+        let _ = given.send(later);
+        std::future::ready(Ok::<_, Status>(finish))
+    });
+    let leaf = builder(1).serve(service).start().await?;
+    leaf.call(HELLO, 1).to(leaf.connect(middle.addresses()).await?).await?;
+    let addresses = middle.addresses().to_vec();
+    let (have_come, all_have_come) = oneshot::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel();
+    // A runtime of its own, which does nothing until it goes on.
+    let client = tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (_client, calls) = runtime.block_on(async {
+            let client = builder(3).start().await.expect("it starts");
+            let to = client.connect(&addresses[..]).await.expect("it listens");
+            let call = || client.call(TAIL, 0).deadline(Duration::from_secs(300)).to(to);
+            let calls: Vec<_> = (0..CALLS).map(|_| call().open().expect("there is room")).collect();
+            let _ = all_have_come.await;
+            (client, calls)
+        });
+        let _ = goes_on.recv();
+        runtime.block_on(async {
+            for call in calls {
+                let (replies, outcome) = call.collect().await.expect("it ends");
+                assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+                assert_eq!(replies.len(), 1);
+            }
+        });
+    });
+    let mut later = Vec::new();
+    while later.len() < CALLS {
+        later.push(tokens.recv().await.ok_or("its handler has run")?);
+    }
+    have_come.send(()).expect("it waits");
+    for later in later {
+        later.answer(&vec![7; 16_000])?;
+    }
+    while middle.counters().bytes_received < (CALLS * 16_000) as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    go_on.send(())?;
+    Ok(client.await?)
 }

@@ -18,6 +18,7 @@ mod forget;
 mod granted;
 mod items;
 mod origins;
+mod passed;
 mod records;
 mod refusal;
 mod refusals;
@@ -46,6 +47,7 @@ use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Reque
 use crate::{Arrival, Fault, Outbound, admission};
 
 use origins::{OriginIndex, Origins, RingName};
+use passed::Passed;
 pub(crate) use records::RingIndex;
 use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};
 use refusal::Refusal;
@@ -161,6 +163,8 @@ pub struct Visits {
     intakes: BTreeSet<(LinkId, RingIndex, Name)>,
     /// Tasks whose replies have credit, by the connection that they take.
     granted: BTreeMap<LinkId, BTreeSet<Place>>,
+    /// Frames of other nodes' tasks that wait for room in the connection that they take.
+    passed: BTreeMap<LinkId, VecDeque<Passed>>,
     running: usize,
     spare: Spare,
     is_shutting_down: bool,
@@ -190,6 +194,7 @@ impl Visits {
             dial_bytes: 0,
             intakes: BTreeSet::new(),
             granted: BTreeMap::new(),
+            passed: BTreeMap::new(),
             running: 0,
             spare: Spare::default(),
             is_shutting_down: false,

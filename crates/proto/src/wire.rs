@@ -59,6 +59,7 @@ pub use status::{ReplyPath, Status, TaskStatus};
 
 use bytes::{Buf as _, Bytes};
 
+use crate::flow::kept;
 use crate::id::{NodeId, TaskKey};
 use crate::key::Key;
 pub(crate) use codec::Scratch;
@@ -274,6 +275,13 @@ impl Message {
     /// Takes the bytes of the application out of it. Its head is the same with or without them.
     pub fn take_payload(&mut self) -> Bytes {
         self.payload_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Has the bytes of the application leave the buffer that they came in, as [`kept`] says.
+    pub(crate) fn keep_payload(&mut self) {
+        if let Some(payload) = self.payload_mut() {
+            *payload = kept(std::mem::take(payload));
+        }
     }
 
     fn payload_mut(&mut self) -> Option<&mut Bytes> {

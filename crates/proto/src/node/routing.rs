@@ -195,7 +195,8 @@ impl<O: Outbox> Node<O> {
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
         let has_output = self.initiator.has_output() || self.visits.has_output();
-        if has_output || !self.loopback.is_empty() || self.visits.has_granted() {
+        let has_waiting = self.visits.has_granted() || self.visits.has_passed();
+        if has_output || has_waiting || !self.loopback.is_empty() {
             self.pump_all(now);
         }
     }
@@ -210,8 +211,13 @@ impl<O: Outbox> Node<O> {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
                 let result = self.dispatch(now, by, &mut frame);
                 debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
-            } else if !self.visits.send_granted(now, &mut self.links) {
-                return;
+            } else {
+                // Each has its turn.
+                let has_passed = self.visits.send_passed(now, &mut self.links);
+                let has_granted = self.visits.send_granted(now, &mut self.links);
+                if !has_passed && !has_granted {
+                    return;
+                }
             }
         }
     }

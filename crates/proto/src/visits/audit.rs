@@ -8,6 +8,7 @@ use crate::links::Links;
 use crate::share::{Amounts, PeerIndex, Pool};
 
 use super::forget::stub_cost;
+use super::passed::Passed;
 use super::records::State;
 use super::{Left, Visits};
 
@@ -29,6 +30,9 @@ impl Visits {
         };
         for origin in self.origins.iter() {
             count(origin.payer, Pool::Records, origin.paid);
+        }
+        for (payer, bytes) in self.passed.values().flatten().map(Passed::paid) {
+            count(payer, Pool::Replies, bytes);
         }
         self.refusals.payers().for_each(|payer| count(payer, Pool::Records, 1));
         for ring in self.origins.rings() {

@@ -93,7 +93,7 @@ impl Visits {
         let record = self.record(&task.place()).filter(|record| record.is_running());
         let Some(payer) = record.map(|record| record.payer) else { return Ok(()) };
         if !links.shares().may_take(payer, Pool::Replies) {
-            self.drop_orphaned(now, payer, links);
+            self.drop_orphaned(now, links);
             if !links.shares().may_take(payer, Pool::Replies) {
                 return Err(SendError::TooMuchWaits);
             }

@@ -269,6 +269,7 @@ impl Visits {
         links: &mut Links,
     ) {
         self.lose_items(link, links);
+        self.pass_otherwise(now, link, links);
         let least = (node, CallId::LEAST, RingIndex::LEAST);
         let there = self.left.range(least..).take_while(|((of, _, _), _)| *of == node);
         let there: Vec<_> = there.map(|((_, call, ring), _)| (*call, *ring)).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::id::{CallId, LinkId, NodeId, NodeLife, Path, TaskKey};
 use crate::key::Key;
 use crate::limits::{Limits, ReplyDial};
+use crate::link::Lane;
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
 use crate::share::{PeerIndex, Pool};
@@ -16,7 +17,7 @@ use crate::wire::{
     Asked, Cause, Executed, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath, ReplyRoute,
     Request, RequestHead, Rung, Sealed, Status,
 };
-use crate::{Arrival, Outbound, admission};
+use crate::{Arrival, Outbound, admission, lane_of};
 
 use super::{OriginIndex, Place, Record, RingIndex, State, Visits};
 
@@ -42,6 +43,21 @@ pub(super) struct Upward {
     task: TaskKey,
     key: Key,
     message: Message,
+}
+
+impl Upward {
+    /// The same for who keeps it, and the memory that it takes while it waits, about.
+    pub(super) fn kept(self, call: CallId) -> (Self, usize) {
+        let Self { from, task, key, message } = self;
+        let mut frame = Frame::new(Header { call, task }, message);
+        frame.message.keep_payload();
+        let bytes = frame.waiting_len();
+        (Self { from, task: frame.header.task, key, message: frame.message }, bytes)
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        lane_of(&self.message)
+    }
 }
 
 /// Reason why a message for the initiator cannot leave now.
@@ -152,7 +168,7 @@ impl Visits {
     }
 
     /// Sends a message by its way to the initiator; one that has to wait for a dial is kept.
-    fn send_upward(
+    pub(super) fn send_upward(
         &mut self,
         now: Timestamp,
         call: CallId,
@@ -320,9 +336,8 @@ impl Visits {
             links.dial(origin);
             Dial { give_up_at: now + timeout, queue: VecDeque::new(), queue_bytes: 0 }
         });
-        let frame = Frame::new(Header { call, task: upward.task.clone() }, upward.message);
-        let bytes = frame.waiting_len();
-        dial.queue.push_back((place.clone(), call, Upward { message: frame.message, ..upward }));
+        let (upward, bytes) = upward.kept(call);
+        dial.queue.push_back((place.clone(), call, upward));
         dial.queue_bytes += bytes;
         self.dial_bytes += bytes;
         let Limits { dial_queue_bytes_max, dial_bytes_total_max, .. } = self.limits;
@@ -413,7 +428,7 @@ impl Visits {
         }
         if let Some(place) = self.highest_above(call, &task, key) {
             let upward = Upward { from: by.from, task, key, message };
-            self.send_upward(now, call, &place, upward, links);
+            self.pass_up(now, call, place, upward, links);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::{PeerIndex, Pool, Shares};
+use crate::share::{Pool, Shares};
 use crate::time::Timestamp;
 use crate::wire::{Ask, Cause, Header, Message, NAMED_MAX, Statement};
 use crate::{Arrival, Outbound};
@@ -158,13 +158,14 @@ impl Visits {
 
     /// A peer has its share of waiting replies. Those that cannot get to their initiators, as their
     /// connections have ended, make room for others: their calls miss them should they be back.
-    pub(super) fn drop_orphaned(&mut self, now: Timestamp, payer: PeerIndex, links: &mut Links) {
+    pub(super) fn drop_orphaned(&mut self, now: Timestamp, links: &mut Links) {
         if now < self.orphans_sought_at + ORPHANS_SOUGHT_EVERY {
-            return; // It looks at all there is.
+            return; // It looks at all there is, for every peer that has its share.
         }
         self.orphans_sought_at = now;
         let ended = self.origins.rings_with_index().flat_map(|(ring, of_ring)| {
-            let ended = of_ring.records.iter().filter(|r| r.payer == payer && r.has_ended());
+            let ended = of_ring.records.iter().filter(|r| r.waiting_bytes > 0 && r.has_ended());
+            let ended = ended.filter(|r| !links.shares().may_take(r.payer, Pool::Replies));
             ended.map(move |record| (ring, record.name()))
         });
         let mut ended: Vec<Place> = ended.collect();

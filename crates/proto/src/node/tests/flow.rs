@@ -491,22 +491,25 @@ fn replies_that_are_not_taken_do_not_wait() {
     }
 }
 
+/// Node 2 answers a call with 100,000 bytes, which are not granted.
+fn ask_for_much(mesh: &mut Mesh, by: u64) -> Result<(), SendError> {
+    mesh.call(by, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let ((_, task), now) = (mesh.task("/0"), mesh.now);
+    let large = Bytes::from(vec![7; 100_000]);
+    let answered = mesh.with(2, |node| node.answer(now, &task, large));
+    mesh.deliver_all_but("CREDIT");
+    mesh.hold_back("CREDIT");
+    answered
+}
+
 /// Replies for a caller that has gone wait, as it may be back, but not at the cost of others of its
 /// host.
 #[test]
 fn replies_for_who_has_gone_make_room_for_others_of_its_host() {
     let limits = Limits { waiting_reply_bytes_max: 400_000, ..Limits::default() };
     let mut mesh = Mesh::connected_with(2, &limits);
-    let ask = |mesh: &mut Mesh| {
-        mesh.call(1, &[2], CallOptions::default());
-        mesh.deliver_all();
-        let ((_, task), now) = (mesh.task("/0"), mesh.now);
-        let large = Bytes::from(vec![7; 100_000]);
-        let answered = mesh.with(2, |node| node.answer(now, &task, large));
-        mesh.deliver_all_but("CREDIT");
-        mesh.hold_back("CREDIT");
-        answered
-    };
+    let ask = |mesh: &mut Mesh| ask_for_much(mesh, 1);
     assert_eq!((ask(&mut mesh), ask(&mut mesh)), (Ok(()), Ok(())));
     assert_eq!(ask(&mut mesh), Err(SendError::TooMuchWaits), "it is there, and may grant them");
     let link = mesh.nodes[&2].links().current(id(1)).unwrap();
@@ -520,6 +523,27 @@ fn replies_for_who_has_gone_make_room_for_others_of_its_host() {
     mesh.connect(1, 2);
     assert_eq!(ask(&mut mesh), Ok(()));
     assert_eq!(used(&mesh), 100_000);
+}
+
+/// A search takes long, so it is rare; it serves every host that has its share, so that none is put
+/// off by another.
+#[test]
+fn a_search_for_replies_of_those_who_are_gone_serves_all_hosts() {
+    let limits = Limits { waiting_reply_bytes_max: 1_000_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    for by in [1, 3] {
+        while ask_for_much(&mut mesh, by).is_ok() {}
+    }
+    mesh.now = mesh.now + millis(1_000);
+    for by in [1, 3] {
+        let link = mesh.link_between(2, by);
+        mesh.disconnect(2, link);
+        mesh.start(by, &limits);
+        mesh.connect(by, 2);
+    }
+    for by in [3, 1] {
+        assert_eq!(ask_for_much(&mut mesh, by), Ok(()), "of node {by}");
+    }
 }
 
 /// A CREDIT that is lost with its connection is said again once the task says that it runs.

@@ -6,7 +6,9 @@ use super::super::*;
 use super::mesh::{Mesh, Sent, branch, id, millis};
 use super::strangers::{KEY, frame, in_the_name_of, request, send};
 use crate::call::{CallEvent, CallOptions};
-use crate::id::CallId;
+use crate::id::{CallId, LinkId};
+use crate::share::Pool;
+use crate::visits::Start;
 
 /// 1 is connected with 2 alone, which it has called; 2, 3 and 4 are connected with each other.
 fn hidden_client() -> (Mesh, CallId) {
@@ -480,4 +482,73 @@ fn a_question_for_an_earlier_hop_does_not_follow_its_branch() {
     mesh.answer("/0/0", b"at last");
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
+}
+
+/// As [`hidden_client`], with as many more calls whose branches went on to 4, which answers while
+/// the connection of the client has no room: what node 2 has passed on, and what waits there.
+fn answered_without_room() -> (Mesh, Vec<CallId>, LinkId) {
+    let (mut mesh, first) = hidden_client();
+    let to_client = mesh.nodes[&2].links().current(id(1)).unwrap();
+    let mut calls = vec![first];
+    calls.extend([(); 3].map(|()| mesh.call(1, &[2], CallOptions::default())));
+    mesh.deliver_all();
+    let starts = mesh.starts.clone();
+    mesh.with(2, |node| _ = node.outbox_mut().full.insert(to_client));
+    let now = mesh.now;
+    for (_, Start { task, .. }) in starts {
+        mesh.with(2, |node| {
+            node.delegate(now, &task, branch(4)).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+        mesh.answer("/0", &[7; 1_000]);
+        mesh.deliver(0);
+    }
+    (mesh, calls, to_client)
+}
+
+/// What is passed on waits for room like what a node says itself, in the share of who sent the
+/// branch here.
+#[test]
+fn what_is_passed_on_waits_for_room_in_its_order() {
+    let (mut mesh, calls, to_client) = answered_without_room();
+    assert_eq!(mesh.told(1, calls[0]), ["reply /0", "Complete"], "it took the last of the room");
+    let node = &mesh.nodes[&2];
+    node.audit_shares().unwrap();
+    assert!(node.links().shares().used(Pool::Replies) >= 3_000);
+    // The initiator asks, and is not told that a reply has left which waits.
+    mesh.deliver_all();
+    mesh.pass(millis(100));
+    mesh.deliver_all();
+    assert!(calls[1..].iter().all(|call| mesh.end(1, *call).is_none()));
+    let now = mesh.now;
+    for call in &calls[1..] {
+        // Room for a frame at a time.
+        mesh.with(2, |node| node.handle_room(now, to_client));
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, *call), ["reply /0", "Complete"]);
+    }
+    (0..4).for_each(|_| mesh.with(2, |node| node.handle_room(now, to_client)));
+    assert!(!mesh.nodes[&2].visits().has_passed());
+    assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
+}
+
+#[test]
+fn what_waits_to_be_passed_on_takes_another_way_or_is_given_up_with_its_own() {
+    for is_met_anew in [false, true] {
+        let (mut mesh, calls, _) = answered_without_room();
+        mesh.wire.clear();
+        let link = mesh.link_between(2, 1);
+        if is_met_anew {
+            mesh.connect(1, 2);
+        }
+        mesh.disconnect(2, link);
+        mesh.disconnect(1, link);
+        mesh.deliver_all();
+        let node = &mesh.nodes[&2];
+        node.audit_shares().unwrap();
+        assert_eq!(node.links().shares().used(Pool::Replies), 0);
+        let answered = calls[1..].iter().filter(|call| !mesh.told(1, **call).is_empty()).count();
+        assert_eq!(answered, if is_met_anew { 3 } else { 0 });
+    }
 }
