@@ -8,7 +8,7 @@ use convoke::quorum::Configuration;
 use convoke::{Endpoint, NodeId};
 use node_kit::ledger::Ledger;
 use node_kit::processes::Ports;
-use paxos::client::{Client, Options};
+use paxos::client::{Client, ClientError, Options};
 use paxos::core::{Membership, Part};
 use paxos::node::{self, Node};
 use paxos::proto::{Get, PaxosClient, Request, request};
@@ -52,9 +52,20 @@ impl Nodes {
 
     /// Starts a node of three that form the cluster, with a ledger that has nothing in it.
     async fn start(&mut self, id: u64) -> Result<Node, Box<dyn Error>> {
+        let room = node::Options::new(CLUSTER, NodeId::new(id), self.members.clone(), 0);
+        self.start_with_room(id, room.requests_max).await
+    }
+
+    /// Starts one in which so many requests may wait.
+    async fn start_with_room(
+        &mut self,
+        id: u64,
+        requests_max: usize,
+    ) -> Result<Node, Box<dyn Error>> {
         self.starts += 1;
         let node = NodeId::new(id);
         let mut options = node::Options::new(CLUSTER, node, self.members.clone(), self.starts);
+        options.requests_max = requests_max;
         options.core.voters = (1..=3).map(NodeId::new).collect();
         let builder = convoke::endpoint().listen(self.members.addresses_of(node));
         Ok(Node::start(options, (Ledger::in_memory(), None), builder).await?)
@@ -150,4 +161,40 @@ async fn a_reply_names_the_leader_if_another_was_asked() -> Result<(), Box<dyn E
         sleep(Duration::from_millis(10)).await;
     }
     Err(format!("(who was asked, who it says leads): {named:?}").into())
+}
+
+/// A follower hands the request on, and the leader refuses it: who has asked is told why, and that
+/// nothing ran.
+#[tokio::test]
+async fn a_refusal_of_what_was_handed_on_says_that_nothing_ran() -> Result<(), Box<dyn Error>> {
+    let why = "n4 is in no cluster file of the others: give its address".to_owned();
+    let refused = ask_a_follower_to_join(1_024).await?;
+    assert_eq!(refused, Err(ClientError::Refused(why)));
+    let no_room = "too many requests wait here".to_owned();
+    let refused = ask_a_follower_to_join(0).await?;
+    assert_eq!(refused, Err(ClientError::Unavailable(no_room)));
+    Ok(())
+}
+
+/// The answer to a node without an address, where so many requests may wait at the leader.
+async fn ask_a_follower_to_join(
+    requests_max: usize,
+) -> Result<Result<(), ClientError>, Box<dyn Error>> {
+    let mut nodes = Nodes::new(3).await?;
+    let mut running = Vec::new();
+    for id in 1..=3 {
+        running.push(nodes.start_with_room(id, requests_max).await?);
+    }
+    let follower = loop {
+        let state = nodes.client.inspect(NodeId::new(1)).await?;
+        match &*state.standing {
+            "following" => break NodeId::new(1),
+            "leading" => break NodeId::new(2),
+            _ => sleep(Duration::from_millis(10)).await,
+        }
+    };
+    let mut options = Options::new(CLUSTER, 5);
+    (options.at, options.deadline) = (Some(follower), Duration::from_secs(3));
+    let mut client = Client::new(&nodes.endpoint, &nodes.members, options);
+    Ok(client.join(NodeId::new(4), Vec::new(), false).await)
 }

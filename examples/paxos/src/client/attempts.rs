@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use convoke::{CallError, Code};
+use convoke::{CallError, Code, Status};
 use convoke_sim::random::Random;
 
 use super::{ClientError, Options};
@@ -53,15 +53,14 @@ impl Attempts {
     /// # Errors
     /// The failure, when no other attempt can do better.
     pub(super) fn failed(&mut self, error: &CallError) -> Result<(), ClientError> {
-        self.may_have_run |= !error.is_safe_to_repeat();
-        self.last = error.to_string();
-        let code = error.status().map(|status| status.code());
-        let is_final = matches!(
-            code,
-            Some(Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied)
-        );
-        let is_too_large = matches!(error, CallError::TooLarge { .. });
-        if is_final || is_too_large {
+        let refusal = refusal(error);
+        self.may_have_run |= refusal.is_none() && !error.is_safe_to_repeat();
+        self.last = match &refusal {
+            Some(status) => status.message().to_owned(),
+            None => error.to_string(),
+        };
+        let is_final = refusal.is_some_and(|status| is_final(status.code()));
+        if is_final || matches!(error, CallError::TooLarge { .. }) {
             return Err(ClientError::Refused(self.last.clone()));
         }
         Ok(())
@@ -88,4 +87,19 @@ impl Attempts {
             ClientError::Unavailable(self.last)
         }
     }
+}
+
+/// The refusal of a node, which has run nothing: the service says so by its code. The call alone
+/// cannot tell where a request was handed on, for it does not know beforehand who holds it then,
+/// and believes nobody else that a task did not run.
+pub(super) fn refusal(error: &CallError) -> Option<Status> {
+    error.status().filter(|status| {
+        let is_passing = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
+        is_passing || is_final(status.code())
+    })
+}
+
+/// True for refusals that another attempt meets, too.
+fn is_final(code: Code) -> bool {
+    matches!(code, Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied)
 }

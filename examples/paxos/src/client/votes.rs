@@ -14,8 +14,9 @@ use std::fmt;
 use std::time::Duration;
 
 use convoke::quorum::{Configuration, QuorumError, QuorumExt as _, Verdict};
-use convoke::{CallBuilder, CallError, Executed, Failure};
+use convoke::{CallBuilder, CallError, Failure};
 
+use super::attempts::refusal;
 use crate::core::{Ballot, Slot, majority};
 use crate::mutant::{self, Mutant};
 use crate::proto::{Done, Reply, Vote, reply};
@@ -103,11 +104,10 @@ fn failure(error: QuorumError) -> CallError {
     let members = short.failed.iter().filter_map(|(_, error)| error.failure());
     let is_of_asked = |failure: &&Failure| failure.task.path.level_count() == 1;
     let (asked, below): (Vec<_>, Vec<_>) = members.chain(&short.others).partition(is_of_asked);
-    match asked.first() {
-        Some(failure) if failure.executed != Executed::No => CallError::Branch((*failure).clone()),
-        Some(failure) if below.is_empty() && short.replied.is_empty() => {
-            CallError::Branch((*failure).clone())
-        }
-        _ => CallError::NoReply,
-    }
+    let Some(error) = asked.first().map(|failure| CallError::Branch((*failure).clone())) else {
+        return CallError::NoReply;
+    };
+    let has_not_run = error.is_safe_to_repeat() || refusal(&error).is_some();
+    let is_alone = below.is_empty() && short.replied.is_empty();
+    if has_not_run && !is_alone { CallError::NoReply } else { error }
 }

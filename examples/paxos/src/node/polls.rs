@@ -119,9 +119,9 @@ pub(super) fn other_ledger() -> Status {
     Status::new(Code::Aborted, "the votes of another ledger of this node count")
 }
 
-/// The word of a node that has no room for another who waits. Not a refusal of what is voted on.
+/// The word of a node that has no room for another who waits. What is voted on may run.
 fn too_many() -> Status {
-    Status::new(Code::ResourceExhausted, "too many clients wait for votes here")
+    Status::new(Code::Aborted, "too many clients wait for votes here")
 }
 
 /// The word of a node that will not vote as was hoped, or has voted otherwise since.
