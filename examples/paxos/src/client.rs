@@ -96,6 +96,25 @@ pub enum ClientError {
     OutcomeUnknown(String),
 }
 
+/// The reason the state of a node is not known.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// It does not answer.
+    #[error(transparent)]
+    NoAnswer(#[from] CallError),
+    /// It belongs to another cluster: its state is nobody's business here.
+    #[error("{node} is of cluster {found}, and {wanted} was meant")]
+    OtherCluster {
+        /// The node.
+        node: NodeId,
+        /// Number of its cluster.
+        found: u64,
+        /// Number of the client's.
+        wanted: u64,
+    },
+}
+
 /// A client, with one request at a time. Any number of them can share an endpoint.
 #[derive(Debug)]
 pub struct Client {
@@ -216,14 +235,11 @@ impl Client {
         addresses: Vec<String>,
         learns: bool,
     ) -> Result<(), ClientError> {
-        let state = self.inspect(node).await.ok();
-        if let Some(Inspection { cluster, .. }) = state
-            && ![0, cluster].contains(&self.options.cluster)
-        {
-            let text = format!("{node} is of cluster {cluster}, and not {}", self.options.cluster);
-            return Err(ClientError::Refused(text));
-        }
-        let life = state.map(|state| state.life);
+        let life = match self.inspect(node).await {
+            Ok(state) => Some(state.life),
+            Err(InspectError::NoAnswer(_)) => None,
+            Err(error) => return Err(ClientError::Refused(error.to_string())),
+        };
         let join = Join { node: node.get(), addresses, learns, life };
         self.change(change::What::Join(join)).await
     }
@@ -269,9 +285,15 @@ impl Client {
     /// State of a node.
     ///
     /// # Errors
-    /// When it does not answer.
-    pub async fn inspect(&self, node: NodeId) -> Result<Inspection, CallError> {
-        self.client.inspect(InspectRequest {}).to(node).deadline(self.options.attempt).await
+    /// [`InspectError`].
+    pub async fn inspect(&self, node: NodeId) -> Result<Inspection, InspectError> {
+        let asked = self.client.inspect(InspectRequest {}).to(node);
+        let state = asked.deadline(self.options.attempt).await?;
+        let (found, wanted) = (state.cluster, self.options.cluster);
+        match wanted == 0 || wanted == found {
+            true => Ok(state),
+            false => Err(InspectError::OtherCluster { node, found, wanted }),
+        }
     }
 
     /// Puts that votes have answered so far.

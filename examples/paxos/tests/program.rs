@@ -213,25 +213,48 @@ fn a_node_whose_disk_is_full_says_so_and_ends() {
     drop(input);
 }
 
+/// All that a command says which does not end well.
+fn refused(command: &str, config: &str, arguments: &[&str]) -> String {
+    let mut program = Command::new(PROGRAM);
+    let output = program.args([command, "--config", config]).args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    text(&output) + &String::from_utf8_lossy(&output.stderr)
+}
+
 #[test]
 fn what_is_too_large_or_of_another_cluster_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (config, _ports) = write_config(folder.path());
     let mut node = start(&config);
-    let refused = |config: &str, key: &str| {
-        let mut command = Command::new(PROGRAM);
-        let output = command.args(["client", "--config", config, "put", key, "v"]).output();
-        let output = output.unwrap();
-        assert!(!output.status.success(), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let words = refused(&config, &"k".repeat(5_000));
+    let words = refused("client", &config, &["put", &"k".repeat(5_000), "v"]);
     assert!(words.contains("its key is above 4096 bytes"), "{words}");
     let text = std::fs::read_to_string(&config).unwrap().replace("id = 7", "id = 8");
     let other = folder.path().join("other.toml");
     std::fs::write(&other, text).unwrap();
-    let words = refused(other.to_str().expect("as above"), "k");
-    assert!(words.contains("this is cluster 7, and 8 was meant"), "{words}");
+    let other = other.to_str().expect("as above");
+    let words = refused("client", other, &["put", "k", "v"]);
+    assert!(words.contains("refused: this is cluster 7, and 8 was meant"), "{words}");
+    for (command, action) in [("status", &[][..]), ("member", &["list"])] {
+        let words = refused(command, other, action);
+        assert!(words.contains("n1 is of cluster 7, and 8 was meant"), "{command}: {words}");
+    }
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+#[test]
+fn nodes_that_are_not_there_are_neither_asked_nor_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let words = refused("member", &config, &["--deadline", "1", "list"]);
+    assert!(words.contains("no node says within 1 s who the members are"), "{words}");
+    let words = refused("client", &config, &["--stale", "99", "get", "k"]);
+    assert!(words.contains("the cluster has no node 99"), "{words}");
+    let mut node = start(&config);
+    let words = refused("member", &config, &["remove", "99"]);
+    assert!(words.contains("nothing was changed: n99 is no member"), "{words}");
+    let words = refused("member", &config, &["remove", "1"]);
+    assert!(words.contains("refused: the last voter cannot leave"), "{words}");
     node.kill().unwrap();
     node.wait().unwrap();
 }

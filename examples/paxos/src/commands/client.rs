@@ -111,12 +111,13 @@ pub(crate) async fn several(
 /// A read that finds nothing, and a compare-and-swap that finds something else, end with code 1.
 pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
+    let stale = args.stale.map(|id| cluster.node(id)).transpose()?.map(|node| node.id);
     let proof = Proof::of(&args.keys)?;
     let builder = cluster.client(proof.as_ref().map(|proof| (proof.name, &proof.keys)))?;
     let endpoint = endpoint_for(args.shape, builder, &cluster).await?;
     let mut options = options(&cluster, Duration::from_secs(args.deadline));
     options.shape = args.shape;
-    options.stale = args.stale.map(NodeId::try_from).transpose()?;
+    options.stale = stale;
     let mut client = Client::new(&endpoint, &settings::members(&cluster)?, options);
     let is_put = matches!(args.action, Action::Put { .. });
     let is_done = args.action.run(&mut client).await?;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use console::say;
 use convoke::transport::DialError;
 use convoke::{ConnectError, Endpoint, NodeId};
-use paxos::client::Client;
+use paxos::client::{Client, InspectError};
 use paxos::core::{Members, Membership, Part};
 use paxos::proto::Inspection;
 use tokio::time::{Instant, sleep};
@@ -24,8 +24,14 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
     let mut operator = Operator::connect(&cluster, proof.as_ref(), deadline).await?;
     let members = match &args.action {
         MemberAction::Add { id, address, learner } => operator.join(*id, address, *learner).await?,
-        MemberAction::Remove { id } => operator.leave(*id).await?,
-        MemberAction::List => operator.settled(|_| true).await?,
+        MemberAction::Remove { id } => {
+            let (node, now) = (NodeId::try_from(*id)?, operator.members().await?);
+            if now.part(node).is_none() {
+                bail!("nothing was changed: {node} is no member");
+            }
+            operator.leave(*id).await?
+        }
+        MemberAction::List => operator.members().await?,
     };
     say(format_args!("epoch {}", members.epoch))?;
     for (node, member) in &members.nodes {
@@ -83,7 +89,7 @@ impl Operator {
             Some(Part::Learner) => learns,
             Some(Part::Joining) | None => false,
         };
-        self.settled(is_done).await
+        self.changed(is_done).await
     }
 
     /// Connects to a node that is to join, so that nobody else is let in by its name. It may as well
@@ -104,15 +110,50 @@ impl Operator {
     pub(crate) async fn leave(&mut self, id: u64) -> Result<Members> {
         let node = NodeId::try_from(id)?;
         self.client.leave(node).await?;
-        self.settled(|members| members.part(node).is_none()).await
+        self.changed(|members| members.part(node).is_none()).await
+    }
+
+    /// The members.
+    async fn members(&mut self) -> Result<Members> {
+        let late = format!(
+            "no node says within {} s who the members are: is a majority of them up, and has it a \
+             leader? `paxos status` and the logs say",
+            self.deadline.as_secs()
+        );
+        self.settled(|_| true, late).await
+    }
+
+    /// The members behind a change that the log has.
+    async fn changed(&mut self, is_done: impl Fn(&Members) -> bool) -> Result<Members> {
+        let late = format!(
+            "the log has the change, and it is not in force after {} s: is a majority of the new \
+             members up, do they and who joins trust each other's keys, and has it caught up? \
+             `paxos status` and the logs say",
+            self.deadline.as_secs()
+        );
+        self.settled(is_done, late).await
     }
 
     /// Members that are in force and known to be so by a majority of them, once they are as wanted.
-    async fn settled(&mut self, is_wanted: impl Fn(&Members) -> bool) -> Result<Members> {
+    /// The error is `late` if they are not in time, with the reason where no node answers.
+    async fn settled(
+        &mut self,
+        is_wanted: impl Fn(&Members) -> bool,
+        late: String,
+    ) -> Result<Members> {
         let end = Instant::now() + self.deadline;
         loop {
+            let (mut has_answer, mut silence) = (false, None);
             for node in self.nodes.clone() {
-                let Ok(state) = self.client.inspect(node).await else { continue };
+                let state = match self.client.inspect(node).await {
+                    Ok(state) => state,
+                    Err(InspectError::NoAnswer(error)) => {
+                        silence = Some(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                has_answer = true;
                 let is_settled = state.is_settled;
                 let Some(members) = members_of(state) else { continue };
                 for (node, member) in &members.nodes {
@@ -123,12 +164,10 @@ impl Operator {
                 }
             }
             if Instant::now() > end {
-                bail!(
-                    "the log has the change, and it is not in force after {} s: is a majority of \
-                     the new members up, do they and who joins trust each other's keys, and has \
-                     it caught up? `paxos status` and the logs say",
-                    self.deadline.as_secs()
-                );
+                return Err(match silence.filter(|_| !has_answer) {
+                    Some(error) => Error::new(error).context(late),
+                    None => Error::msg(late),
+                });
             }
             sleep(Duration::from_millis(20)).await;
         }
