@@ -253,7 +253,8 @@ impl Client {
             if is_later.load(Ordering::Relaxed) {
                 // Others are members by now, and the request may be decided already.
                 let before = self.keys.scope().epoch;
-                if self.learn().await.epoch > before && Instant::now() < deadline {
+                self.learn().await;
+                if self.keys.scope().epoch > before && Instant::now() < deadline {
                     is_to_all = true;
                     continue;
                 }

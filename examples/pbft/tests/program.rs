@@ -145,6 +145,17 @@ fn nodes_serve_clients_and_come_back_with_all_that_they_had() {
     assert_eq!(client(&["--path", "all", "cas", "k", "b", "--expected", "a"]).0, Some(0));
     let status = text(&pbft(&["status", "--config", &config]));
     assert!(status.contains("primary") && status.contains("backup"), "{status}");
+    assert!(pbft(&["member", "--config", &config, "list"]).status.success());
+
+    let file = std::fs::read_to_string(&config).unwrap();
+    let other = path(folder.path(), "other.toml");
+    std::fs::write(&other, file.replace("id = 7\n", "id = 8\n")).unwrap();
+    let status = pbft(&["status", "--config", &other]);
+    let told = text(&status);
+    let is_told = told.matches("it is of cluster 7, and 8 was meant").count() == 4;
+    assert!(status.status.code() == Some(1) && is_told, "{told}");
+    assert_eq!(pbft(&["member", "--config", &other, "list"]).status.code(), Some(1));
+
     for node in &mut nodes {
         drop(node.stdin.take());
         assert!(node.wait().unwrap().success());

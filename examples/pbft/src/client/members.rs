@@ -7,7 +7,7 @@ use convoke::NodeId;
 use convoke::quorum::Configuration;
 
 use super::{Client, ClientError};
-use crate::core::{Change, Changed, Handover, Members, View};
+use crate::core::{Change, Changed, Handover, Members, Scope, View};
 use crate::proto::{Handovers, Since};
 use crate::wire;
 
@@ -35,7 +35,10 @@ impl Client {
     /// Learns of the members that have come since, from f + 1 nodes. They show proofs, of which the
     /// client has the keys of the first, and each brings those of the next. A client all of whose
     /// members have left needs a newer cluster file.
-    pub async fn learn(&mut self) -> &Members {
+    ///
+    /// Gives the count of nodes that have answered. With fewer than f + 1 there may be
+    /// [members](Self::members) that nobody has told of.
+    pub async fn learn(&mut self) -> usize {
         let mut answers = 0;
         for node in self.nodes.nodes().collect::<Vec<_>>() {
             if self.learn_from(node).await {
@@ -45,13 +48,14 @@ impl Client {
                 break;
             }
         }
-        &self.latest
+        answers
     }
 
     /// True when the node has said all that it knows.
     async fn learn_from(&mut self, node: NodeId) -> bool {
         loop {
-            let since = Since { epoch: self.keys.scope().epoch };
+            let Scope { cluster, epoch } = self.keys.scope();
+            let since = Since { epoch, cluster };
             let asked = self.client.hand_over(since).to(node).deadline(ANSWER_WITHIN).await;
             let Ok(Handovers { handovers }) = asked else { return false };
             if handovers.is_empty() {

@@ -23,7 +23,7 @@ pub(crate) async fn inspect(
     client.inspect(InspectRequest { with_state }).to(node).deadline(within).await
 }
 
-/// Code 1 when a node does not answer.
+/// Code 1 when a node does not answer, or is of another cluster.
 pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let endpoint = super::client::endpoint(&cluster, &args.identity).await?;
@@ -33,7 +33,14 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     for node in cluster.nodes() {
         let id = node.id.get();
         match inspect(&client, node.id, false, WITHIN).await {
-            Ok(state) => say(format_args!("{id:>4}  {}", line(&state)))?,
+            Ok(state) if state.cluster == cluster.id() => {
+                say(format_args!("{id:>4}  {}", line(&state)))?;
+            }
+            Ok(Inspection { cluster: found, .. }) => {
+                all_answer = false;
+                let wanted = cluster.id();
+                say(format_args!("{id:>4}  it is of cluster {found}, and {wanted} was meant"))?;
+            }
             Err(error) => {
                 all_answer = false;
                 say(format_args!("{id:>4}  {error}"))?;

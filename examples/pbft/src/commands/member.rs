@@ -36,7 +36,13 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
             text.parse::<Address>().with_context(|| format!("--address {text}"))?;
         }
     }
-    let epoch = client.learn().await.epoch;
+    if client.learn().await == 0 {
+        bail!(
+            "no replica of the cluster file has told who the members are: `pbft status` says which \
+             of them answer"
+        );
+    }
+    let epoch = client.members().epoch;
     let change = match &args.action {
         MemberAction::Add { id, address, public_key, in_place_of } => {
             let member = Member { key: public_key.checker(), addresses: address.clone() };
@@ -77,7 +83,11 @@ async fn order(client: &mut Client, change: &Change, end: Instant) -> Result<()>
             members
         }
     };
-    while client.learn().await.epoch < members.epoch {
+    loop {
+        client.learn().await;
+        if client.members().epoch >= members.epoch {
+            return Ok(());
+        }
         if Instant::now() > end {
             bail!(
                 "the change is decided, and not in force yet: it is once a quorum of the members \
@@ -86,7 +96,6 @@ async fn order(client: &mut Client, change: &Change, end: Instant) -> Result<()>
         }
         sleep(Duration::from_millis(50)).await;
     }
-    Ok(())
 }
 
 fn print(members: &Members) -> Result<()> {

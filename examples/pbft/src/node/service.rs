@@ -82,7 +82,16 @@ impl Pbft for Front {
         }
     }
 
-    async fn hand_over(&self, Since { epoch }: Since, _: Context) -> Result<Handovers, Status> {
+    async fn hand_over(
+        &self,
+        Since { epoch, cluster }: Since,
+        _: Context,
+    ) -> Result<Handovers, Status> {
+        let own = self.epoch().keys.scope().cluster;
+        if cluster != own {
+            let text = format!("this is cluster {own}, and {cluster} was meant");
+            return Err(Status::new(Code::FailedPrecondition, text).without_effect());
+        }
         let (tell, told) = oneshot::channel();
         self.send(Input::Since { epoch, tell })?;
         let handovers = told.await.map_err(|_| stopping())?;
