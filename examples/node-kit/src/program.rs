@@ -5,12 +5,14 @@
 //! | [`ledger`] | the ledger of a node: opened, printed, its disk measured |
 //! | [`load`] | clients of a demonstration, recorded, and all that they wrote read back |
 //! | [`local`] | nodes as processes of this machine: started, killed, paused |
+//! | [`ranges`] | ranges of arguments, beyond which they are refused |
 //! | [`store`] | clients of key-value stores, and the command `client` |
 //! | [`torture`] | the command of that name: nodes under load that are hurt at random |
 
 pub mod ledger;
 pub mod load;
 pub mod local;
+pub mod ranges;
 pub mod store;
 #[cfg(unix)]
 pub mod torture;

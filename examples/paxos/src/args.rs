@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::cluster::LedgerForm;
+use node_kit::program::ranges;
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
 use paxos::client::Shape;
+use paxos::kv::VALUE_BYTES_MAX;
 use serde::Serialize;
 
 /// A replicated key-value store by Multi-Paxos.
@@ -112,7 +114,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     /// Seconds for the request with all its attempts.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 10, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
     /// A read is answered by this node, from what it has applied: it may be old.
     #[arg(long)]
@@ -132,7 +134,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) keys: KeysArgs,
     /// Seconds until the change has to be in force.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 60, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
@@ -165,7 +167,7 @@ pub(crate) enum MemberAction {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// Clients.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = ranges::clients())]
     pub(crate) clients: u64,
     /// Seconds of load before and after each event.
     #[arg(long, default_value_t = 2.0)]
@@ -187,7 +189,7 @@ pub(crate) struct TortureArgs {
     #[command(flatten)]
     pub(crate) course: Course,
     /// Nodes. With five, two may be hurt at a time.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = ranges::nodes())]
     pub(crate) nodes: usize,
     /// Nodes join and leave all the time: these, and two more that are spare at first.
     #[arg(long)]
@@ -268,14 +270,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Workload::Kv)]
     pub(crate) workload: Workload,
     /// Nodes.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = ranges::nodes())]
     pub(crate) nodes: usize,
     /// Clients, each with one request at a time. Several, as in `1,8,64`, are measured one after
     /// the other. Default 64.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = ranges::clients())]
     pub(crate) clients: Vec<u64>,
     /// Proposers of workload D. Default: one less than nodes.
-    #[arg(long)]
+    #[arg(long, value_parser = ranges::nodes())]
     pub(crate) proposers: Option<usize>,
     /// Milliseconds between two proposals of a proposer, in workloads A to D. Default 1,000, as in
     /// the paper.
@@ -292,16 +294,16 @@ pub(crate) struct BenchArgs {
     pub(crate) shape: Vec<Shape>,
     /// Milliseconds that what a node says to another takes, about; not over QUIC and RDMA. Clients
     /// are near all nodes.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000))]
     pub(crate) delay_ms: u64,
     /// Requests a second, whoever waits. Default: each client asks again once it was answered.
-    #[arg(long)]
+    #[arg(long, value_parser = rate)]
     pub(crate) rate: Option<f64>,
     /// Bytes of a value.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = ranges::payload(VALUE_BYTES_MAX))]
     pub(crate) payload: usize,
     /// Keys that are read and written, in the workload kv.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keys: u64,
     /// All keys are written once before anything is measured.
     #[arg(long)]
@@ -316,8 +318,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 0)]
     pub(crate) restarts: usize,
     /// Reads among a hundred requests. The rest are puts.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) reads: u64,
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100))]
+    pub(crate) reads: u32,
     /// Place of the records.
     #[arg(long, value_enum, default_value_t = Ledger::Disk)]
     pub(crate) ledger: Ledger,
@@ -328,7 +330,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 1_024)]
     pub(crate) batch: usize,
     /// Seconds that are measured, after one that is not.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 5, value_parser = ranges::seconds())]
     pub(crate) seconds: u64,
     /// The results as JSON, into this file.
     #[arg(long)]
@@ -341,13 +343,28 @@ pub(crate) struct BenchArgs {
     pub(crate) folder: Option<PathBuf>,
 }
 
+/// Requests a second, of which there are some.
+fn rate(text: &str) -> Result<f64, String> {
+    let per_second = text.parse().map_err(|error| format!("{error}"))?;
+    match (RATE_MIN..=RATE_MAX).contains(&per_second) {
+        true => Ok(per_second),
+        false => Err(format!("{text} is not in {RATE_MIN}..={RATE_MAX}")),
+    }
+}
+
+/// The lowest rate: one request in a run of seventeen minutes.
+const RATE_MIN: f64 = 0.001;
+
+/// The highest rate, far beyond what a process of clients can ask for.
+const RATE_MAX: f64 = 10_000_000.0;
+
 #[derive(Debug, ClapArgs)]
 pub(crate) struct FiguresArgs {
     /// Figures, by their sections in the paper, as in `4.1.1,4.2.2`. Default: all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Rounds, in each of which all points of a kind of cluster are measured once.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = ranges::rounds::<usize>())]
     pub(crate) rounds: usize,
     /// Seconds of a point, each round.
     #[arg(long, default_value_t = 2.0)]
@@ -382,7 +399,7 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
     pub(crate) seed: Option<u64>,
     /// Count of seeds.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = ranges::seeds())]
     pub(crate) seeds: u64,
     /// The first of them.
     #[arg(long, default_value_t = 0)]

@@ -74,6 +74,32 @@ fn a_time_that_is_none_is_refused_in_words() {
 }
 
 #[test]
+fn what_is_beyond_the_range_of_an_argument_is_refused_before_anything_begins() {
+    for (command, argument, value) in [
+        ("bench", "--payload", "18446744073709551615"),
+        ("bench", "--payload", "2000000"),
+        ("bench", "--delay-ms", "18446744073709551615"),
+        ("bench", "--nodes", "18446744073709551615"),
+        ("bench", "--clients", "1,0"),
+        ("bench", "--keys", "0"),
+        ("bench", "--reads", "101"),
+        ("bench", "--seconds", "0"),
+        ("bench", "--rate", "0"),
+        ("bench", "--rate", "nan"),
+        ("bench", "--rate", "1e300"),
+        ("figures", "--rounds", "0"),
+        ("sim", "--seeds", "0"),
+        ("torture", "--seconds", "1000000000000"),
+        ("torture", "--nodes", "0"),
+    ] {
+        let output = Command::new(PROGRAM).args([command, argument, value]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_told = said.contains(argument) && said.contains(" is not in ");
+        assert!(output.status.code() == Some(2) && is_told, "{command} {argument}: {said}");
+    }
+}
+
+#[test]
 fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
     let help = text(&paxos(&["--help"]));
     for word in ["--seconds", "--clients", "--keep", "demo", "torture"] {

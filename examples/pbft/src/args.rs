@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::cluster::Credits;
+use node_kit::program::ranges;
 use node_kit::program::store::Action;
 use node_kit::program::torture::Course;
 use pbft::key_file::PublicKey;
+use pbft::kv::VALUE_BYTES_MAX;
 use pbft::node::Lie;
 use pbft::settings::Auth;
 
@@ -157,7 +159,7 @@ pub(crate) struct ClientArgs {
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
     /// Seconds for the request with all its attempts.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 10, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
     /// Asks the primary first, or all replicas at once. Default: the primary where requests are
     /// signed, and all where connections prove them.
@@ -177,7 +179,7 @@ pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) identity: IdentityArgs,
     /// Seconds until the change has to be in force.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 60, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
@@ -229,13 +231,17 @@ pub(crate) enum Way {
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct DemoArgs {
     /// Clients.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = ranges::clients())]
     pub(crate) clients: u64,
     /// Seconds of load before and after each event.
     #[arg(long, default_value_t = 2.0)]
     pub(crate) seconds: f64,
     /// Milliseconds that a request may wait before its view ends.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(
+        long,
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(1..=60_000)
+    )]
     pub(crate) timeout: u64,
     /// Protection of words and requests.
     #[arg(long, value_enum, default_value_t = Protection::Signed)]
@@ -250,7 +256,7 @@ pub(crate) struct TortureArgs {
     #[command(flatten)]
     pub(crate) course: Course,
     /// Replicas. With seven, two may be hurt at a time.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = ranges::nodes())]
     pub(crate) replicas: usize,
     /// Protection of words and requests.
     #[arg(long, value_enum, default_value_t = Protection::Signed)]
@@ -338,14 +344,14 @@ impl Transport {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchArgs {
     /// Replicas.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = ranges::nodes())]
     pub(crate) replicas: usize,
     /// Clients, each with one request at a time. Several counts, parted by commas, are measured
     /// one after the other.
-    #[arg(long, value_delimiter = ',', default_value = "64")]
+    #[arg(long, value_delimiter = ',', default_value = "64", value_parser = ranges::clients())]
     pub(crate) clients: Vec<u64>,
     /// Bytes of a value. With 0 requests are empty, and have no key either.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = ranges::payload(VALUE_BYTES_MAX))]
     pub(crate) payload: usize,
     /// Transport between all, or several.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "tcp")]
@@ -367,13 +373,17 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 4)]
     pub(crate) in_flight: u64,
     /// Seconds that are measured, after one that is not.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, default_value_t = 5, value_parser = ranges::seconds())]
     pub(crate) seconds: u64,
     /// Requests that are measured in place of seconds, however long they take.
-    #[arg(long, conflicts_with = "seconds")]
+    #[arg(
+        long,
+        conflicts_with = "seconds",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub(crate) requests: Option<u64>,
     /// Rounds, in each of which all is measured once: what disturbs the machine disturbs all alike.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = ranges::rounds::<u64>())]
     pub(crate) rounds: u64,
     /// Host of all addresses: over rdma:// that of the device.
     #[arg(long, default_value = "127.0.0.1")]
@@ -438,7 +448,7 @@ pub(crate) struct SimArgs {
     #[arg(long, conflicts_with_all = ["seeds", "start_seed"])]
     pub(crate) seed: Option<u64>,
     /// Count of seeds.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = ranges::seeds())]
     pub(crate) seeds: u64,
     /// The first of them.
     #[arg(long, default_value_t = 0)]

@@ -119,6 +119,26 @@ fn a_time_that_is_none_is_refused_in_words() {
 }
 
 #[test]
+fn what_is_beyond_the_range_of_an_argument_is_refused_before_anything_begins() {
+    for (command, argument, value) in [
+        ("bench", "--payload", "18446744073709551615"),
+        ("bench", "--replicas", "18446744073709551615"),
+        ("bench", "--clients", "18446744073709551615"),
+        ("bench", "--rounds", "0"),
+        ("bench", "--requests", "0"),
+        ("bench", "--seconds", "0"),
+        ("demo", "--timeout", "18446744073709551615"),
+        ("sim", "--seeds", "0"),
+        ("torture", "--seconds", "1000000000000"),
+    ] {
+        let output = Command::new(PROGRAM).args([command, argument, value]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let is_told = said.contains(argument) && said.contains(" is not in ");
+        assert!(output.status.code() == Some(2) && is_told, "{command} {argument}: {said}");
+    }
+}
+
+#[test]
 fn the_help_has_the_options_of_the_command_that_need_not_be_named() {
     let help = text(&pbft(&["--help"]));
     for word in ["--seconds", "--clients", "--keep", "demo", "torture"] {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use self::script::{Act, Fault, Kind, Script};
 use super::load::{Load, Loaded};
 use super::local::Local;
+use super::ranges;
 use super::store::Store;
 use crate::cluster::Protocol;
 use crate::processes::Passage;
@@ -30,10 +31,10 @@ pub const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub struct Course {
     /// Seconds of faults.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = ranges::seconds())]
     pub seconds: u64,
     /// Clients.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = ranges::clients())]
     pub clients: u64,
     /// Draws what goes wrong, and when. Default: another each time.
     #[arg(long)]

@@ -37,7 +37,7 @@ struct Row {
     lost: usize,
     ledger: LedgerForm,
     payload_bytes: usize,
-    reads_percent: u64,
+    reads_percent: u32,
     pipeline: usize,
     batch_max: usize,
     /// Between nodes, one way.

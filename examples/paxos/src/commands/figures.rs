@@ -86,7 +86,7 @@ async fn measure(args: &FiguresArgs, kind: Kind, cases: &[Case]) -> Result<Vec<R
     }
     let mut rounds: BTreeMap<(Case, usize), Vec<Proposals>> = BTreeMap::new();
     let mut raw: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-    for round in 0..args.rounds.max(1) {
+    for round in 0..args.rounds {
         for case in cases {
             let synced = raw.entry(case.payload_bytes).or_default();
             if synced.len() == round {

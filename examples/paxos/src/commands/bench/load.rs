@@ -32,7 +32,6 @@ impl Caller {
         endpoint: &Endpoint,
     ) -> Result<Vec<Self>> {
         let members = settings::members(cluster)?;
-        let reads = u32::try_from(args.reads)?;
         let caller = |number| {
             let seed = u64::from(std::process::id()) << 32 | number;
             let mut options = Options::new(cluster.id(), seed);
@@ -42,8 +41,8 @@ impl Caller {
                 client: Client::new(endpoint, &members, options),
                 random: Random::new(seed),
                 payload: Bytes::from(vec![b'v'; args.payload]),
-                reads,
-                keys: args.keys.max(1),
+                reads: args.reads,
+                keys: args.keys,
             }
         };
         Ok((0..clients).map(caller).collect())
