@@ -16,6 +16,7 @@
 //! who asks for it as many places to be answered at.
 
 mod actor;
+mod blank;
 mod counts;
 mod epoch;
 mod gate;
@@ -37,6 +38,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::actor::{Actor, Input};
+use self::blank::Blank;
 use self::counts::Counts;
 use self::epoch::Epoch;
 use self::gate::Gate;
@@ -145,6 +147,13 @@ pub enum NodeError {
          take it out of the cluster file, or begin anew with all clients in it", .0.0
     )]
     NewClient(ClientId),
+    /// The ledger was empty at the start, and this replica has taken part before.
+    #[error(
+        "its own signature is under checkpoint {0}, of which its ledger knows nothing: the ledger \
+         was lost, and without it the replica may contradict what it has said. Let another take \
+         its place, with a key of its own: `pbft member add .. --in-place-of`"
+    )]
+    LostLedger(Sequence),
     /// Others are members now: nothing is left to do here.
     #[error("it is no member from epoch {0} on: its part is over")]
     Removed(u64),
@@ -191,7 +200,8 @@ impl Node {
         if options.keys.trust() == Trust::Channels {
             are_proven(&options.members)?;
         }
-        let replica = recovery::recover(&options, recovered).await?;
+        let (replica, is_blank) = recovery::recover(&options, recovered).await?;
+        let blank = is_blank.then(|| Blank::new(options.core.node, &replica));
         let keys = options.keys.clone().remembering(KNOWN_SIGNATURES);
         let mut epoch = Epoch::of(&options, keys);
         for handover in replica.handovers() {
@@ -218,7 +228,8 @@ impl Node {
             .await?;
         let links = (&endpoint, shared);
         let come = (inputs.clone(), received);
-        let actor = Actor::new(options, replica, ledger.clone(), links, come, stand, counts);
+        let state = (replica, blank);
+        let actor = Actor::new(options, state, ledger.clone(), links, come, stand, counts);
         let actor = tokio::spawn(actor.run());
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }

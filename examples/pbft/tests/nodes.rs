@@ -270,6 +270,27 @@ async fn all_comes_back_out_of_snapshots_and_the_records_behind_them() -> Result
     Ok(())
 }
 
+/// The proof is a checkpoint that it has signed. One that starts for the first time is let in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_ledger_was_lost_takes_no_part() -> Result {
+    let folder = tempfile::tempdir()?;
+    let three = [1, 2, 3].map(|id| (id, signer(id))); // so many sign each checkpoint
+    let cluster = Cluster::start_at(&three, Some(folder.path()), false).await?;
+    let mut client = cluster.client(CLIENT, signer(9));
+    for number in 0..10 {
+        client.put(format!("key {number}"), "v").await?;
+    }
+    cluster.stop().await?;
+
+    std::fs::remove_dir_all(folder.path().join("2"))?;
+    let four = [1, 2, 3, 4].map(|id| (id, signer(id)));
+    let mut cluster = Cluster::start_at(&four, Some(folder.path()), false).await?;
+    let lost = cluster.nodes.remove(1).failed().await.expect_err("its signature is known");
+    assert!(matches!(lost, NodeError::LostLedger(Sequence(8))), "{lost}");
+    cluster.goes_on("b").await?;
+    cluster.stop().await
+}
+
 /// A replica whose state is another than that of a quorum takes theirs: else the next failure would
 /// be one too many.
 #[tokio::test(flavor = "multi_thread")]

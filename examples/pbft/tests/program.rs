@@ -226,6 +226,38 @@ async fn nodes_show_pages_where_they_were_asked_to() {
     }
 }
 
+/// Nothing tells it apart from one that starts for the first time: there is no checkpoint yet.
+#[test]
+fn a_replica_that_begins_where_others_have_gone_on_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut nodes = start(&config);
+    let key = path(folder.path(), "client.key");
+    let flags = ["client", "--config", &config, "--id", "1001", "--key", &key];
+    assert!(pbft(&[&flags[..], &["--deadline", "120", "put", "k", "a"]].concat()).status.success());
+    for node in &mut nodes {
+        drop(node.stdin.take());
+        assert!(node.wait().unwrap().success());
+    }
+    std::fs::remove_dir_all(folder.path().join("node-2/ledger")).unwrap();
+    let mut nodes = start_as(&config, &[], |id| {
+        let mut program = Command::new(PROGRAM);
+        program.stderr(if id == 2 { Stdio::piped() } else { Stdio::inherit() });
+        program
+    });
+    let (said, lines) = std::sync::mpsc::channel();
+    let errors = BufReader::new(nodes[1].stderr.take().expect("it is piped"));
+    std::thread::spawn(move || {
+        errors.lines().map_while(Result::ok).try_for_each(|line| said.send(line))
+    });
+    let next = || lines.recv_timeout(Duration::from_secs(60)).expect("it says so");
+    while !next().contains("the ledger was empty at the start, and n") {}
+    for node in &mut nodes {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+}
+
 /// One node may write files of 32 KiB (or 64, by some shells) at most: as on a disk that is full
 /// from there on.
 #[cfg(unix)]

@@ -13,14 +13,15 @@ use node_kit::turns::{News, Turns};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::blank::Blank;
 use super::counts::Counts;
 use super::epoch::{Epoch, Joined, Shared};
 use super::meters::Meters;
 use super::waiters::{Waiter, Waiters};
 use super::{Lie, NodeError, Options, Standing, recovery};
 use crate::core::{
-    Batch, Digest, Effect, Handover, Message, Outcome, Replica, Reply, Signed, SignedRequest,
-    Verified, Vote,
+    Batch, Digest, Effect, Handover, Message, Outcome, Replica, Reply, Sequence, Signed,
+    SignedRequest, Verified, Vote,
 };
 use crate::kv::Machine;
 use crate::proto::{Answer, Inspection, PbftClient, Words, words};
@@ -75,6 +76,7 @@ type Replies = Vec<(Reply, Vec<Deferred<Answer>>)>;
 pub(super) struct Actor {
     options: Arc<Options>,
     replica: Replica<Machine>,
+    blank: Option<Blank>,
     ledger: Ledger,
     inputs: mpsc::Sender<Input>,
     turns: Turns<Input>,
@@ -109,7 +111,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         options: Options,
-        replica: Replica<Machine>,
+        (replica, blank): (Replica<Machine>, Option<Blank>),
         ledger: Ledger,
         (endpoint, shared): (&Endpoint, Shared),
         (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
@@ -129,6 +131,7 @@ impl Actor {
             leaves: None,
             options: Arc::new(options),
             replica,
+            blank,
             ledger,
             inputs,
             turns: Turns::new(received),
@@ -186,7 +189,11 @@ impl Actor {
     fn take(&mut self, input: Input) -> Result<(), NodeError> {
         let now = self.now();
         match input {
-            Input::Words { words, _share } => self.replica.handle_message(now, words),
+            Input::Words { words, _share } => {
+                self.blank.take_if(|_| self.replica.executed() > Sequence(0));
+                self.blank.as_mut().map_or(Ok(()), |blank| blank.hear(words.get()))?;
+                self.replica.handle_message(now, words);
+            }
             Input::HandedOver { handover, _share } => self.replica.handle_handover(now, handover),
             Input::OtherEpoch { from, epoch, _share } => {
                 self.replica.handle_other_epoch(now, from, epoch)

@@ -9,26 +9,30 @@ use crate::core::{Record, Replica};
 use crate::kv::Machine;
 use crate::wire;
 
-/// Reads the snapshot, which is made of records, and the records behind it.
+/// Reads the snapshot, which is made of records, and the records behind it. True beside the replica
+/// when there are none.
 pub(super) async fn recover(
     options: &Options,
     recovered: Option<Recovered>,
-) -> Result<Replica<Machine>, NodeError> {
+) -> Result<(Replica<Machine>, bool), NodeError> {
     let mut replica = Replica::new(options.core.clone(), Machine::default());
-    let Some(recovered) = recovered else { return Ok(replica) };
+    let Some(recovered) = recovered else { return Ok((replica, true)) };
+    let mut is_blank = true;
     if let Some(snapshot) = &recovered.snapshot {
         let mut parts = snapshot.parts();
         while let Some(part) = parts.next().await? {
             replica.replay(record(0, part)?);
+            is_blank = false;
         }
     }
     let mut records = recovered.records;
     while let Some((position, bytes)) = records.next().await? {
         replica.replay(record(position.records(), bytes)?);
+        is_blank = false;
     }
     match replica.unknown_client() {
         Some(client) => Err(NodeError::NewClient(client)),
-        None => Ok(replica),
+        None => Ok((replica, is_blank)),
     }
 }
 
