@@ -13,7 +13,8 @@
 //! # What is bounded
 //! Each member has a share of the inputs that may wait, so a flood of one is dropped, and counted,
 //! while the others are heard. A client has as many requests as its session tells apart, and each
-//! who asks for it as many places to be answered at.
+//! who asks for it as many places to be answered at. Of what anybody may ask, how the node is and who
+//! the members are, few questions wait at a time.
 
 mod actor;
 mod blank;
@@ -21,6 +22,7 @@ mod counts;
 mod epoch;
 mod gate;
 mod meters;
+mod questions;
 mod recovery;
 mod service;
 mod waiters;
@@ -42,6 +44,7 @@ use self::blank::Blank;
 use self::counts::Counts;
 use self::epoch::Epoch;
 use self::gate::Gate;
+use self::questions::Questions;
 use self::service::Front;
 use crate::core::{ClientId, Digest, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
@@ -216,6 +219,7 @@ impl Node {
         let front = Front {
             epoch: Arc::clone(&shared),
             gate: Gate::open(),
+            questions: Questions::default(),
             inputs: inputs.clone(),
             counts: Arc::clone(&counts),
         };
@@ -247,7 +251,8 @@ impl Node {
     /// Its state, in numbers. `None` once it has stopped.
     pub async fn inspect(&self) -> Option<Inspection> {
         let (tell, told) = oneshot::channel();
-        self.inputs.send(Input::Inspect { with_state: true, tell }).await.ok()?;
+        let asked = Input::Inspect { with_state: true, tell, _place: None };
+        self.inputs.send(asked).await.ok()?;
         told.await.ok()
     }
 

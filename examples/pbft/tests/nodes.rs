@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::disk::HostDisk;
 use convoke::quorum::Configuration;
-use convoke::{Endpoint, NodeId};
+use convoke::{CallError, Code, Endpoint, NodeId};
 use node_kit::ledger::{self, Ledger, Recovered};
 use node_kit::processes::Ports;
 use pbft::client::{Client, ClientError, Options};
@@ -20,7 +20,7 @@ use pbft::core::{
 };
 use pbft::kv::OPERATION_BYTES_MAX;
 use pbft::node::{self, Node, NodeError};
-use pbft::proto::{Asked, PbftClient, Words, asked, words};
+use pbft::proto::{Asked, InspectRequest, PbftClient, Words, asked, words};
 use pbft::wire;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -206,6 +206,34 @@ async fn whatever_comes_is_refused_by_its_cause_and_the_service_goes_on() -> Res
     for endpoint in [stranger, liar] {
         endpoint.shutdown(Duration::from_secs(1)).await;
     }
+    cluster.stop().await
+}
+
+/// Somebody asks without a pause how a replica is: others are heard, and told, as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_all_the_time_keeps_nobody_else_from_being_heard() -> Result {
+    let cluster = Cluster::start(&[1, 2, 3].map(|id| (id, signer(id)))).await?;
+    let asking = named(99, &cluster).await?;
+    let inspect = |endpoint: &Endpoint| {
+        let asked = InspectRequest { with_state: false };
+        PbftClient::new(endpoint).inspect(asked).to(NodeId::new(1)).open()
+    };
+    asking.warm_up(NodeId::new(1)).await?;
+    let asked: Vec<_> =
+        (0..2_000).map(|_| inspect(&asking)).collect::<std::result::Result<_, _>>()?;
+    cluster.goes_on("a").await?;
+    inspect(&cluster.client)?.first().await?;
+    let mut refused = 0;
+    for call in asked {
+        let code = |error: CallError| error.status().map(|status| status.code());
+        match call.first().await.map_err(code) {
+            Ok(_) => {}
+            Err(Some(Code::ResourceExhausted)) => refused += 1,
+            Err(code) => return Err(format!("{code:?}").into()),
+        }
+    }
+    assert!(refused > 0);
+    asking.shutdown(Duration::from_secs(1)).await;
     cluster.stop().await
 }
 

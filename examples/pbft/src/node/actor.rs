@@ -17,6 +17,7 @@ use super::blank::Blank;
 use super::counts::Counts;
 use super::epoch::{Epoch, Joined, Shared};
 use super::meters::Meters;
+use super::questions::Place;
 use super::waiters::{Waiter, Waiters};
 use super::{Lie, NodeError, Options, Standing, recovery};
 use crate::core::{
@@ -55,10 +56,12 @@ pub(super) enum Input {
     Since {
         epoch: u64,
         tell: oneshot::Sender<Vec<Handover>>,
+        _place: Arc<Place>,
     },
     Inspect {
         with_state: bool,
         tell: oneshot::Sender<Inspection>,
+        _place: Option<Arc<Place>>,
     },
     Saved(Result<(), LedgerError>),
     Stop {
@@ -198,7 +201,7 @@ impl Actor {
             Input::OtherEpoch { from, epoch, _share } => {
                 self.replica.handle_other_epoch(now, from, epoch)
             }
-            Input::Since { epoch, tell } => {
+            Input::Since { epoch, tell, _place } => {
                 let handovers = self.replica.handovers().iter();
                 let later = handovers.filter(|of| of.epoch() > epoch).take(HANDOVERS_MAX);
                 let _ = tell.send(later.cloned().collect()); // who asked may have given up
@@ -215,7 +218,7 @@ impl Actor {
                     self.reply(Reply { client, number, view, outcome });
                 }
             }
-            Input::Inspect { with_state, tell } => {
+            Input::Inspect { with_state, tell, _place } => {
                 let _ = tell.send(self.inspect(with_state)); // who asked may have given up
             }
             Input::Saved(saved) => {

@@ -10,6 +10,7 @@ use super::actor::Input;
 use super::counts::{Counts, Dropped};
 use super::epoch::{Epoch, Shared};
 use super::gate::Gate;
+use super::questions::{Place, Questions};
 use super::waiters::Waiter;
 use crate::core::{ClientId, Message, Refused, Signed, SignedRequest, Trust, Verified};
 use crate::kv::OPERATION_BYTES_MAX;
@@ -24,6 +25,7 @@ use crate::wire;
 pub(super) struct Front {
     pub(super) epoch: Shared,
     pub(super) gate: Gate,
+    pub(super) questions: Questions,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) counts: Arc<Counts>,
 }
@@ -85,15 +87,16 @@ impl Pbft for Front {
     async fn hand_over(
         &self,
         Since { epoch, cluster }: Since,
-        _: Context,
+        context: Context,
     ) -> Result<Handovers, Status> {
         let own = self.epoch().keys.scope().cluster;
         if cluster != own {
             let text = format!("this is cluster {own}, and {cluster} was meant");
             return Err(Status::new(Code::FailedPrecondition, text).without_effect());
         }
+        let place = self.place_of(context.caller().node())?;
         let (tell, told) = oneshot::channel();
-        self.send(Input::Since { epoch, tell })?;
+        self.send(Input::Since { epoch, tell, _place: Arc::clone(&place) })?;
         let handovers = told.await.map_err(|_| stopping())?;
         Ok(Handovers { handovers: handovers.iter().map(wire::encode).collect() })
     }
@@ -101,10 +104,11 @@ impl Pbft for Front {
     async fn inspect(
         &self,
         InspectRequest { with_state }: InspectRequest,
-        _: Context,
+        context: Context,
     ) -> Result<Inspection, Status> {
+        let place = self.place_of(context.caller().node())?;
         let (tell, told) = oneshot::channel();
-        self.send(Input::Inspect { with_state, tell })?;
+        self.send(Input::Inspect { with_state, tell, _place: Some(Arc::clone(&place)) })?;
         told.await.map_err(|_| stopping())
     }
 }
@@ -143,6 +147,11 @@ impl Front {
         let epoch = self.epoch();
         let share = epoch.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
         Arc::clone(share).try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
+    }
+
+    /// A place among the questions that anybody may ask.
+    fn place_of(&self, asker: NodeId) -> Result<Arc<Place>, Status> {
+        self.questions.place(asker).ok_or_else(|| self.refuse(Dropped::Full))
     }
 
     fn epoch(&self) -> Arc<Epoch> {
