@@ -166,9 +166,9 @@ pub enum Effect {
 pub struct Replica<M> {
     settings: Settings,
     state: State<M>,
-    /// The members of the epoch, which [`handing`] alone changes.
     /// The clients that the state has begun with, once they are in the ledger.
     first_clients: Option<Vec<ClientId>>,
+    /// The members of the epoch, which [`handing`] alone changes.
     group: Group,
     epoch: u64,
     handovers: Vec<Handover>,
