@@ -5,51 +5,72 @@
 //! some of these, with all calls on it.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Body;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tonic::Streaming;
 
 /// Time and bytes that a client has to notice.
 const TIME_MAX: Duration = Duration::from_secs(5);
 const BYTES_MAX: usize = 1 << 20;
 
-/// Drops the messages that still come.
-pub(super) async fn messages(mut messages: Streaming<Bytes>) {
-    let mut bytes = 0;
-    let dropping = async {
-        while let Ok(Some(message)) = messages.message().await {
-            bytes += message.len();
-            if bytes > BYTES_MAX {
-                return;
-            }
-        }
-    };
-    // Who goes on is reset.
-    let _ = timeout(TIME_MAX, dropping).await;
+/// The body of a request. What has not come when it is dropped is read in a task of its own.
+pub(super) struct Drained<B: Body<Data = Bytes> + Send + 'static> {
+    /// `None` at the end.
+    body: Option<Pin<Box<B>>>,
 }
 
-/// Drops what still comes of a request, in a task of its own.
-pub(super) fn spawn_body<B>(body: B)
-where
-    B: Body<Data = Bytes> + Send + 'static,
-{
-    if body.is_end_stream() {
-        return;
+impl<B: Body<Data = Bytes> + Send + 'static> Drained<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body: Some(Box::pin(body)) }
     }
-    tokio::spawn(async move {
-        let (mut body, mut bytes) = (pin!(body), 0);
-        let dropping = async {
-            while let Some(Ok(frame)) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-                bytes += frame.data_ref().map_or(0, Bytes::len);
-                if bytes > BYTES_MAX {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(TIME_MAX, dropping).await;
-    });
+}
+
+impl<B: Body<Data = Bytes> + Send + 'static> Body for Drained<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(body.as_mut().poll_frame(cx));
+        if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+            self.body = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), |body| body.size_hint())
+    }
+}
+
+impl<B: Body<Data = Bytes> + Send + 'static> Drop for Drained<B> {
+    fn drop(&mut self) {
+        let body = self.body.take().filter(|body| !body.is_end_stream());
+        // Without a runtime its connection is gone, too.
+        if let (Some(body), Ok(runtime)) = (body, Handle::try_current()) {
+            // Who goes on is reset.
+            runtime.spawn(timeout(TIME_MAX, drain(body)));
+        }
+    }
+}
+
+async fn drain<B: Body<Data = Bytes>>(mut body: Pin<Box<B>>) {
+    let mut bytes = 0;
+    while bytes <= BYTES_MAX
+        && let Some(Ok(frame)) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await
+    {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
+    }
 }

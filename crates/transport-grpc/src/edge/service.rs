@@ -29,10 +29,11 @@ use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
 
 use super::answer::{Answer, Terms};
+use super::drain::Drained;
 use super::methods::{Known, Methods, Shape};
 use super::standard::Standard;
 use super::stream::Pump;
-use super::{drain, metadata, status};
+use super::{metadata, status};
 use crate::codec::{BytesCodec, Parts};
 
 /// Chooses who is asked.
@@ -107,6 +108,7 @@ impl EdgeService {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
+        let request = request.map(Drained::new);
         if let Some(refusal) = not_grpc(&request) {
             return refusal;
         }
@@ -124,7 +126,6 @@ impl EdgeService {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");
-                drain::spawn_body(request.into_body());
                 return status.into_http();
             }
         };

@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::answer::Terms;
 use super::service::{One, Replies, answer, only_reply};
-use super::{drain, metadata, status};
+use super::{metadata, status};
 use crate::codec::Parts;
 
 /// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that
@@ -41,8 +41,6 @@ impl Pump {
                 Some(Err(status)) => drop((found.set(status), items)),
                 None => drop(items),
             }
-            // A handler may answer before its client has finished.
-            drain::messages(messages).await;
         });
         Self { fault, _until_dropped: until_dropped }
     }
