@@ -5,6 +5,7 @@ mod drain;
 mod health;
 mod metadata;
 mod methods;
+mod request;
 mod service;
 mod standard;
 mod status;

@@ -98,6 +98,7 @@ mod connection;
 mod dial;
 mod edge;
 mod foreign;
+mod framing;
 mod handshake;
 mod headers;
 mod hello;

@@ -36,6 +36,12 @@ pub(super) enum Shape {
     Streaming,
 }
 
+impl Shape {
+    pub(super) fn takes_one(self) -> bool {
+        matches!(self, Self::Unary | Self::ServerStreaming)
+    }
+}
+
 impl Methods {
     pub(super) fn of(descriptor_set: &[u8]) -> Result<Self, prost::DecodeError> {
         let mut this = Self::default();

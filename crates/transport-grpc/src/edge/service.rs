@@ -31,6 +31,7 @@ use tonic::{Code, Status};
 use super::answer::{Answer, Terms};
 use super::drain::Drained;
 use super::methods::{Known, Methods, Shape};
+use super::request::Checked;
 use super::standard::Standard;
 use super::stream::Pump;
 use super::{metadata, status};
@@ -129,8 +130,10 @@ impl EdgeService {
                 return status.into_http();
             }
         };
+        let bytes_max = self.inner.message_bytes_max;
+        let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one()));
         let mut grpc = Grpc::new(BytesCodec::of_a_call())
-            .max_decoding_message_size(self.inner.message_bytes_max)
+            .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
         let response = async {
             match shape {
@@ -142,7 +145,7 @@ impl EdgeService {
         };
         tokio::select! {
             biased;
-            response = response => Answer::by_its_terms(with_the_code_of_too_large(response)),
+            response = response => Answer::by_its_terms(saying_that_nothing_ran(response)),
             late = late(message_time, whole) => late.into_http(),
         }
     }
@@ -236,18 +239,13 @@ fn unknown(method: &str) -> Status {
     status::own(Code::Unimplemented, text, Executed::No)
 }
 
-/// gRPC's own code for a message above the limit is "resource exhausted"; tonic says "out of
-/// range". What comes from here always says whether it ran, so a status without that is tonic's.
-fn with_the_code_of_too_large(mut response: http::Response<Body>) -> http::Response<Body> {
+/// What comes from here always says whether it ran, so a status without that is tonic's, about a
+/// request that it did not pass on.
+fn saying_that_nothing_ran(mut response: http::Response<Body>) -> http::Response<Body> {
     let headers = response.headers_mut();
-    let said = headers.get(Status::GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
-    if let Some(said) = said
-        && let code = status::code_of(said)
-        && code != said
-        && !headers.contains_key(status::EXECUTED)
-    {
-        headers.insert(Status::GRPC_STATUS, HeaderValue::from(i32::from(code)));
-        headers.insert(status::EXECUTED, HeaderValue::from_static("no"));
+    if headers.contains_key(Status::GRPC_STATUS) {
+        let said = headers.entry(status::EXECUTED);
+        said.or_insert(HeaderValue::from_static("no"));
     }
     response
 }

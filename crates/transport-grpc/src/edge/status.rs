@@ -114,15 +114,6 @@ fn base64_len(bytes: &[u8]) -> usize {
     bytes.len().div_ceil(3) * 4
 }
 
-/// Code of what tonic says of a message. gRPC's own for one above the limit is "resource
-/// exhausted"; tonic says "out of range", and means nothing else by it.
-pub(super) fn code_of(code: Code) -> Code {
-    match code {
-        Code::OutOfRange => Code::ResourceExhausted,
-        code => code,
-    }
-}
-
 /// A status that is the edge's own doing.
 pub(crate) fn own(code: Code, message: impl Into<String>, executed: Executed) -> Status {
     let mut status = Status::new(code, message);

@@ -62,8 +62,7 @@ async fn pass_on(
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
             Err(error) => {
-                let code = status::code_of(error.code());
-                return Err(status::own(code, error.message(), Executed::Maybe));
+                return Err(status::own(error.code(), error.message(), Executed::Maybe));
             }
         };
         match items.send(&RawMessage::new(message)).await {

@@ -2,6 +2,7 @@
 
 mod client;
 mod echo;
+mod odd;
 mod unread;
 
 use std::convert::Infallible;

@@ -1,0 +1,177 @@
+//! Requests that no well-behaved client of gRPC makes, over HTTP/2 that is in order.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use hyper::body::{Body as _, Frame, Incoming};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::echo::Stage;
+use crate::in_time;
+
+/// A client of HTTP/2 that knows nothing of gRPC.
+struct Odd(SendRequest<Body>);
+
+/// The body of a request, frame by frame.
+struct Frames(VecDeque<Frame<Bytes>>);
+
+impl hyper::body::Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(Ok))
+    }
+}
+
+impl Odd {
+    async fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("the edge listens");
+        let speaking = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        let (send, connection) = speaking.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        Self(send)
+    }
+
+    /// The answer to a request of these headers besides its own, and of these frames.
+    async fn send<const N: usize>(
+        &mut self,
+        method: &str,
+        headers: &[(&'static str, &str)],
+        frames: [Frame<Bytes>; N],
+    ) -> http::Response<Incoming> {
+        let mut request = http::Request::post(format!("http://edge/edge.test.Echo/{method}"))
+            .header("content-type", "application/grpc")
+            .body(Body::new(Frames(frames.into())))
+            .expect("it is a request");
+        for (name, value) in headers {
+            let value = HeaderValue::from_str(value).expect("it is a header");
+            request.headers_mut().insert(*name, value);
+        }
+        in_time(self.0.send_request(request)).await.expect("it is answered")
+    }
+
+    /// The status of the answer.
+    async fn ask<const N: usize>(
+        &mut self,
+        method: &str,
+        headers: &[(&'static str, &str)],
+        frames: [Frame<Bytes>; N],
+    ) -> Status {
+        let response = self.send(method, headers, frames).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            return status;
+        }
+        let mut body = response.into_body();
+        let mut trailers = HeaderMap::new();
+        while let Some(frame) = in_time(poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await {
+            if let Ok(last) = frame.expect("it is in order").into_trailers() {
+                trailers = last;
+            }
+        }
+        Status::from_header_map(&trailers).expect("it ends with a status")
+    }
+}
+
+/// A message behind its prefix, in a frame of its own.
+fn message(text: &str) -> Frame<Bytes> {
+    part(0, text.len() + 2, text)
+}
+
+/// The start of a message of so many bytes, with this flag.
+fn part(flag: u8, bytes: usize, text: &str) -> Frame<Bytes> {
+    let bytes = u32::try_from(bytes).expect("it is small").to_be_bytes();
+    let len = u8::try_from(text.len()).ok().filter(|len| *len < 128).expect("it is short");
+    Frame::data([&[flag], &bytes[..], &[10, len], text.as_bytes()].concat().into())
+}
+
+fn executed(status: &Status) -> &str {
+    status.metadata().get("convoke-executed").map_or("", |said| said.to_str().expect("it is text"))
+}
+
+/// "Request cardinality violation" of gRPC's status codes.
+#[tokio::test]
+async fn another_number_of_messages_than_the_method_takes_is_unimplemented() {
+    let with_descriptors = Stage::new().await;
+    let without = Stage::with(|builder, _| builder).await;
+    for stage in [with_descriptors, without] {
+        let mut odd = Odd::connect(stage.edge.local_addr()).await;
+        for method in ["Say", "Count"] {
+            let none = odd.ask(method, &[], []).await;
+            assert_eq!(none.code(), Code::Unimplemented, "{none}");
+            assert_eq!(executed(&none), "no");
+            let trailers = Frame::trailers(HeaderMap::new());
+            let none = odd.ask(method, &[], [trailers]).await;
+            assert_eq!(none.code(), Code::Unimplemented, "{none}");
+            let two = odd.ask(method, &[], [message(""), message("")]).await;
+            assert_eq!(two.code(), Code::Unimplemented, "{two}");
+            assert_eq!(executed(&two), "no");
+        }
+        assert_eq!(odd.ask("Say", &[], [message("a")]).await.code(), Code::Ok);
+        assert_eq!(odd.ask("Gather", &[], [message("a"), message("b")]).await.code(), Code::Ok);
+        assert_eq!(odd.ask("Gather", &[], []).await.code(), Code::Ok);
+        stage.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_cut_short_is_none() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    for method in ["Say", "Count", "Gather", "Talk"] {
+        let status = odd.ask(method, &[], [part(0, 100, "a")]).await;
+        assert_eq!(status.code(), Code::Internal, "{method}: {status}");
+        let trailers = Frame::trailers(HeaderMap::new());
+        let status = odd.ask(method, &[], [part(0, 100, "a"), trailers]).await;
+        assert_eq!(status.code(), Code::Internal, "{method}: {status}");
+        let status = odd.ask(method, &[], [Frame::data(Bytes::from_static(&[0, 0]))]).await;
+        assert_eq!(status.code(), Code::Internal, "{method}: {status}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_compressed_is_refused() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    for method in ["Say", "Count", "Gather", "Talk"] {
+        let status = odd.ask(method, &[], [part(1, 3, "a")]).await;
+        assert_eq!(status.code(), Code::Internal, "{method}: {status}");
+        let status = odd.ask(method, &[], [part(2, 3, "a")]).await;
+        assert_eq!(status.code(), Code::Internal, "{method}: {status}");
+        let status = odd.ask(method, &[("grpc-encoding", "gzip")], [part(1, 3, "a")]).await;
+        assert_eq!(status.code(), Code::Unimplemented, "{method}: {status}");
+        assert_eq!(executed(&status), "no", "{method}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
+async fn the_shortest_and_the_longest_timeouts_are_kept() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    for method in ["Say", "Count", "Gather", "Talk"] {
+        let status = odd.ask(method, &[("grpc-timeout", "0S")], [message("")]).await;
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{method}: {status}");
+        let status = odd.ask(method, &[("grpc-timeout", "99999999H")], [message("")]).await;
+        let is_answered = matches!(status.code(), Code::Ok | Code::InvalidArgument);
+        assert!(is_answered, "{method}: {status}");
+        let status = odd.ask(method, &[("grpc-timeout", "100000000n")], [message("")]).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{method}: {status}");
+    }
+    stage.stop().await;
+}
