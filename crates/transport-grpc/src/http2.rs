@@ -2,15 +2,18 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use bytes::Bytes;
+use http::HeaderMap;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tonic::metadata::MetadataMap;
 
 /// Opens streams on a connection, which ends soon after the last clone and the last stream are
 /// gone.
@@ -34,6 +37,8 @@ pub(crate) struct Terms {
     pub(crate) ping_timeout: Duration,
     pub(crate) grace: Duration,
 }
+
+const DETAILS: &str = "grpc-status-details-bin";
 
 /// Streams that were dropped and are remembered for their late frames.
 const RESET_STREAMS_MAX: usize = 1_024;
@@ -102,7 +107,7 @@ pub(crate) fn code_of_failure(status: &tonic::Status) -> Option<tonic::Code> {
 }
 
 impl tonic::codegen::Service<http::Request<tonic::body::Body>> for Http2 {
-    type Response = http::Response<Incoming>;
+    type Response = http::Response<Answer>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = hyper::Result<Self::Response>> + Send>>;
 
@@ -111,6 +116,54 @@ impl tonic::codegen::Service<http::Request<tonic::body::Body>> for Http2 {
     }
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
-        Box::pin(self.send.send_request(request))
+        let answered = self.send.send_request(request);
+        Box::pin(async move {
+            let mut response = answered.await?;
+            leave_out_broken_details(response.headers_mut());
+            Ok(response.map(Answer))
+        })
     }
+}
+
+/// The body of an answer, whose trailers can be read as a status.
+#[derive(Debug)]
+pub(crate) struct Answer(Incoming);
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            leave_out_broken_details(trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// Leaves a status without details that are not base64, for which tonic panics.
+fn leave_out_broken_details(headers: &mut HeaderMap) {
+    if !headers.contains_key(DETAILS) {
+        return;
+    }
+    let mut map = MetadataMap::from_headers(std::mem::take(headers));
+    if map.get_bin(DETAILS).is_some_and(|details| details.to_bytes().is_err()) {
+        tracing::debug!("details of a status left out: they are not base64");
+        map.remove_bin(DETAILS);
+    }
+    *headers = map.into_headers();
 }

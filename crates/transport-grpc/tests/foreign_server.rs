@@ -191,6 +191,15 @@ async fn a_reply_above_the_limit_is_too_large() {
     stage.stop().await;
 }
 
+#[tokio::test]
+async fn details_that_are_not_base64_leave_the_status_alone() {
+    let status = [("grpc-status", "5"), ("grpc-status-details-bin", "!")];
+    let first = odd_server(move |id| refusal(id, &status)).await;
+    assert_eq!(told(&first).await, Code::NotFound);
+    let last = odd_server(move |id| answer_of(id, &[], &status)).await;
+    assert_eq!(told(&last).await, Code::NotFound);
+}
+
 /// A caller's metadata reaches the server as headers, but for those that would change the call.
 #[tokio::test]
 async fn metadata_that_is_passed_on_cannot_break_the_call() {
@@ -277,13 +286,38 @@ async fn a_connection_that_was_closed_between_calls_costs_none_of_them() {
 
 /// A reply by hand.
 fn answer(stream: u32) -> Vec<u8> {
-    let header = |name: &str, value: &str| {
-        let (name, value) = (name.as_bytes(), value.as_bytes());
-        let len = |of: &[u8]| u8::try_from(of.len()).expect("it is short");
-        [&[0, len(name)], name, &[len(value)], value].concat()
-    };
-    let headers = [vec![0x88], header("content-type", "application/grpc")].concat();
-    let message = [&[0, 0, 0, 0, 3][..], b"\x0a\x01A"].concat();
-    let trailers = frame(1, 5, stream, &header("grpc-status", "0"));
-    [frame(1, 4, stream, &headers), frame(0, 0, stream, &message), trailers].concat()
+    answer_of(stream, &message(b"\x0a\x01A"), &[("grpc-status", "0")])
+}
+
+fn message(bytes: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(bytes.len()).expect("it is small").to_be_bytes();
+    [&[0], &len[..], bytes].concat()
+}
+
+/// An answer of this body and these trailers; without trailers it ends with the body.
+fn answer_of(stream: u32, body: &[u8], trailers: &[(&str, &str)]) -> Vec<u8> {
+    let start = [vec![0x88], header("content-type", "application/grpc")].concat();
+    let start = frame(1, 4, stream, &start);
+    if trailers.is_empty() {
+        return [start, frame(0, 1, stream, body)].concat();
+    }
+    let trailers: Vec<u8> = trailers.iter().flat_map(|(name, value)| header(name, value)).collect();
+    [start, frame(0, 0, stream, body), frame(1, 5, stream, &trailers)].concat()
+}
+
+/// An answer of headers alone.
+fn refusal(stream: u32, headers: &[(&str, &str)]) -> Vec<u8> {
+    let headers = headers.iter().flat_map(|(name, value)| header(name, value));
+    let headers: Vec<u8> = [0x88]
+        .into_iter()
+        .chain(header("content-type", "application/grpc"))
+        .chain(headers)
+        .collect();
+    frame(1, 5, stream, &headers)
+}
+
+/// A header in HPACK that is not indexed (RFC 7541, section 6.2.2).
+fn header(name: &str, value: &str) -> Vec<u8> {
+    let len = |text: &str| u8::try_from(text.len()).ok().filter(|len| *len < 127).expect("short");
+    [&[0, len(name)], name.as_bytes(), &[len(value)], value.as_bytes()].concat()
 }
