@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::io;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,13 +15,16 @@ use convoke_transport::BoxFuture;
 use convoke_transport::parts::{Mutex, TIME_MAX};
 use http::Uri;
 use http::uri::PathAndQuery;
+use hyper::body::Frame;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Streaming;
+use tonic::body::Body;
 use tonic::client::Grpc;
 
 use crate::codec::{BytesCodec, Parts};
 use crate::config::WINDOW_BYTES_MAX;
+use crate::framing::{Breach, Framing};
 use crate::headers::{Header, is_for_service};
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
@@ -222,8 +227,9 @@ impl<Resp: Payload> ForeignCall<Resp> {
         let origin = origin.path_and_query("/").build().map_err(|error| invalid(&error))?;
         let path: PathAndQuery =
             format!("/{}", self.method).parse().map_err(|error| invalid(&error))?;
-        let mut grpc = Grpc::with_origin(http2, origin)
-            .max_decoding_message_size(self.message_bytes_max)
+        let measured = Measured { http2, message_bytes_max: self.message_bytes_max };
+        let mut grpc = Grpc::with_origin(measured, origin)
+            .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
         if let Err(error) = grpc.ready().await {
             return Ok(Err(tonic::Status::from_error(Box::new(error))));
@@ -302,20 +308,73 @@ fn invalid(error: &dyn fmt::Display) -> Status {
     Status::new(Code::InvalidArgument, format!("the address or method cannot be a URI: {error}"))
 }
 
-/// Words of tonic about a reply above the limit.
-const TOO_LARGE: &str = "decoded message length too large";
-
 /// The server's own status; what HTTP/2 says where the stream or the connection has failed.
 fn ours(status: &tonic::Status) -> Status {
-    let code = match http2::code_of_failure(status) {
-        Some(code) => code,
-        // It is tonic that says so, and gRPC's own code for it is another.
-        None if status.message().contains(TOO_LARGE) => tonic::Code::ResourceExhausted,
-        None => status.code(),
-    };
+    let code = http2::code_of_failure(status).unwrap_or(status.code());
     let number = u32::try_from(code as i32).unwrap_or_default();
     let ours = Status::new(Code::from_number(number), crate::reader::describe(status));
     ours.with_details(Bytes::copy_from_slice(status.details()))
+}
+
+/// The connection as one call has it, which measures its replies before any of them is kept.
+struct Measured {
+    http2: Http2,
+    message_bytes_max: usize,
+}
+
+/// The body of an answer, which breaks off where the server breaks a rule.
+struct Replied {
+    body: http2::Answer,
+    framing: Framing,
+}
+
+impl tonic::codegen::Service<http::Request<Body>> for Measured {
+    type Response = http::Response<Replied>;
+    type Error = hyper::Error;
+    type Future = BoxFuture<hyper::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<hyper::Result<()>> {
+        self.http2.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let (answered, framing) = (self.http2.call(request), Framing::new(self.message_bytes_max));
+        Box::pin(async move { Ok(answered.await?.map(|body| Replied { body, framing })) })
+    }
+}
+
+impl Replied {
+    fn check(&mut self, frame: &Frame<Bytes>) -> Result<(), Breach> {
+        if let Some(data) = frame.data_ref() {
+            return self.framing.handle_data(data);
+        }
+        match frame.trailers_ref().and_then(|trailers| trailers.get(tonic::Status::GRPC_STATUS)) {
+            // It says itself that the replies are not whole.
+            Some(code) if code != "0" => Ok(()),
+            _ => self.framing.handle_end(),
+        }
+    }
+}
+
+impl hyper::body::Body for Replied {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let breach = |breach: Breach| tonic::Status::new(breach.code(), breach.to_string());
+        Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => Some(self.check(&frame).map(|()| frame).map_err(breach)),
+            Some(Err(error)) => Some(Err(tonic::Status::from_error(Box::new(error)))),
+            None => self.framing.handle_end().map_err(breach).err().map(Err),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
 }
 
 impl fmt::Debug for ForeignServer {

@@ -191,6 +191,17 @@ async fn a_reply_above_the_limit_is_too_large() {
     stage.stop().await;
 }
 
+/// Whatever its words: those of this library about a large message are nobody's alone.
+#[tokio::test]
+async fn a_status_of_the_server_keeps_its_code() {
+    let says = "Error, decoded message length too large: a message is above the limit";
+    let status = [("grpc-status", "11"), ("grpc-message", says)];
+    let first = odd_server(move |id| refusal(id, &status)).await;
+    assert_eq!(told(&first).await, Code::OutOfRange);
+    let last = odd_server(move |id| answer_of(id, &message(b""), &status)).await;
+    assert_eq!(told(&last).await, Code::OutOfRange);
+}
+
 #[tokio::test]
 async fn details_that_are_not_base64_leave_the_status_alone() {
     let status = [("grpc-status", "5"), ("grpc-status-details-bin", "!")];
@@ -198,6 +209,28 @@ async fn details_that_are_not_base64_leave_the_status_alone() {
     assert_eq!(told(&first).await, Code::NotFound);
     let last = odd_server(move |id| answer_of(id, &[], &status)).await;
     assert_eq!(told(&last).await, Code::NotFound);
+}
+
+/// A part of the replies is never taken for all of them.
+#[tokio::test]
+async fn replies_that_are_cut_short_are_an_error() {
+    let whole = message(b"\x0a\x01A");
+    let begun = [&whole[..], &[0, 0, 0, 0, 100]].concat();
+    let cases = [
+        (&begun[..], Some("0"), Code::Internal),
+        (&begun[..begun.len() - 1], Some("0"), Code::Internal),
+        (&begun, None, Code::Internal),
+        (&whole, None, Code::Unknown),
+        (&begun, Some("10"), Code::Aborted),
+    ];
+    for (body, status, code) in cases {
+        let body = body.to_vec();
+        let trailers: Vec<_> = status.map(|status| ("grpc-status", status)).into_iter().collect();
+        let server = odd_server(move |id| answer_of(id, &body, &trailers)).await;
+        let mut replies = server.call(SAY, &text("a")).stream().await.unwrap();
+        assert_eq!(replies.next().await.unwrap(), Some(text("A")));
+        assert_eq!(replies.next().await.unwrap_err().code(), code);
+    }
 }
 
 /// A caller's metadata reaches the server as headers, but for those that would change the call.
