@@ -220,7 +220,11 @@ impl fmt::Debug for Inner {
 
 /// The answer to what is HTTP/2 but not gRPC, as gRPC over HTTP/2 asks for.
 fn not_grpc<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
-    let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+    // With a format or parameters behind it; gRPC-Web is another protocol.
+    let is_grpc = |value: &HeaderValue| {
+        let rest = value.as_bytes().strip_prefix(b"application/grpc");
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    };
     let code = if !request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
         StatusCode::UNSUPPORTED_MEDIA_TYPE
     } else if request.method() != http::Method::POST {

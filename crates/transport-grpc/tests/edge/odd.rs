@@ -161,6 +161,21 @@ async fn what_is_compressed_is_refused() {
 }
 
 #[tokio::test]
+async fn other_types_of_content_are_not_supported() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    for other in ["application/json", "application/grpc-web+proto", "application/grpcx", ""] {
+        let response = odd.send("Say", &[("content-type", other)], [message("a")]).await;
+        assert_eq!(response.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{other}");
+    }
+    for grpc in ["application/grpc+proto", "application/grpc;a=b"] {
+        let status = odd.ask("Say", &[("content-type", grpc)], [message("a")]).await;
+        assert_eq!(status.code(), Code::Ok, "{grpc}: {status}");
+    }
+    stage.stop().await;
+}
+
+#[tokio::test]
 async fn the_shortest_and_the_longest_timeouts_are_kept() {
     let stage = Stage::new().await;
     let mut odd = Odd::connect(stage.edge.local_addr()).await;
