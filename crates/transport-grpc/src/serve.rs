@@ -42,9 +42,9 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) const REFUSAL: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\
     Content-Length: 43\r\n\r\nthis port speaks gRPC, which needs HTTP/2.\r\n";
-/// Longest list of headers, in bytes: convoke takes 16,000 bytes of metadata, which binary values
-/// spell with a third more.
-const HEADER_BYTES_MAX: u32 = 32 * 1024;
+/// Longest list of headers that is read, in bytes. It is more than the edge takes: a request above
+/// this one gets no more than an HTTP status, and one above four times of it ends its connection.
+const HEADER_BYTES_MAX: u32 = 128 * 1024;
 
 /// Streams this end has had to reset, after which a connection is closed: what HTTP/2 libraries
 /// allow. Late frames of streams that were cancelled in good order count, too.

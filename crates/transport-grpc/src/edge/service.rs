@@ -123,7 +123,9 @@ impl EdgeService {
         }
         let message_time = metadata::deadline(request.headers())
             .map_or(MESSAGE_TIME_MAX, |deadline| deadline.min(MESSAGE_TIME_MAX));
-        let (shape, one, whole) = match self.prepare(path, client, name) {
+        let prepared = metadata::check_size(request.headers(), path);
+        let prepared = prepared.and_then(|()| self.prepare(path, client, name));
+        let (shape, one, whole) = match prepared {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");

@@ -14,8 +14,9 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tonic::body::Body;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
+use crate::client::{Client, text};
 use crate::echo::Stage;
 use crate::in_time;
 
@@ -188,5 +189,35 @@ async fn the_shortest_and_the_longest_timeouts_are_kept() {
         let status = odd.ask(method, &[("grpc-timeout", "100000000n")], [message("")]).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{method}: {status}");
     }
+    stage.stop().await;
+}
+
+/// Above what the edge takes, and above what its HTTP/2 reads: neither harms another call.
+#[tokio::test]
+async fn more_headers_than_the_edge_takes_are_refused_and_no_other_call_suffers() {
+    let stage = Stage::new().await;
+    let mut client = Client::connect(stage.edge.local_addr()).await;
+    let mut other = client.clone();
+    let waiting = tokio::spawn(async move { other.unary("Wait", text("")).await });
+    in_time(stage.told.waiting.notified()).await;
+    for (count, code) in [
+        (900, None),
+        (1_000, Some(Code::ResourceExhausted)),
+        (3_000, Some(Code::ResourceExhausted)),
+        (5_000, Some(Code::Unknown)),
+    ] {
+        let mut request = Request::new(text(""));
+        for _ in 0..count {
+            request.metadata_mut().append("k", "v".parse().unwrap());
+        }
+        let answer = in_time(client.send("Metadata", request)).await;
+        let told = answer.as_ref().err().map(Status::code);
+        assert_eq!(told, code, "{count}: {answer:?}");
+        if let Some(status) = answer.err().filter(|status| status.code() != Code::Unknown) {
+            assert_eq!(executed(&status), "no");
+        }
+    }
+    assert!(!waiting.is_finished(), "it is on the same connection");
+    waiting.abort();
     stage.stop().await;
 }

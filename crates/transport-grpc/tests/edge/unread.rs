@@ -33,6 +33,8 @@ const SMALL: Method<Number, Text> = Method::new("edge.test.Echo/Small");
 const ONE: Method<Number, Text> = Method::new("edge.test.Echo/One");
 /// Fails with details of so many bytes.
 const NOT: Method<Number, Text> = Method::new("edge.test.Echo/Not");
+/// Replies with so many small pairs of metadata.
+const MANY: Method<Number, Text> = Method::new("edge.test.Echo/Many");
 /// Answers before it has read anything.
 const EARLY: Method<Items<Text>, Text> = Method::new("edge.test.Echo/Early");
 /// Reads nothing.
@@ -64,6 +66,12 @@ fn service() -> Service {
             context.reply_metadata("much", "x".repeat(4_000))?;
             let status = Status::new(OurCode::NotFound, "ü".repeat(2_000));
             Err::<Text, _>(status.with_details(vec![8; number.number as usize]))
+        })
+        .unary(MANY, |number: Number, context: Context| async move {
+            for _ in 0..number.number {
+                context.reply_metadata("k", "v")?;
+            }
+            Ok::<_, Status>(Text::default())
         })
         .unary(EARLY, |_: Items<Text>, _: Context| async move { Ok::<_, Status>(Text::default()) })
         .unary(GATHER, |_: Items<Text>, _: Context| std::future::pending::<Result<Text, Status>>())
@@ -159,6 +167,20 @@ async fn a_status_that_is_too_large_keeps_its_code_and_harms_no_other_call() {
         assert_eq!(status.details().is_empty(), number == 0 || is_left_out);
         assert_eq!(status.metadata().get("convoke-executed").expect("it is said"), "yes");
     }
+}
+
+/// Small pairs of metadata cost a client 32 bytes each besides: as many leave as it takes.
+#[tokio::test]
+async fn many_small_pairs_of_a_reply_leave_as_far_as_clients_take_them() {
+    let (_endpoint, edge) = edge(|edge| edge).await;
+    let mut client = Client::connect(edge.local_addr()).await;
+    for (number, told) in [(100, 100), (1_000, 240), (5_000, 240)] {
+        let reply = in_time(client.unary("Many", Number { number })).await.expect("it answers");
+        assert_eq!(reply.metadata().get_all("k").iter().count(), told, "of {number}");
+    }
+    // Which is more than a reply takes, as the handler is told.
+    let status = in_time(client.unary("Many", Number { number: 6_000 })).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
 }
 
 /// Streams that are not read hold back their clients, and no other call of their connection.
