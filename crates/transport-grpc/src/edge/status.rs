@@ -115,8 +115,9 @@ fn base64_len(bytes: &[u8]) -> usize {
 }
 
 /// A status that is the edge's own doing.
-pub(crate) fn own(code: Code, message: impl Into<String>, executed: Executed) -> Status {
-    let mut status = Status::new(code, message);
+pub(crate) fn own(code: Code, message: impl AsRef<str>, executed: Executed) -> Status {
+    let text = message.as_ref();
+    let mut status = Status::new(code, cut_text(text, sendable(text)));
     status.metadata_mut().insert(EXECUTED, word(executed));
     status
 }

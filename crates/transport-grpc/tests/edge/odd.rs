@@ -221,3 +221,18 @@ async fn more_headers_than_the_edge_takes_are_refused_and_no_other_call_suffers(
     waiting.abort();
     stage.stop().await;
 }
+
+/// What clients say comes back in the text of a status, as far as clients take it.
+#[tokio::test]
+async fn what_a_client_says_at_length_is_cut_in_the_status_about_it() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    let long = "%".repeat(20_000);
+    let status = odd.ask("Say", &[("grpc-timeout", &long)], [message("a")]).await;
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert!(status.message().len() < 8 << 10, "{} bytes", status.message().len());
+    let status = odd.ask(&"x".repeat(20_000), &[], [message("a")]).await;
+    assert_eq!(status.code(), Code::Unimplemented);
+    assert!(status.message().len() < 8 << 10, "{} bytes", status.message().len());
+    stage.stop().await;
+}
