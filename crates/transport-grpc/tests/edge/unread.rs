@@ -232,6 +232,18 @@ async fn foreign_replies_that_are_not_read_stop_no_other_call_of_their_server() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn early_answers_do_not_end_the_connection() {
     let (_endpoint, edge) = edge(|edge| edge).await;
+    answer_early(&edge, "Early", None).await;
+}
+
+/// The same of calls whose first message is above the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_messages_do_not_end_the_connection() {
+    let (_endpoint, edge) = edge(|edge| edge.message_bytes_max(1_000)).await;
+    answer_early(&edge, "Gather", Some(Code::ResourceExhausted)).await;
+    answer_early(&edge, "Say", Some(Code::ResourceExhausted)).await;
+}
+
+async fn answer_early(edge: &GrpcEdge, method: &'static str, code: Option<Code>) {
     let client = Client::bare(edge.local_addr()).await;
     let large = text(&"x".repeat(4_000));
     for round in 0..60 {
@@ -247,13 +259,14 @@ async fn early_answers_do_not_end_the_connection() {
                         }
                     }
                 });
-                let told = in_time(client.gather("Early", items)).await;
+                let told = in_time(client.gather(method, items)).await;
                 sending.abort();
                 told
             });
         }
         for told in calls.join_all().await {
-            assert!(told.is_ok(), "in round {round}: {told:?}");
+            let found = told.as_ref().err().map(tonic::Status::code);
+            assert_eq!(found, code, "in round {round}: {told:?}");
         }
     }
 }
