@@ -13,8 +13,8 @@ use bytes::Bytes;
 use convoke_core::{Code, Context, Method, Payload, Status};
 use convoke_transport::BoxFuture;
 use convoke_transport::parts::{Mutex, TIME_MAX};
-use http::Uri;
 use http::uri::PathAndQuery;
+use http::{StatusCode, Uri};
 use hyper::body::Frame;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -25,7 +25,7 @@ use tonic::client::Grpc;
 use crate::codec::{BytesCodec, Parts};
 use crate::config::WINDOW_BYTES_MAX;
 use crate::framing::{Breach, Framing};
-use crate::headers::{Header, is_for_service};
+use crate::headers::{Header, is_for_service, is_grpc};
 use crate::http2::{self, Http2, Kept, Terms};
 use crate::listener::HTTP2_FRAME_BYTES;
 use convoke_transport::sockets;
@@ -324,7 +324,8 @@ struct Measured {
 
 /// The body of an answer, which breaks off where the server breaks a rule.
 struct Replied {
-    body: http2::Answer,
+    /// `None` where the answer is not gRPC's: then the HTTP status has its code.
+    body: Option<http2::Answer>,
     framing: Framing,
 }
 
@@ -339,7 +340,11 @@ impl tonic::codegen::Service<http::Request<Body>> for Measured {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (answered, framing) = (self.http2.call(request), Framing::new(self.message_bytes_max));
-        Box::pin(async move { Ok(answered.await?.map(|body| Replied { body, framing })) })
+        Box::pin(async move {
+            let response = answered.await?;
+            let is_grpc = response.status() == StatusCode::OK && is_grpc(response.headers());
+            Ok(response.map(|body| Replied { body: is_grpc.then_some(body), framing }))
+        })
     }
 }
 
@@ -365,7 +370,8 @@ impl hyper::body::Body for Replied {
         cx: &mut task::Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
         let breach = |breach: Breach| tonic::Status::new(breach.code(), breach.to_string());
-        Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        Poll::Ready(match ready!(Pin::new(body).poll_frame(cx)) {
             Some(Ok(frame)) => Some(self.check(&frame).map(|()| frame).map_err(breach)),
             Some(Err(error)) => Some(Err(tonic::Status::from_error(Box::new(error)))),
             None => self.framing.handle_end().map_err(breach).err().map(Err),
@@ -373,7 +379,7 @@ impl hyper::body::Body for Replied {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) struct Framing {
 /// Breach of the framing, or of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Breach {
+    /// No encoding is ever agreed on.
+    #[error("the flag of a message is {0}, where nothing is compressed")]
+    Flag(u8),
     #[error("a message of {bytes} bytes is above the limit of {limit} bytes")]
     TooLarge { bytes: usize, limit: usize },
     #[error("the stream ended within a message")]
@@ -52,7 +55,10 @@ impl Framing {
     }
 
     fn begin(&mut self) -> Result<(), Breach> {
-        let [_, length @ ..] = self.prefix;
+        let [flag, length @ ..] = self.prefix;
+        if flag != 0 {
+            return Err(Breach::Flag(flag));
+        }
         let bytes = u32::from_be_bytes(length) as usize;
         if bytes > self.bytes_max {
             return Err(Breach::TooLarge { bytes, limit: self.bytes_max });
@@ -78,7 +84,7 @@ impl Breach {
     pub(crate) fn code(self) -> Code {
         match self {
             Self::TooLarge { .. } => Code::ResourceExhausted,
-            Self::Cut => Code::Internal,
+            Self::Flag(_) | Self::Cut => Code::Internal,
         }
     }
 }
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn messages_are_counted_however_they_are_cut() {
-        let body = [&[0, 0, 0, 0, 3, 7, 7, 7][..], &[0; 5], &[1, 0, 0, 0, 1, 7]].concat();
+        let body = [&[0, 0, 0, 0, 3, 7, 7, 7][..], &[0; 5], &[0, 0, 0, 0, 1, 7]].concat();
         for piece in 1..=body.len() {
             let mut framing = Framing::new(3);
             assert_eq!(framing.handle_end(), Ok(()));
@@ -108,6 +114,12 @@ mod tests {
             framing.handle_data(&body[..len]).expect("it is within the limit");
             assert_eq!(framing.handle_end(), Err(Breach::Cut), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_flag_is_looked_at_before_the_length() {
+        let mut framing = Framing::new(2);
+        assert_eq!(framing.handle_data(b"<html>"), Err(Breach::Flag(b'<')));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A pair of metadata as a header or trailer of gRPC.
 
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use tonic::metadata::{
     Ascii, AsciiMetadataKey, Binary, BinaryMetadataKey, MetadataMap, MetadataValue,
 };
@@ -27,6 +29,14 @@ const HOP_BY_HOP: [&str; 13] = [
 /// True when a key in lower case may be metadata of a service.
 pub(crate) fn is_for_service(key: &str) -> bool {
     !key.starts_with("grpc-") && !HOP_BY_HOP.contains(&key)
+}
+
+/// True for the content type of gRPC, with a format or parameters behind it. gRPC-Web is another
+/// protocol.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let found = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let rest = found.and_then(|found| found.strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
 /// A pair that gRPC can carry.

@@ -211,6 +211,41 @@ async fn details_that_are_not_base64_leave_the_status_alone() {
     assert_eq!(told(&last).await, Code::NotFound);
 }
 
+/// What stands before a server, or in its place, does not speak gRPC ("HTTP to gRPC Status Code
+/// Mapping").
+#[tokio::test]
+async fn an_answer_that_is_not_grpc_has_the_code_of_its_http_status() {
+    // In the static table of HPACK, or not.
+    let status = |indexed: u8, code: &str| match indexed {
+        0 => [&[0x08, 3], code.as_bytes()].concat(),
+        _ => vec![indexed],
+    };
+    let cases = [
+        (0x8d, "404", Code::Unimplemented),
+        (0, "503", Code::Unavailable),
+        (0, "403", Code::PermissionDenied),
+        (0x8e, "500", Code::Unknown),
+        (0x88, "200", Code::Unknown),
+    ];
+    for (indexed, number, code) in cases {
+        let headers = [status(indexed, number), header("content-type", "text/html")].concat();
+        let page = b"<html>Upstream says no.</html>";
+        let answer = move |id| [frame(1, 4, id, &headers), frame(0, 1, id, page)].concat();
+        let server = odd_server(answer).await;
+        let told = server.call(SAY, &text("a")).await.unwrap_err();
+        assert_eq!(told.code(), code, "{number}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_with_a_flag_that_nobody_has_is_an_error_of_the_server() {
+    for flag in [1, 2, 0xff] {
+        let body = [flag, 0xff, 0xff, 0xff, 0xff];
+        let server = odd_server(move |id| answer_of(id, &body, &[("grpc-status", "0")])).await;
+        assert_eq!(told(&server).await, Code::Internal, "{flag}");
+    }
+}
+
 /// A part of the replies is never taken for all of them.
 #[tokio::test]
 async fn replies_that_are_cut_short_are_an_error() {

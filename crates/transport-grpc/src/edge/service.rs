@@ -18,7 +18,6 @@ use convoke_core::{
 use convoke_transport::parts::{Seat, Seats, TIME_MAX};
 use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
-use http::header::CONTENT_TYPE;
 use http::{Extensions, HeaderValue, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -36,6 +35,7 @@ use super::standard::Standard;
 use super::stream::Pump;
 use super::{metadata, status};
 use crate::codec::{BytesCodec, Parts};
+use crate::headers::is_grpc;
 
 /// Chooses who is asked.
 pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
@@ -222,12 +222,7 @@ impl fmt::Debug for Inner {
 
 /// The answer to what is HTTP/2 but not gRPC, as gRPC over HTTP/2 asks for.
 fn not_grpc<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
-    // With a format or parameters behind it; gRPC-Web is another protocol.
-    let is_grpc = |value: &HeaderValue| {
-        let rest = value.as_bytes().strip_prefix(b"application/grpc");
-        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-    };
-    let code = if !request.headers().get(CONTENT_TYPE).is_some_and(is_grpc) {
+    let code = if !is_grpc(request.headers()) {
         StatusCode::UNSUPPORTED_MEDIA_TYPE
     } else if request.method() != http::Method::POST {
         StatusCode::METHOD_NOT_ALLOWED
