@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use convoke_core::seam::RequestSeam;
 use convoke_core::wire::{Executed, Extension, extension};
 use convoke_core::{Metadata, RawMessage, Request};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use tonic::{Code, Status};
 
@@ -23,7 +24,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 8 * 1024;
 const REQUEST_BYTES_MAX: usize = 32 * 1024;
 
 /// Checks the headers of a request before anything of them is kept.
-pub(super) fn check_size(headers: &http::HeaderMap, path: &str) -> Result<(), Status> {
+pub(super) fn check_size(headers: &HeaderMap, path: &str) -> Result<(), Status> {
     let sizes = headers.iter().map(|(key, value)| key.as_str().len() + value.len() + HEADER_BYTES);
     let bytes = path.len() + sizes.sum::<usize>();
     if bytes <= REQUEST_BYTES_MAX {
@@ -45,9 +46,7 @@ pub(super) fn apply(
         request = match pair {
             KeyAndValueRef::Ascii(key, value) => ascii(request, key.as_str(), value.as_bytes())?,
             KeyAndValueRef::Binary(key, value) => {
-                let key = key.as_str();
-                let value = value.to_bytes().map_err(|_| not_base64(key))?;
-                if is_for_service(key) { request.metadata(key, &value) } else { request }
+                binary(request, key.as_str(), value.as_encoded_bytes())?
             }
         };
     }
@@ -74,7 +73,7 @@ fn ascii(
 }
 
 /// Deadline of a request, if it says one.
-pub(super) fn deadline(headers: &http::HeaderMap) -> Option<Duration> {
+pub(super) fn deadline(headers: &HeaderMap) -> Option<Duration> {
     timeout(headers.get(TIMEOUT)?.as_bytes())
 }
 
@@ -126,6 +125,26 @@ pub(super) fn bytes_of(map: &MetadataMap) -> usize {
         KeyAndValueRef::Binary(key, value) => key.as_str().len() + value.as_encoded_bytes().len(),
     };
     map.iter().map(|pair| bytes(pair) + HEADER_BYTES).sum()
+}
+
+/// A header may have several values with commas between them (gRPC over HTTP/2, "Custom-Metadata").
+fn binary(
+    mut request: Request<RawMessage>,
+    key: &str,
+    values: &[u8],
+) -> Result<Request<RawMessage>, Status> {
+    for value in values.split(|byte| *byte == b',').filter(|_| is_for_service(key)) {
+        let value = from_base64(value).ok_or_else(|| not_base64(key))?;
+        request = request.metadata(key, &value);
+    }
+    Ok(request)
+}
+
+fn from_base64(value: &[u8]) -> Option<Bytes> {
+    const KEY: &str = "value-bin";
+    let value = HeaderValue::from_bytes(value.trim_ascii()).ok()?;
+    let map = HeaderMap::from_iter([(HeaderName::from_static(KEY), value)]);
+    MetadataMap::from_headers(map).get_bin(KEY)?.to_bytes().ok()
 }
 
 fn not_base64(key: &str) -> Status {

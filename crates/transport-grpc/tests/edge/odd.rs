@@ -222,6 +222,24 @@ async fn more_headers_than_the_edge_takes_are_refused_and_no_other_call_suffers(
     stage.stop().await;
 }
 
+/// As proxies may join them: "Implementations must split Binary-Headers on ','".
+#[tokio::test]
+async fn binary_headers_in_one_line_are_several_values() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    let response = odd.send("Metadata", &[("id-bin", "YQ==,Yg, Yw==")], [message("")]).await;
+    let mut body = response.into_body();
+    let frame = in_time(poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
+    let data = frame.expect("it answers").expect("in order").into_data().expect("with a message");
+    let text = String::from_utf8_lossy(&data).into_owned();
+    for line in ["id-bin=a\n", "id-bin=b\n", "id-bin=c\n"] {
+        assert!(text.contains(line), "{text}");
+    }
+    let status = odd.ask("Metadata", &[("id-bin", "YQ==,!")], [message("")]).await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    stage.stop().await;
+}
+
 /// What clients say comes back in the text of a status, as far as clients take it.
 #[tokio::test]
 async fn what_a_client_says_at_length_is_cut_in_the_status_about_it() {
