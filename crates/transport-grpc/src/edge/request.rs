@@ -25,8 +25,7 @@ impl<B> Checked<B> {
         Self { body, framing: Framing::new(message_bytes_max), is_of_one }
     }
 
-    fn check(&mut self, frame: &Frame<Bytes>) -> Result<(), Status> {
-        let Some(data) = frame.data_ref() else { return self.check_end() };
+    fn check(&mut self, data: &[u8]) -> Result<(), Status> {
         self.framing.handle_data(data).map_err(breach)?;
         if self.is_of_one && self.framing.begun() > 1 {
             return Err(not_one("more than one message"));
@@ -56,7 +55,11 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-            Some(Ok(frame)) => Some(self.check(&frame).map(|()| frame)),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => Some(self.check(&data).map(|()| Frame::data(data))),
+                // tonic would put trailers in the place of headers, which layers have set or seen.
+                Err(_) => self.check_end().err().map(Err),
+            },
             Some(Err(error)) => Some(Err(broken(error))),
             None => self.check_end().err().map(Err),
         })

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use convoke_transport_grpc::GrpcEdge;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,7 +19,7 @@ use tonic::{Code, Request, Status};
 
 use crate::client::{Client, text};
 use crate::echo::Stage;
-use crate::in_time;
+use crate::{in_time, serve_one};
 
 /// A client of HTTP/2 that knows nothing of gRPC.
 struct Odd(SendRequest<Body>);
@@ -228,15 +229,42 @@ async fn binary_headers_in_one_line_are_several_values() {
     let stage = Stage::new().await;
     let mut odd = Odd::connect(stage.edge.local_addr()).await;
     let response = odd.send("Metadata", &[("id-bin", "YQ==,Yg, Yw==")], [message("")]).await;
-    let mut body = response.into_body();
-    let frame = in_time(poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
-    let data = frame.expect("it answers").expect("in order").into_data().expect("with a message");
-    let text = String::from_utf8_lossy(&data).into_owned();
+    let text = first_data(response).await;
     for line in ["id-bin=a\n", "id-bin=b\n", "id-bin=c\n"] {
         assert!(text.contains(line), "{text}");
     }
     let status = odd.ask("Metadata", &[("id-bin", "YQ==,!")], [message("")]).await;
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    stage.stop().await;
+}
+
+/// The first data of an answer, as text.
+async fn first_data(response: http::Response<Incoming>) -> String {
+    let mut body = response.into_body();
+    let frame = in_time(poll_fn(|cx| Pin::new(&mut body).poll_frame(cx))).await;
+    let data = frame.expect("it answers").expect("in order").into_data().expect("with a message");
+    String::from_utf8_lossy(&data).into_owned()
+}
+
+/// No layer has seen them.
+#[tokio::test]
+async fn trailers_of_a_request_are_not_its_metadata() {
+    let stage = Stage::new().await;
+    let edge = GrpcEdge::builder(&stage.near).into_service().unwrap();
+    let edge = tower::ServiceBuilder::new()
+        .map_request(|mut request: http::Request<Incoming>| {
+            request.headers_mut().insert("tenant", HeaderValue::from_static("shop"));
+            request
+        })
+        .service(edge);
+    let (address, server) = serve_one(edge).await;
+    let mut odd = Odd::connect(address).await;
+    let other = (HeaderName::from_static("tenant"), HeaderValue::from_static("other"));
+    let trailers = Frame::trailers(HeaderMap::from_iter([other]));
+    let response = odd.send("Metadata", &[], [message(""), trailers]).await;
+    let text = first_data(response).await;
+    assert!(text.ends_with("tenant=shop\n"), "{text}");
+    server.abort();
     stage.stop().await;
 }
 
