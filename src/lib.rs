@@ -196,8 +196,12 @@
 pub use convoke_core::Compression;
 #[cfg(feature = "json")]
 pub use convoke_core::Json;
+pub use convoke_core::id::{MethodId, NotANodeId, PathTooDeep, TaskKey};
 pub use convoke_core::prost;
 pub use convoke_core::prost::bytes::Bytes;
+pub use convoke_core::proto::initiator::OpenError;
+pub use convoke_core::proto::limits::LimitsError;
+pub use convoke_core::proto::task::ItemsFailure;
 pub use convoke_core::{
     Awaited, Call, CallBuilder, CallError, CallId, Caller, Cause, Client, Code, ConnectError,
     Context, DecodeError, Deferred, EdgeClient, End, Endpoint, EndpointBuilder, Executed, Failure,
@@ -222,6 +226,7 @@ pub use convoke_transport_rdma as rdma;
 
 /// Transports, the traits by which others are written, and addresses.
 pub mod transport {
+    pub use convoke_core::id::{Incarnation, LinkNonce};
     pub use convoke_core::transport::mem::{MemTransport, MemTransportBuilder};
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
@@ -234,12 +239,14 @@ pub mod transport {
     pub use convoke_transport_grpc::GrpcTransport;
     #[cfg(feature = "rdma-simulated")]
     pub use convoke_transport_rdma::RdmaTransport;
-    #[cfg(feature = "quic")]
-    pub use convoke_transport_tcp::QuicTransport;
-    #[cfg(feature = "tcp")]
-    pub use convoke_transport_tcp::TcpTransport;
+    #[cfg(any(feature = "tcp", feature = "quic"))]
+    pub use convoke_transport_tcp::ConfigError;
     #[cfg(any(feature = "quic", feature = "tls"))]
     pub use convoke_transport_tcp::{Identity, IdentityError, IdentityWatch};
+    #[cfg(feature = "quic")]
+    pub use convoke_transport_tcp::{QuicConfigError, QuicTransport, QuicTransportBuilder};
+    #[cfg(feature = "tcp")]
+    pub use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 }
 
 /// One-way messages among members, on which echo phases are built.
@@ -259,6 +266,7 @@ pub mod middleware {
 /// Traces: of a call's tree, and of what it is part of.
 pub mod telemetry {
     pub use convoke_core::proto::trace::{EntryBy, TraceEvent, Traced};
+    pub use convoke_core::time::Timestamp;
     #[cfg(feature = "tracing-spans")]
     pub use convoke_core::{Propagator, SpanEnd, SpanKind, SpanStart};
     pub use convoke_core::{TraceContext, TraceContextError};

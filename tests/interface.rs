@@ -10,9 +10,12 @@ use convoke::quorum::{
     Configuration, ConfigurationError, Majority, Member, MemberSet, QuorumExt, QuorumFunction,
     QuorumSystem, Replies, ToMember, Unsuitable, Verdict,
 };
+use convoke::telemetry::{Timestamp, TraceEvent};
+use convoke::transport::{Hello, Incarnation, Link, LinkNonce, TcpTransport, TcpTransportBuilder};
 use convoke::{
-    CallError, Context, DecodeError, Endpoint, Finish, IntoService, Method, NodeId, Payload,
-    Service, Status, Task,
+    CallError, Context, DecodeError, Endpoint, Failure, Finish, IntoService, ItemsError,
+    ItemsFailure, LimitsError, Method, MethodId, NodeId, NotANodeId, OpenError, Path, PathTooDeep,
+    Payload, Service, StartError, Status, Task, TaskKey,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -167,4 +170,21 @@ async fn what_cannot_be_decoded_is_an_error_of_its_call() -> Result {
     assert!(matches!(error, CallError::Decode { .. }), "{error}");
     assert_eq!(client.call(READ, ()).to(one).await?, Celsius(21.0));
     Ok(())
+}
+
+/// Types that signatures and fields are made of have names here: users hand them on, and transports
+/// of their own make them.
+#[test]
+fn what_signatures_name_can_be_named() {
+    let _: fn(Failure) -> TaskKey = |failure| failure.task;
+    let _: fn(&TraceEvent) -> Timestamp = |event| event.at;
+    let _: fn(&Link) -> LinkNonce = |link| link.nonce;
+    let _: fn(&Hello) -> Incarnation = |hello| hello.incarnation;
+    let _: fn(&Method<(), Celsius>) -> MethodId = Method::id;
+    let _: fn(&Path) -> std::result::Result<Path, PathTooDeep> = |path| path.child(0);
+    let _: fn(u64) -> std::result::Result<NodeId, NotANodeId> = NodeId::try_from;
+    let _: fn(OpenError) -> CallError = CallError::NotOpened;
+    let _: fn(LimitsError) -> StartError = StartError::Limits;
+    let _: fn(ItemsFailure) -> ItemsError = ItemsError::Failed;
+    let _: fn() -> TcpTransportBuilder = TcpTransport::builder;
 }
