@@ -174,17 +174,20 @@ impl EchoRound {
     /// Waits until this node has cast a vote that is held, and gives it. Votes of others are
     /// counted meanwhile. It does not tell that no quorum can come any more; [`Self::quorum`] does.
     ///
+    /// # Errors
+    /// [`EchoError::Stopped`] once the endpoint is shut down and all that had come is counted.
+    ///
     /// # Cancel safety
     /// Dropped before it resolves, no vote is lost.
-    pub async fn held(&mut self) -> EchoVote {
+    pub async fn held(&mut self) -> Result<EchoVote, EchoError> {
         poll_fn(|cx| {
             loop {
                 if self.is_holding
                     && let Some(vote) = self.core.poll_transmit()
                 {
-                    return Poll::Ready(vote);
+                    return Poll::Ready(Ok(vote));
                 }
-                ready!(self.poll_some(cx));
+                ready!(self.poll_some(cx))?;
             }
         })
         .await
@@ -323,30 +326,35 @@ impl EchoRound {
     }
 
     /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that
-    /// a plan cannot express; [`Self::quorum`] wakes less often. It never resolves once the
-    /// endpoint was shut down, which `quorum` tells.
+    /// a plan cannot express; [`Self::quorum`] wakes less often.
+    ///
+    /// # Errors
+    /// [`EchoError::Stopped`] once the endpoint is shut down and all that had come is counted.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
-    pub async fn until<T>(&mut self, mut look: impl FnMut(&EchoCore) -> Option<T>) -> T {
+    pub async fn until<T>(
+        &mut self,
+        mut look: impl FnMut(&EchoCore) -> Option<T>,
+    ) -> Result<T, EchoError> {
         poll_fn(|cx| {
             loop {
                 if let Some(found) = look(&self.core) {
-                    return Poll::Ready(found);
+                    return Poll::Ready(Ok(found));
                 }
-                ready!(self.poll_some(cx));
+                ready!(self.poll_some(cx))?;
             }
         })
         .await
     }
 
     /// Counts what waits, once something does.
-    fn poll_some(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+    fn poll_some(&mut self, cx: &mut TaskContext<'_>) -> Poll<Result<(), EchoError>> {
         loop {
             let waiting = self.port.poll_waiting(cx, 1);
             if !waiting.is_ready && !self.is_looking() {
                 if waiting.is_over {
-                    return Poll::Pending; // Nothing comes that would wake it.
+                    return Poll::Ready(Err(EchoError::Stopped));
                 }
                 if self.seen != Some(waiting.changes) && self.look_who_is_down() {
                     continue; // To be woken for what changes next.
@@ -354,7 +362,7 @@ impl EchoRound {
                 return Poll::Pending;
             }
             if self.count_waiting(cx) {
-                return Poll::Ready(());
+                return Poll::Ready(Ok(()));
             }
             // Else all that waited was refused, and nothing wakes for what comes next.
             if self.is_looking() {

@@ -183,7 +183,7 @@ async fn a_vote_that_is_held_is_repeated_to_nobody() {
     for round in &mut rounds {
         round.cast(0, digest, "").expect("it is the first");
     }
-    let vote = rounds[0].held().await;
+    let vote = rounds[0].held().await.expect("it runs");
     rounds[0].release(vote, "");
     rounds[0].quorum(0).await.expect("nobody lies");
     assert_eq!(rounds[0].core().cast_in(1), Some(digest), "by the rule, and held");
@@ -192,13 +192,13 @@ async fn a_vote_that_is_held_is_repeated_to_nobody() {
     let has = |round: &EchoRound, phase| round.core().votes(phase).any(|(from, _)| from == node(1));
     listener.quorum(0).await.expect("nobody lies");
     assert!(has(&listener, 0) && !has(&listener, 1));
-    let vote = rounds[0].held().await;
+    let vote = rounds[0].held().await.expect("it runs");
     assert_eq!(vote.phase, 1);
     rounds[0].release(vote, "");
     cluster.settle().await;
     let heard = listener.until(|core| core.votes(1).find(|(from, _)| *from == node(1)));
     let heard = tokio::time::timeout(Duration::from_secs(1), heard).await;
-    assert_eq!(heard, Ok((node(1), digest)));
+    assert_eq!(heard.expect("it is said").expect("it runs"), (node(1), digest));
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn a_verifier_that_panics_at_a_vote_refuses_that_one_alone() {
     }
     first.cast(0, digest, "good").expect("it is the first");
     first.quorum(0).await.expect("three are good");
-    first.until(|core| (core.votes(0).count() == 3).then_some(())).await;
+    first.until(|core| (core.votes(0).count() == 3).then_some(())).await.expect("it runs");
     let refused = async {
         while first.refused_by_cause().next().is_none() {
             let more = first.until(|_| None::<()>);

@@ -249,12 +249,15 @@ pub(crate) async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_go
             .await
             .is_err()
     );
-    let vote = timeout(Duration::from_secs(1), holding.held()).await.expect("it is there");
+    let vote = timeout(Duration::from_secs(1), holding.held())
+        .await
+        .expect("it is there")
+        .expect("it runs");
     assert_eq!(vote, EchoVote { phase: 0, digest });
     holding.release(vote, "signed");
     let heard = |votes: &EchoCore| votes.payload(0, node(1)).cloned();
     let heard = timeout(Duration::from_secs(1), other.until(heard)).await.expect("it is said");
-    assert_eq!(heard, "signed");
+    assert_eq!(heard.expect("it runs"), "signed");
 }
 
 /// A member that joins votes before this one is told of its epoch: who is to come is heard of.

@@ -295,7 +295,7 @@ async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
                 let mut round = EchoRound::join(&context, &members, plan)?;
                 round.hold();
                 round.cast(0, digest_of(text.as_bytes()), Vec::new())?;
-                let vote = round.held().await;
+                let vote = round.held().await?;
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 round.release(vote, Vec::new());
                 round.quorum(0).await?;
@@ -351,4 +351,8 @@ async fn who_waits_at_an_endpoint_that_stops_is_told() {
     assert_eq!(quorum.expect_err("no vote comes"), EchoError::Stopped);
     assert!(tag.is_none() && vote.is_none());
     assert_eq!(round.quorum(0).await.expect_err("nor later"), EchoError::Stopped);
+    let never = timeout(Duration::from_secs(60), round.until(|_| None::<()>)).await;
+    assert_eq!(never.expect("it is told"), Err(EchoError::Stopped));
+    let held = timeout(Duration::from_secs(60), round.held()).await;
+    assert_eq!(held.expect("it is told"), Err(EchoError::Stopped));
 }

@@ -209,7 +209,7 @@ impl Member {
         tokio::select! {
             biased;
             () = sleep_until(self.begun + ends) => {}
-            () = round.until(|_| None) => {}
+            _ = round.until(|_| None::<()>) => {}
         }
         self.log.note_round(self.me, &round);
         drop(round);
@@ -326,7 +326,7 @@ enum News {
 impl News {
     async fn of(round: &mut EchoRound, is_holding: bool) -> Self {
         match is_holding {
-            true => Self::Held(round.held().await),
+            true => round.held().await.map_or_else(|stopped| Self::End(Err(stopped)), Self::Held),
             false => Self::End(round.quorum(1).await),
         }
     }
