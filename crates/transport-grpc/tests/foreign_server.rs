@@ -211,7 +211,7 @@ async fn details_that_are_not_base64_leave_the_status_alone() {
     assert_eq!(told(&last).await, Code::NotFound);
 }
 
-/// What stands before a server, or in its place, does not speak gRPC ("HTTP to gRPC Status Code
+/// A proxy before a server, or another in its place, does not speak gRPC ("HTTP to gRPC Status Code
 /// Mapping").
 #[tokio::test]
 async fn an_answer_that_is_not_grpc_has_the_code_of_its_http_status() {

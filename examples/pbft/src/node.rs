@@ -13,8 +13,8 @@
 //! # What is bounded
 //! Each member has a share of the inputs that may wait, so a flood of one is dropped, and counted,
 //! while the others are heard. A client has as many requests as its session tells apart, and each
-//! who asks for it as many places to be answered at. Of what anybody may ask, how the node is and who
-//! the members are, few questions wait at a time.
+//! who asks for it as many places to be answered at. Of what anybody may ask, how the node is and
+//! who the members are, few questions wait at a time.
 
 mod actor;
 mod blank;

@@ -82,8 +82,8 @@ impl Visits {
         true
     }
 
-    /// What waited for a connection that has ended takes another way, if there is one, and waits
-    /// there.
+    /// Sends what waited for a connection that has ended another way, if there is one, or has it
+    /// wait there.
     pub(super) fn pass_otherwise(&mut self, now: Timestamp, link: LinkId, links: &mut Links) {
         for Passed { place, call, upward, payer, bytes } in self.take_passed(link) {
             links.shares_mut().give(payer, Pool::Replies, bytes);

@@ -240,8 +240,8 @@ fn unknown(method: &str) -> Status {
     status::own(Code::Unimplemented, text, Executed::No)
 }
 
-/// What comes from here always says whether it ran, so a status without that is tonic's, about a
-/// request that it did not pass on.
+/// Adds to a refusal of tonic's that nothing ran: a status of the edge always says whether it did,
+/// so one that does not is about a request that tonic did not pass on.
 fn saying_that_nothing_ran(mut response: http::Response<Body>) -> http::Response<Body> {
     let headers = response.headers_mut();
     if headers.contains_key(Status::GRPC_STATUS) {

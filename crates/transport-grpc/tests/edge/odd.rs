@@ -268,7 +268,7 @@ async fn trailers_of_a_request_are_not_its_metadata() {
     stage.stop().await;
 }
 
-/// What clients say comes back in the text of a status, as far as clients take it.
+/// Words of a client come back in the text of a status, as far as clients take them.
 #[tokio::test]
 async fn what_a_client_says_at_length_is_cut_in_the_status_about_it() {
     let stage = Stage::new().await;

@@ -507,8 +507,8 @@ fn answered_without_room() -> (Mesh, Vec<CallId>, LinkId) {
     (mesh, calls, to_client)
 }
 
-/// What is passed on waits for room like what a node says itself, in the share of who sent the
-/// branch here.
+/// Frames that are passed on wait for room like those of a node itself, in the share of who sent
+/// the branch here.
 #[test]
 fn what_is_passed_on_waits_for_room_in_its_order() {
     let (mut mesh, calls, to_client) = answered_without_room();
