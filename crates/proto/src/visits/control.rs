@@ -300,7 +300,8 @@ impl Visits {
             // The entries are said once, in the first.
             let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
             let report = LinkDown { node, children: children.to_vec(), own, inherited };
-            self.send_up(now, call, place, Message::LinkDown(report), links);
+            let upward = self.own(place, Message::LinkDown(report));
+            self.pass_up(now, call, place.clone(), upward, links);
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The nodes that they come from know nothing of that connection, so a client that stands still for
 //! a moment is sent more than it may queue, and would lose it with all of its calls. What waits is
-//! in the share of who sent the branch here, and leaves in the order in which it came: a STATUS
-//! overtakes no reply.
+//! in the share of who sent the branch here, and leaves in the order in which it came: neither a
+//! STATUS nor the report that a connection has ended overtakes a reply.
 
 use std::collections::VecDeque;
 
@@ -41,8 +41,8 @@ impl Visits {
         !self.passed.is_empty()
     }
 
-    /// Passes a frame on by the way of a task here that is above its own, at once or once there is
-    /// room.
+    /// Passes a frame on by the way of a task here that is above its own, or says that there is no
+    /// way down any more: at once, or once there is room.
     pub(super) fn pass_up(
         &mut self,
         now: Timestamp,
@@ -53,17 +53,21 @@ impl Visits {
     ) {
         let Some(payer) = self.record(&place).map(|record| record.payer) else { return };
         let link = self.link_up(now, &place, links);
-        if upward.lane() == Lane::Data {
-            if !need_not_wait(payer, link, links) {
-                let (upward, bytes) = upward.kept(call);
-                links.shares_mut().take(payer, Pool::Replies, bytes);
-                let passed = Passed { place, call, upward, payer, bytes };
-                return self.passed.entry(link).or_default().push_back(passed);
-            }
-            // Too much waits to take more: what came first is first.
-            for passed in self.take_passed(link) {
-                self.go_on(now, passed, links);
-            }
+        // Whatever its lane, it says nothing before what was said first.
+        let is_behind = self.passed.contains_key(&link);
+        let waits = if links.has_room(link) {
+            is_behind
+        } else {
+            (is_behind || upward.lane() == Lane::Data) && !need_not_wait(payer, link, links)
+        };
+        if waits {
+            let (upward, bytes) = upward.kept(call);
+            links.shares_mut().take(payer, Pool::Replies, bytes);
+            return self.keep_for(link, Passed { place, call, upward, payer, bytes });
+        }
+        // Too much waits to take more: what came first is first.
+        for passed in self.take_passed(link) {
+            self.go_on(now, passed, links);
         }
         self.send_upward(now, call, &place, upward, links);
     }
@@ -85,10 +89,17 @@ impl Visits {
     /// Sends what waited for a connection that has ended another way, if there is one, or has it
     /// wait there.
     pub(super) fn pass_otherwise(&mut self, now: Timestamp, link: LinkId, links: &mut Links) {
-        for Passed { place, call, upward, payer, bytes } in self.take_passed(link) {
-            links.shares_mut().give(payer, Pool::Replies, bytes);
-            self.pass_up(now, call, place, upward, links);
+        for passed in self.take_passed(link) {
+            match self.link_up(now, &passed.place, links) {
+                // For a dial, or for nothing.
+                LinkId::LOCAL => self.go_on(now, passed, links),
+                other => self.keep_for(other, passed),
+            }
         }
+    }
+
+    fn keep_for(&mut self, link: LinkId, passed: Passed) {
+        self.passed.entry(link).or_default().push_back(passed);
     }
 
     fn take_passed(&mut self, link: LinkId) -> VecDeque<Passed> {

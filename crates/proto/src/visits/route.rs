@@ -452,7 +452,7 @@ impl Visits {
         if let Some(place) = self.highest_above(call, &task, key) {
             let message = Message::Status(Status::unknown(&probe.tasks));
             let upward = Upward { from: self.me.node, task, key, message };
-            self.send_upward(now, call, &place, upward, links);
+            self.pass_up(now, call, place, upward, links);
         }
     }
 

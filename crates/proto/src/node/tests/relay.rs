@@ -539,16 +539,45 @@ fn what_waits_to_be_passed_on_takes_another_way_or_is_given_up_with_its_own() {
         let (mut mesh, calls, _) = answered_without_room();
         mesh.wire.clear();
         let link = mesh.link_between(2, 1);
-        if is_met_anew {
-            mesh.connect(1, 2);
-        }
+        let anew = is_met_anew.then(|| mesh.connect(1, 2)).map(|anew| mesh.end_of(2, anew));
+        mesh.with(2, |node| node.outbox_mut().full.extend(anew));
         mesh.disconnect(2, link);
         mesh.disconnect(1, link);
+        assert!(mesh.on_wire().len() <= 1, "the other way has no more room: {:?}", mesh.on_wire());
         mesh.deliver_all();
+        let now = mesh.now;
+        for _ in &calls {
+            if let Some(anew) = anew {
+                mesh.with(2, |node| node.handle_room(now, anew));
+            }
+            mesh.deliver_all();
+        }
         let node = &mesh.nodes[&2];
         node.audit_shares().unwrap();
         assert_eq!(node.links().shares().used(Pool::Replies), 0);
         let answered = calls[1..].iter().filter(|call| !mesh.told(1, **call).is_empty()).count();
         assert_eq!(answered, if is_met_anew { 3 } else { 0 });
+    }
+}
+
+/// The word that a child is lost does not overtake what it had said before, which waits here.
+#[test]
+fn a_lost_connection_does_not_lose_the_replies_that_wait_to_be_passed_on() {
+    for is_asked in [false, true] {
+        let (mut mesh, calls, to_client) = answered_without_room();
+        if is_asked {
+            mesh.pass(millis(100));
+        }
+        kill(&mut mesh, 4);
+        (0..4).for_each(|_| {
+            mesh.pass(millis(30));
+            mesh.deliver_all();
+        });
+        let now = mesh.now;
+        for call in &calls[1..] {
+            mesh.with(2, |node| node.handle_room(now, to_client));
+            mesh.deliver_all();
+            assert_eq!(mesh.told(1, *call), ["reply /0", "Complete"], "asked {is_asked}");
+        }
     }
 }
