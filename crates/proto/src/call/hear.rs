@@ -293,8 +293,6 @@ impl Call {
             self.liveness.note_answer(task, (by.from, by.is_relayed()), is_unknown);
         }
         let (held, others): (Vec<_>, Vec<_>) = answered.partition(|(task, _)| is_held(task));
-        let unknown = others.into_iter().filter(|(_, state)| **state == TaskStatus::Unknown);
-        let unknown: Vec<&TaskKey> = unknown.map(|(task, _)| task).collect();
         for sealed in &status.inherited {
             let entry = &sealed.entry;
             if held.iter().any(|(task, _)| admission::is_inherited(entry, task)) {
@@ -306,9 +304,9 @@ impl Call {
             .filter_map(|(task, state)| self.apply_status(now, by, task, state, links));
         let mut moved: Vec<TaskKey> = moved.collect();
         if self.end.is_none() {
-            let elsewhere =
-                unknown.into_iter().filter(|task| self.lose_relay(now, by, task, links));
-            moved.extend(elsewhere.cloned());
+            let unknown = others.into_iter().filter(|(_, state)| **state == TaskStatus::Unknown);
+            let elsewhere = unknown.filter(|(task, _)| self.lose_relay(now, by, task, links));
+            moved.extend(elsewhere.map(|(task, _)| task.clone()));
             self.follow(now, moved, links);
         }
         self.settle(now);

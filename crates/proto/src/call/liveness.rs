@@ -299,9 +299,13 @@ impl Call {
             self.liveness.note_away(task, sender);
         }
         let holder = self.tree.get(&task.path).and_then(|branch| branch.holder);
-        holder.is_some_and(|holder| {
-            self.lose_way(now, Holder { node: holder.node, relay: Some(by.via) }, task, links)
-        })
+        let Some(holder) = holder else { return false };
+        // Who knows the key of a task is above it, and so on the way through the root, by whichever
+        // way this came.
+        let through_root =
+            self.way_to(&task.path, holder, links).filter(|_| holder.relay.is_none());
+        let relay = through_root.map_or(Some(by.via), |way| way.relay);
+        relay.is_some() && self.lose_way(now, Holder { relay, ..holder }, task, links)
     }
 
     /// The way by which the holder of a task was asked leads nowhere: it is suspected, unless there

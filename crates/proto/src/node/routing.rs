@@ -338,7 +338,9 @@ impl<O: Outbox> Node<O> {
                 let relay = relayed.map(|_| to);
                 let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
                 let call = header.call;
-                match self.initiator.of_mut(call) {
+                // One that a task here passes on may be of its own call, too.
+                let is_own = relayed.is_none_or(|relayed| relayed.at == Rung::default());
+                match self.initiator.of_mut(call).filter(|_| is_own) {
                     Some(initiator) => {
                         initiator.handle_unasked(now, call, asked, &probe.tasks, &self.links);
                     }

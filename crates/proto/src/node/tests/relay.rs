@@ -560,6 +560,32 @@ fn what_waits_to_be_passed_on_takes_another_way_or_is_given_up_with_its_own() {
     }
 }
 
+/// A node that calls itself first passes its own questions on: where that leads nowhere, the call
+/// is told as by another.
+#[test]
+fn a_chain_that_begins_at_its_initiator_ends_before_its_deadline() {
+    for (root, lost) in [(1, 2), (1, 3), (2, 3)] {
+        let mut mesh = Mesh::new(4, &Limits::default());
+        for (one, other) in [(1, 2), (1, 3), (2, 3), (3, 4)] {
+            if (root, one, other) != (1, 1, 3) {
+                mesh.connect(one, other);
+            }
+        }
+        let call = mesh.call(1, &[root], CallOptions::default());
+        mesh.deliver_all();
+        let way: &[u64] = if root == 1 { &[2, 3, 4] } else { &[1, 3, 4] };
+        for to in way {
+            hand_on(&mut mesh, "/0", *to);
+        }
+        say_more(&mut mesh, "/0");
+        kill(&mut mesh, lost);
+        worry(&mut mesh);
+        let told = mesh.told(1, call);
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{root} {lost}: {told:?}");
+        assert!(!format!("{told:?}").contains("deadline"), "{root} {lost}: {told:?}");
+    }
+}
+
 /// The word that a child is lost does not overtake what it had said before, which waits here.
 #[test]
 fn a_lost_connection_does_not_lose_the_replies_that_wait_to_be_passed_on() {
@@ -579,5 +605,27 @@ fn a_lost_connection_does_not_lose_the_replies_that_wait_to_be_passed_on() {
             mesh.deliver_all();
             assert_eq!(mesh.told(1, *call), ["reply /0", "Complete"], "asked {is_asked}");
         }
+    }
+}
+
+/// The word that there is no way down may come by another way than the question went: the node that
+/// says it has met the initiator meanwhile.
+#[test]
+fn a_node_without_a_way_down_says_so_by_any_way_up() {
+    for has_met in [false, true] {
+        let (mut mesh, call) = chain_of_branches(false);
+        let link = mesh.link_between(2, 3);
+        for at in [2, 3] {
+            mesh.disconnect(at, link);
+        }
+        kill(&mut mesh, 4);
+        mesh.connect(2, 3);
+        if has_met {
+            mesh.connect(1, 3);
+        }
+        worry(&mut mesh);
+        let told = mesh.told(1, call);
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{has_met}: {told:?}");
+        assert!(!format!("{told:?}").contains("deadline"), "{has_met}: {told:?}");
     }
 }
