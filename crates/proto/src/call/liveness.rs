@@ -12,7 +12,8 @@
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS;
 //! - **`NodeDown`** (may have run) when the connection to its node ended, or nobody is left who
-//!   passes a question on to it, and a grace has passed;
+//!   passes a question on to it, or it says through others, which fence nothing, that it does not
+//!   know of it where a fence would be asked for, and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -524,6 +525,11 @@ impl Call {
         match status {
             TaskStatus::Unknown if self.is_sender_gone(task, links) => {
                 self.liveness.note_sender_gone(&task.path);
+                // Through others nothing is fenced, and so nothing more comes of it.
+                let is_open = branch.state == BranchState::Open;
+                if by.is_relayed() && (is_open || self.has_one_way(now, by.link, links)) {
+                    self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+                }
             }
             TaskStatus::Unknown => {
                 self.liveness.unknown.insert(task.path.clone());
