@@ -6,7 +6,6 @@ use std::time::Duration;
 use convoke_proto::call::Call;
 use convoke_proto::id::{CallId, TaskKey};
 use convoke_proto::limits::ReplyDial;
-use convoke_proto::tree::Branch;
 
 use crate::network::Network;
 use crate::oracle::{Oracle, TaskName};
@@ -36,7 +35,7 @@ impl Noticed {
         let first = limits.keep_alive_timeout * 2 + dial + limits.backoff_max;
         // On each level somebody worries, asks, dials, and waits out the grace.
         let level = limits.worry_max + limits.grace + round_trip * 3;
-        let is_meant = matches!(scenario.kind, Kind::Cuts | Kind::Crashes);
+        let is_meant = matches!(scenario.kind, Kind::Cuts | Kind::Crashes | Kind::Relayed);
         Self { bounds: is_meant.then_some((first, level)) }
     }
 
@@ -45,11 +44,7 @@ impl Noticed {
         if call.end().is_some() {
             return Ok(());
         }
-        // Of a task that is heard only through others, nobody can say that it is gone: those wait
-        // longer.
-        let is_direct = |branch: &Branch| branch.holder.is_none_or(|holder| holder.relay.is_none());
-        let owing = call.tree().iter().filter(|(_, branch)| branch.is_unsettled());
-        for (path, branch) in owing.filter(|(_, branch)| is_direct(branch)) {
+        for (path, branch) in call.tree().iter().filter(|(_, branch)| branch.is_unsettled()) {
             let task = TaskKey { path: path.clone(), hop: branch.hop };
             let truth = oracle.tasks.get(&TaskName::of(id, task));
             let Some(hurt_at) = truth.and_then(|truth| truth.hurt_at) else { continue };
