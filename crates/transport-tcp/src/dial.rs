@@ -1,11 +1,13 @@
-//! Reaching a node: resolve, connect to one address after the other, shake hands.
+//! Reaching a node: resolve, then connect and shake hands at one address after the other.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::Admission;
 use convoke_transport::{Address, Connection, DialError, Sink, sockets};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::Config;
 use crate::fresh::Fresh;
@@ -31,11 +33,12 @@ pub(crate) async fn dial(
         let stream = unix::connect(&dial.address, within).await?;
         return dial.shake_hands(stream).await;
     }
-    let stream = sockets::connect(&dial.address, within).await?;
-    dial.shake_hands(stream).await
+    let begun = Instant::now();
+    let sockets = sockets::resolve_to_dial(&dial.address, within).await?;
+    dial.at_each(&sockets, within.saturating_sub(begun.elapsed())).await
 }
 
-/// A dial that has a stream, until it has a connection.
+/// A dial until it has a connection.
 struct Dial {
     config: Arc<Config>,
     admission: Arc<Admission>,
@@ -45,18 +48,104 @@ struct Dial {
 }
 
 impl Dial {
-    async fn shake_hands(self, stream: impl Fresh) -> Result<Arc<dyn Connection>, DialError> {
+    /// Tries the addresses of a name in turn until the node answers at one: at another there may be
+    /// nobody, another node, another program, or a process that hangs. Each has its share of the
+    /// time to connect that is left. The error is that of the last that was there, if any was.
+    async fn at_each(
+        &self,
+        sockets: &[SocketAddr],
+        mut within: Duration,
+    ) -> Result<Arc<dyn Connection>, DialError> {
+        let count = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
+        let (mut answered, mut failed) = (None, None);
+        for (socket, left) in sockets.iter().zip((1..=count).rev()) {
+            let begun = Instant::now();
+            let connected = sockets::connect_at(&self.address, *socket, within / left).await;
+            within = within.saturating_sub(begun.elapsed());
+            match connected {
+                Ok(stream) => match self.shake_hands(stream).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => answered = Some(error),
+                },
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(answered.or(failed).expect("resolving gives at least one"))
+    }
+
+    async fn shake_hands(&self, stream: impl Fresh) -> Result<Arc<dyn Connection>, DialError> {
         let Self { config, admission, address, expected, sink } = self;
         let handshake = async {
-            let socket = stream.dialled(&config.security, &address).await?;
-            handshake::dial(&config, &admission, socket, expected, sink, &address).await
+            let socket = stream.dialled(&config.security, address).await?;
+            let sink = Arc::clone(sink);
+            handshake::dial(config, admission, socket, *expected, sink, address).await
         };
         match timeout(config.common.handshake_timeout, handshake).await {
             Ok(shaken) => shaken.map_err(|error| {
                 tracing::debug!(%address, %error, "dial failed");
-                error.into_dial_error(address)
+                error.into_dial_error(address.clone())
             }),
-            Err(_) => Err(DialError::Timeout { address }),
+            Err(_) => Err(DialError::Timeout { address: address.clone() }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoke_transport::conformance::Recorder;
+    use convoke_transport::{Listener, Transport};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use crate::TcpTransport;
+
+    use super::*;
+
+    async fn bound() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+        let at = listener.local_addr().expect("it is bound");
+        (listener, at)
+    }
+
+    async fn node(number: u64) -> (Box<dyn Listener>, SocketAddr) {
+        let any = "tcp://127.0.0.1:0".parse().expect("it is an address");
+        let sink = Arc::new(Recorder::new(number));
+        let listener = TcpTransport::new().listen(&any, sink).await.expect("it binds");
+        let at = listener.local_address().rest().parse().expect("it is a socket's");
+        (listener, at)
+    }
+
+    fn dial_of(expected: u64) -> Dial {
+        let mut config = Config::default();
+        config.common.handshake_timeout = Duration::from_millis(100);
+        Dial {
+            admission: Arc::new(config.common.admission()),
+            config: Arc::new(config),
+            address: "tcp://several:1".parse().expect("it is an address"),
+            expected: Some(NodeId::new(expected)),
+            sink: Arc::new(Recorder::new(9)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_found_at_whichever_address_of_its_name() {
+        let (gone, nobody) = bound().await;
+        drop(gone);
+        let (_hangs, silent) = bound().await; // The system takes connections for it.
+        let (web, foreign) = bound().await;
+        let serving = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = web.accept().await {
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            }
+        });
+        let ((_one, first), (_two, second)) = (node(1).await, node(2).await);
+        let long = Duration::from_secs(30);
+        let found = dial_of(2).at_each(&[nobody, silent, foreign, first, second], long).await;
+        let connection = found.expect("it is at the last");
+        assert_eq!(connection.link().peer.node, NodeId::new(2));
+        connection.close(convoke_transport::CloseReason::Local);
+        let error = dial_of(3).at_each(&[first, nobody], long).await.expect_err("it is nowhere");
+        assert!(matches!(error, DialError::WrongNode { .. }), "who was there says more: {error}");
+        serving.abort();
     }
 }

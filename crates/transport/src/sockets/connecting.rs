@@ -60,8 +60,45 @@ pub async fn connect_to(host_and_port: &str, within: Duration) -> io::Result<Tcp
 /// [`DialError::Timeout`] or [`DialError::Unreachable`].
 pub async fn connect(address: &Address, dial_timeout: Duration) -> Result<TcpStream, DialError> {
     let connected = connect_to(address.rest(), dial_timeout).await;
-    connected.map_err(|error| match error.kind() {
+    connected.map_err(|error| unreachable(address, &error))
+}
+
+/// Connects over TCP to one socket address of what is dialled within a time. The socket sends
+/// promptly ([`send_promptly`]).
+///
+/// # Errors
+/// [`DialError::Timeout`] or [`DialError::Unreachable`].
+///
+/// # Cancel safety
+/// A future dropped before it is ready leaves no connection behind.
+pub async fn connect_at(
+    address: &Address,
+    socket: SocketAddr,
+    within: Duration,
+) -> Result<TcpStream, DialError> {
+    let connected = async {
+        let stream = timeout(within, TcpStream::connect(socket)).await??;
+        send_promptly(&stream)?;
+        Ok(stream)
+    };
+    connected.await.map_err(|error| unreachable(address, &error))
+}
+
+/// The socket addresses of what is dialled, within a time.
+///
+/// # Errors
+/// [`DialError::Timeout`] or [`DialError::Unreachable`].
+pub async fn resolve_to_dial(
+    address: &Address,
+    within: Duration,
+) -> Result<Vec<SocketAddr>, DialError> {
+    let resolved = async { timeout(within, resolve(address.rest())).await? };
+    resolved.await.map_err(|error| unreachable(address, &error))
+}
+
+fn unreachable(address: &Address, error: &io::Error) -> DialError {
+    match error.kind() {
         io::ErrorKind::TimedOut => DialError::Timeout { address: address.clone() },
         _ => DialError::Unreachable { address: address.clone(), message: error.to_string() },
-    })
+    }
 }
