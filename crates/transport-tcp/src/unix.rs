@@ -57,7 +57,9 @@ pub(crate) enum Unusable {
     #[error("the socket there belongs to user {owner}, and this process runs as user {own}")]
     Foreign { owner: u32, own: u32 },
     #[error("{} is not a lock of user {own}: remove it, or choose another path", .path.display())]
-    ForeignLock { path: PathBuf, own: u32 },
+    NoLock { path: PathBuf, own: u32 },
+    #[error("{} belongs to user {owner}, and this process runs as user {own}", .path.display())]
+    ForeignLock { path: PathBuf, owner: u32, own: u32 },
     #[error("it is in use: somebody listens there")]
     InUse,
     #[error("it is in use: another listener holds {}", .0.display())]

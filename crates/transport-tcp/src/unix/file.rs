@@ -37,8 +37,9 @@ pub(super) struct Identity {
 impl SocketFile {
     /// Binds `socket` to `path`, where there is nothing, or the socket of a dead process.
     pub(super) fn bind(path: &Path, socket: &Socket) -> Result<Self, Unusable> {
-        // Before the lock, so that nothing is made beside what is not ours.
-        socket_at(path)?;
+        // Before the lock, so that nothing is made beside what is not ours, and another user's
+        // lock, which cannot be opened, does not hide whose the socket is.
+        own_socket_at(path)?;
         let lock = Lock::take(path)?;
         remove_stale(path)?;
         bind(socket, path)?;
@@ -89,13 +90,19 @@ fn socket_at(path: &Path) -> Result<Option<Metadata>, Unusable> {
     }
 }
 
+/// The same, when it is of this user.
+fn own_socket_at(path: &Path) -> Result<Option<Metadata>, Unusable> {
+    let there = socket_at(path)?;
+    let own = geteuid().as_raw();
+    match there.as_ref().map(Metadata::uid) {
+        Some(owner) if owner != own => Err(Unusable::Foreign { owner, own }),
+        _ => Ok(there),
+    }
+}
+
 /// Removes the socket of a dead process of this user. Others stay, and are an error.
 fn remove_stale(path: &Path) -> Result<(), Unusable> {
-    let Some(there) = socket_at(path)? else { return Ok(()) };
-    let (owner, own) = (there.uid(), geteuid().as_raw());
-    if owner != own {
-        return Err(Unusable::Foreign { owner, own });
-    }
+    let Some(there) = own_socket_at(path)? else { return Ok(()) };
     if is_listening(path)? {
         return Err(Unusable::InUse);
     }

@@ -66,6 +66,10 @@ fn open_lock(path: &Path) -> Result<File, Unusable> {
     let opened = open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
     opened.map(File::from).map_err(|error| match (error.kind(), path.parent()) {
         (io::ErrorKind::NotFound, Some(directory)) => Unusable::NoDirectory(directory.to_owned()),
+        (io::ErrorKind::PermissionDenied, _) => match path.symlink_metadata() {
+            Ok(there) if there.uid() != geteuid().as_raw() => of_another(path, there.uid()),
+            _ => system(path, error),
+        },
         _ => system(path, error),
     })
 }
@@ -74,11 +78,17 @@ fn open_lock(path: &Path) -> Result<File, Unusable> {
 fn own_identity(file: &File, path: &Path) -> Result<Identity, Unusable> {
     let metadata = file.metadata().map_err(|error| system(path, error))?;
     let own = geteuid().as_raw();
-    if metadata.is_file() && metadata.len() == 0 && metadata.uid() == own {
+    if metadata.uid() != own {
+        Err(of_another(path, metadata.uid()))
+    } else if metadata.is_file() && metadata.len() == 0 {
         Ok(Identity::of(&metadata))
     } else {
-        Err(Unusable::ForeignLock { path: path.to_owned(), own })
+        Err(Unusable::NoLock { path: path.to_owned(), own })
     }
+}
+
+fn of_another(path: &Path, owner: u32) -> Unusable {
+    Unusable::ForeignLock { path: path.to_owned(), owner, own: geteuid().as_raw() }
 }
 
 #[cfg(test)]

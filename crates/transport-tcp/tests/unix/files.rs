@@ -90,6 +90,15 @@ async fn the_socket_of_another_user_stays_though_it_is_dead() {
     chown(&path, Some(65_534), None).expect("this is root");
     is_refused(&at(&path), "belongs to user 65534").await;
     assert_eq!(files(folder.path()), ["a.sock"]);
+
+    // Beside its lock, which only that user may open.
+    let lock = folder.path().join("a.sock.lock");
+    fs::write(&lock, "").expect("it can be written");
+    chown(&lock, Some(65_534), None).expect("this is root");
+    is_refused(&at(&path), "the socket there belongs to user 65534").await;
+    fs::remove_file(&path).expect("it is there");
+    is_refused(&at(&path), "a.sock.lock belongs to user 65534").await;
+    assert_eq!(files(folder.path()), ["a.sock.lock"]);
 }
 
 #[tokio::test]
