@@ -44,6 +44,7 @@ mod task;
 mod waiters;
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 #[cfg(feature = "tower")]
@@ -416,6 +417,11 @@ impl Driver {
         self.carrier.lock().take()
     }
 
+    /// True when none of its connections is left.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.cores.lock_any().connections().len() == 0
+    }
+
     /// True when no handler runs, no reply waits and no call is open.
     pub(crate) fn is_idle(&self) -> bool {
         let open =
@@ -428,9 +434,17 @@ impl Driver {
         self.cores.lock_of(task.call.origin).node.is_running(task)
     }
 
-    /// Resolves when something may have ended since it was enabled.
-    pub(crate) fn idle_changed(&self) -> tokio::sync::futures::Notified<'_> {
-        self.idle.notified()
+    /// Resolves once `is_so`, of an endpoint that refuses new work. Asked again whenever a call, a
+    /// task or a connection may have ended.
+    pub(crate) async fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        loop {
+            let mut changed = pin!(self.idle.notified());
+            changed.as_mut().enable();
+            if is_so(self) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Stops every handler that still runs; its initiator is told.

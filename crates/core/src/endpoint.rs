@@ -246,7 +246,8 @@ impl Endpoint {
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to
     /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
-    /// ended by themselves.
+    /// ended by themselves. Where the grace allows, it waits until what was sent last has left, so
+    /// that the program may end.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the grace is over.
@@ -254,21 +255,21 @@ impl Endpoint {
         let driver = self.driver();
         // Also where this future is dropped: other handles would keep it, neither serving nor
         // closed.
-        let _closes = Guard(driver.clone());
+        let closes = Guard(driver.clone());
         driver.stop_listening();
         driver.health.iter().for_each(Health::stop);
         driver.begin_closing();
-        let drained = async {
-            loop {
-                let mut changed = std::pin::pin!(driver.idle_changed());
-                changed.as_mut().enable();
-                if driver.is_idle() {
-                    return;
-                }
-                changed.await;
-            }
+        let mut is_idle = false;
+        let ended = async {
+            driver.until(Driver::is_idle).await;
+            is_idle = true;
+            drop(closes);
+            // Whoever ends the program now would take back what has not left yet.
+            driver.until(Driver::is_disconnected).await;
         };
-        tokio::time::timeout(grace, drained).await.is_ok()
+        // A peer that does not read costs the grace at most.
+        let _ = tokio::time::timeout(grace, ended).await;
+        is_idle
     }
 
     /// The endpoint of a driver, which it does not keep open.
