@@ -8,6 +8,7 @@ use convoke::{
     Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Service, Status,
 };
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -61,5 +62,26 @@ fn the_last_replies_have_left_when_a_shutdown_is_over() -> Result {
         Ok::<_, Box<dyn std::error::Error>>(())
     })?;
     drop(client);
+    Ok(())
+}
+
+#[test]
+fn calls_of_an_endpoint_whose_runtime_is_gone_end() -> Result {
+    let (its, ours) = (Runtime::new()?, Runtime::new()?);
+    let server = ours.block_on(server(1, ANY))?;
+    let client = its.block_on(builder(2).start())?;
+    let connected = client.clone();
+    let peer = its.block_on(async move { connected.connect(server.addresses()).await })?;
+    its.shutdown_background();
+    let ended = ours.block_on(async {
+        let known = timeout(LONG, async { client.call(WHO, ()).to(peer).await }).await;
+        let stranger = client.peer(NodeId::new(7), "tcp://127.0.0.1:1")?;
+        let unknown = timeout(LONG, async { client.call(WHO, ()).to(stranger).await }).await;
+        let own = timeout(LONG, async { client.call(WHO, ()).to(client.me()).await }).await;
+        Ok::<_, Box<dyn std::error::Error>>([known, unknown, own])
+    })?;
+    for ended in ended {
+        assert!(ended.is_ok_and(|call| call.is_err()));
+    }
     Ok(())
 }
