@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use convoke::transport::Address;
 use convoke::{
-    Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, Service, Status,
+    Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, PeerState, Service, Status,
 };
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -83,5 +85,87 @@ fn calls_of_an_endpoint_whose_runtime_is_gone_end() -> Result {
     for ended in ended {
         assert!(ended.is_ok_and(|call| call.is_err()));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_has_moved_is_not_taken_for_who_listens_there_now() -> Result {
+    let client = builder(9).start().await?;
+    let one = server(1, ANY).await?;
+    let before = one.addresses()[0].clone();
+    assert_eq!(client.connect(&before).await?.node(), one.node());
+    let mut state = client.watch_peer(one.node());
+    one.shutdown(Duration::ZERO).await;
+    state.wait_for(|state| *state == PeerState::Down).await?;
+    // It starts again elsewhere, and another at its place.
+    let one = server(1, ANY).await?;
+    assert_eq!(client.connect(one.addresses()).await?.node(), one.node());
+    let two = server(2, before.as_str()).await?;
+    assert_eq!(client.connect(&before).await?.node(), two.node());
+    assert_eq!(client.connections().len(), 2);
+    assert_eq!(client.connect(&before).await?.node(), two.node());
+    assert_eq!(client.connect(one.addresses()).await?.node(), one.node());
+    assert_eq!(client.connections().len(), 2, "none is dialled again");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_peer_that_is_found_elsewhere_while_it_is_dialled_is_dialled_there() -> Result {
+    let client = builder(9).start().await?;
+    let one = server(1, ANY).await?;
+    let silent = TcpListener::bind("127.0.0.1:0").await?;
+    let peer = client.peer(one.node(), format!("tcp://{}", silent.local_addr()?))?;
+    let call = client.call(WHO, ()).to(peer).open()?;
+    let (dialled, _) = silent.accept().await?;
+    client.peer(one.node(), one.addresses())?;
+    drop((dialled, silent));
+    assert_eq!(*call.first().await?.message(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_who_connect_at_once_share_a_connection() -> Result {
+    let client = builder(9).start().await?;
+    let one = server(1, ANY).await?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (client, addresses): (_, Vec<Address>) = (client.clone(), one.addresses().to_vec());
+        tasks.spawn(async move { client.connect(addresses).await.map(|peer| peer.node()) });
+    }
+    while let Some(connected) = tasks.join_next().await {
+        assert_eq!(connected??, one.node());
+    }
+    assert_eq!(client.connections().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_who_warm_up_at_once_share_a_connection() -> Result {
+    let client = builder(9).start().await?;
+    let one = server(1, ANY).await?;
+    let peer = client.peer(one.node(), one.addresses())?;
+    let call = client.call(WHO, ()).to(peer).open()?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let client = client.clone();
+        tasks.spawn(async move { client.warm_up(peer).await });
+    }
+    while let Some(connected) = tasks.join_next().await {
+        connected??;
+    }
+    call.first().await?;
+    assert_eq!(client.connections().len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_endpoint_that_cannot_start_gives_its_other_ports_back() -> Result {
+    let taken = server(1, ANY).await?;
+    let free = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let address = format!("tcp://{free}");
+    let both = builder(2).listen(&address).listen(taken.addresses());
+    let error = both.start().await.expect_err("the second is in use").to_string();
+    assert!(error.contains("another socket has this port"), "{error}");
+    server(3, &address).await?;
     Ok(())
 }

@@ -23,6 +23,7 @@ mod gate;
 mod handler;
 mod held;
 mod hold;
+mod joint;
 mod load;
 mod logged;
 mod methods;
@@ -72,7 +73,7 @@ use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, Connection, Counters, Transport};
+use crate::transport::{Address, Connection, Counters, DialError, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
@@ -84,6 +85,7 @@ pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use full::FullNodes;
 use gate::Gates;
+use joint::Joint;
 pub use load::Load;
 use logged::Logged;
 #[cfg(feature = "tower")]
@@ -132,6 +134,10 @@ pub(crate) struct Driver {
     advertised: Mutex<Vec<Address>>,
     /// Nodes that are dialled because a core has something for them.
     dials: Mutex<BTreeSet<NodeId>>,
+    by_name: Joint<NodeId, Result<(), DialError>>,
+    by_address: Joint<Address, Result<NodeId, DialError>>,
+    /// Wakes who waits to dial a node again, when any has been given addresses.
+    configured: Arc<Notify>,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
     timer: Arc<Notify>,
@@ -209,6 +215,9 @@ impl Driver {
             gates: Mutex::default(),
             advertised: Mutex::default(),
             dials: Mutex::default(),
+            by_name: Joint::default(),
+            by_address: Joint::default(),
+            configured: Arc::default(),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
             flusher: Arc::default(),
@@ -543,7 +552,7 @@ impl Driver {
 
     fn handle_event(self: &Arc<Self>, event: NodeEvent) {
         match event {
-            NodeEvent::Dial { node, addresses } => self.dial_node(node, addresses),
+            NodeEvent::Dial { node, .. } => self.dial_node(node),
             NodeEvent::Ignored { node, why, .. } => {
                 tracing::warn!(peer = %node, "frames are ignored: {why}");
             }

@@ -78,7 +78,7 @@ impl Endpoint {
     }
 
     /// Connects to whoever listens at one of these addresses, tried in order, unless there is a
-    /// connection already.
+    /// connection already. Those who connect to the same at once share a dial.
     ///
     /// # Errors
     /// [`ConnectError`] when an address is not one, none is given, or nobody answers with this
@@ -99,13 +99,8 @@ impl Endpoint {
         }
         let mut result = Err(ConnectError::NoAddress);
         for address in addresses {
-            match self.driver().dial(&address, None).await {
-                Ok(connection) => {
-                    let node = connection.link().peer.node;
-                    self.driver()
-                        .with_each_node(|core, _| core.configure_also(node, address.clone()));
-                    return Ok(Peer::new(node));
-                }
+            match self.driver().dial_address(&address).await {
+                Ok(node) => return Ok(Peer::new(node)),
                 Err(error) => result = Err(error.into()),
             }
         }
@@ -120,7 +115,7 @@ impl Endpoint {
     pub fn peer(&self, node: NodeId, addresses: impl ToAddresses) -> Result<Peer, ConnectError> {
         let addresses = addresses.to_addresses()?;
         if node != self.node() {
-            self.driver().with_each_node(|core, _| core.configure(node, addresses.clone()));
+            self.driver().configure(node, &addresses);
         }
         Ok(Peer::new(node))
     }

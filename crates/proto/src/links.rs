@@ -53,6 +53,8 @@ struct Neighbour {
     lost_at: Timestamp,
     /// Given by the endpoint's owner.
     configured: Vec<Address>,
+    /// Those of them that were given without the node's name, and which life answered there last.
+    met: Vec<(Address, Option<Incarnation>)>,
     /// Advertised by the node itself, or by another until it is.
     advertised: Vec<Address>,
     is_dialling: bool,

@@ -199,6 +199,11 @@ impl<O: Outbox> Node<O> {
         self.links.configure_also(node, address);
     }
 
+    /// This life of a node answered at an address.
+    pub fn note_met(&mut self, node: NodeId, life: Incarnation, address: &Address) {
+        self.links.note_met(node, life, address);
+    }
+
     /// From now on a request or cast may be for a node without an address: its dial finds one.
     pub fn resolve_by_name(&mut self) {
         self.links.resolve_by_name();

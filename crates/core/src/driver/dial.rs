@@ -28,7 +28,7 @@ impl Driver {
 
     /// Dials a node for a core, and reports a failure to all; success reports itself by `on_open`.
     /// While it is dialled already, the core is told with the others.
-    pub(super) fn dial_node(self: &Arc<Self>, node: NodeId, known: Vec<Address>) {
+    pub(super) fn dial_node(self: &Arc<Self>, node: NodeId) {
         if !self.dials.lock().insert(node) {
             return;
         }
@@ -37,7 +37,7 @@ impl Driver {
             loop {
                 // Another may have connected since the core asked.
                 if driver.is_wanted(node)
-                    && let Err(error) = driver.dial_by_name(node, known.clone()).await
+                    && let Err(error) = driver.dial_by_name(node).await
                 {
                     // Before anybody is told: a core that asks from then on is dialled for again.
                     driver.dials.lock().remove(&node);
@@ -70,19 +70,72 @@ impl Driver {
         if node == self.identity.node || self.connection_to(node).is_some() {
             return Ok(());
         }
-        let known = self.ask_any_node(|core| core.links().addresses(node));
-        self.dial_by_name(node, known).await
+        self.dial_by_name(node).await
+    }
+
+    /// Dials a node, once for all who ask for it meanwhile.
+    async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+        let driver = self.clone();
+        let dialled = async move { driver.dial_wherever(node).await };
+        match self.by_name.run(&self.runtime, node, dialled).await {
+            Some(dialled) => dialled,
+            None => self.dial_wherever(node).await,
+        }
+    }
+
+    /// Dials a node where it may be. One that was given other addresses while those before them
+    /// failed is dialled there.
+    async fn dial_wherever(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+        let _dialling = self.dialling(node);
+        let mut known = self.addresses_of(node);
+        loop {
+            let dialled = self.dial_known_or_found(node, &known).await;
+            let now_known = self.addresses_of(node);
+            if dialled.is_ok() || now_known.iter().all(|address| known.contains(address)) {
+                return dialled;
+            }
+            known = now_known;
+        }
+    }
+
+    /// Dials an address, once for all who ask for it meanwhile: the node that answers there.
+    pub(crate) async fn dial_address(
+        self: &Arc<Self>,
+        address: &Address,
+    ) -> Result<NodeId, DialError> {
+        let (driver, at) = (self.clone(), address.clone());
+        let dialled = async move { driver.meet(&at).await };
+        match self.by_address.run(&self.runtime, address.clone(), dialled).await {
+            Some(dialled) => dialled,
+            None => self.meet(address).await,
+        }
+    }
+
+    /// Dials an address, and keeps who is there.
+    async fn meet(self: &Arc<Self>, address: &Address) -> Result<NodeId, DialError> {
+        let node = self.dial(address, None).await?.link().peer.node;
+        self.with_each_node(|core, _| core.configure_also(node, address.clone()));
+        Ok(node)
+    }
+
+    /// Addresses at which a node may be dialled.
+    fn addresses_of(&self, node: NodeId) -> Vec<Address> {
+        self.ask_any_node(|core| core.links().addresses(node))
+    }
+
+    /// Those of them that the endpoint's owner gave.
+    pub(super) fn configured_addresses(&self, node: NodeId) -> Vec<Address> {
+        self.ask_any_node(|core| core.links().configured(node).to_vec())
     }
 
     /// Dials a node at its known addresses in turn and, when there is none or all fail, at those
     /// that the resolver finds.
-    async fn dial_by_name(
+    async fn dial_known_or_found(
         self: &Arc<Self>,
         node: NodeId,
-        known: Vec<Address>,
+        known: &[Address],
     ) -> Result<(), DialError> {
-        let _dialling = self.dialling(node);
-        let dialled = self.dial_in_turn(node, known.clone()).await;
+        let dialled = self.dial_in_turn(node, known.to_vec()).await;
         let (Err(error), Some(resolver)) = (&dialled, &self.resolver) else { return dialled };
         let mut found = match resolver.addresses(node, self.now(), self.limits.backoff_min).await {
             Ok(found) => found,
@@ -157,7 +210,10 @@ impl Driver {
         let transport =
             transport.ok_or_else(|| DialError::NoTransport { address: address.clone() })?;
         let sink: Arc<dyn Sink> = self.clone();
-        transport.dial(address, expected, sink).await
+        let connection = transport.dial(address, expected, sink).await?;
+        let peer = &connection.link().peer;
+        self.ask_each_node(|core| core.note_met(peer.node, peer.incarnation, address));
+        Ok(connection)
     }
 
     pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn crate::transport::Transport>> {

@@ -1,11 +1,15 @@
 //! Connections that are kept up: dialled before they are needed, and again when they are lost.
 
-use std::sync::Weak;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use convoke_proto::id::NodeId;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::transport::Address;
 
 use super::Driver;
 use super::peers::PeerState;
@@ -27,6 +31,12 @@ impl Driver {
     pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
         let keeping = keep(self.me.clone(), node, self.watch_peer(node));
         KeepConnected(self.runtime.spawn(keeping).abort_handle())
+    }
+
+    /// Sets where a node can be dialled. Who waits to dial it again does so at once, if that is new.
+    pub(crate) fn configure(self: &Arc<Self>, node: NodeId, addresses: &[Address]) {
+        self.with_each_node(|core, _| core.configure(node, addresses.to_vec()));
+        self.configured.notify_waiters();
     }
 
     /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
@@ -65,7 +75,8 @@ async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerS
         if driver.is_closing() {
             return;
         }
-        let limits = driver.limits.clone();
+        let (limits, configured) = (driver.limits.clone(), driver.configured.clone());
+        let known = driver.configured_addresses(node);
         let seed = driver.identity.incarnation.0 ^ node.get();
         let (dialled_at, dialled) = (driver.now(), driver.warm_up(node).await);
         drop(driver);
@@ -84,8 +95,26 @@ async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerS
             Err(error) => tracing::debug!(%node, %error, failures, "dial failed, to be repeated"),
         }
         let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
-        tokio::time::sleep(jitter(ceiling.min(limits.backoff_max), seed, failures)).await;
-        failures += 1;
+        let pause = jitter(ceiling.min(limits.backoff_max), seed, failures);
+        let found = timeout(pause, is_given_others(&weak, node, &known, &configured)).await;
+        failures = if found.is_ok() { 0 } else { failures + 1 };
+    }
+}
+
+/// Resolves once a node has other addresses than it had, by the endpoint's owner.
+async fn is_given_others(
+    weak: &Weak<Driver>,
+    node: NodeId,
+    before: &[Address],
+    configured: &Notify,
+) {
+    loop {
+        let mut notified = pin!(configured.notified());
+        notified.as_mut().enable();
+        if weak.upgrade().is_none_or(|driver| driver.configured_addresses(node) != before) {
+            return;
+        }
+        notified.await;
     }
 }
 
@@ -134,6 +163,21 @@ mod tests {
         state.changed().await.expect("it runs");
         state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
         assert!(lost.elapsed() < Duration::from_millis(25), "after {:?}", lost.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
+    async fn who_is_given_another_address_is_dialled_there_at_once() {
+        let server = builder(1).listen("mem://elsewhere:0").start().await.expect("it is free");
+        let client = builder(2).start().await.expect("nothing to bind");
+        let peer = client.peer(server.node(), "mem://nobody:1").expect("it is an address");
+        let _kept = client.keep_connected(peer);
+        tokio::time::sleep(Duration::from_secs(60)).await; // pauses are seconds by now
+        let mut state = client.watch_peer(peer);
+        let given = Instant::now();
+        client.peer(server.node(), server.addresses()).expect("they are addresses");
+        state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
+        assert!(given.elapsed() < Duration::from_millis(25), "after {:?}", given.elapsed());
     }
 
     #[test]

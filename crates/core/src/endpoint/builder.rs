@@ -278,7 +278,7 @@ impl EndpointBuilder {
         driver.know_voters(&voters.into_iter().collect());
         // Whoever connects first is told all that is known by then.
         for (node, addresses) in peers {
-            driver.with_each_node(|core, _| core.configure(node, addresses.clone()));
+            driver.configure(node, &addresses);
         }
         driver.advertise(advertise.clone().unwrap_or_default());
         let mut addresses: Vec<Address> = Vec::new();

@@ -2,7 +2,7 @@
 //! nodes themselves, or heard of from others.
 
 use crate::address::Address;
-use crate::id::NodeId;
+use crate::id::{Incarnation, NodeId};
 use crate::time::Timestamp;
 
 use super::{Links, Neighbour};
@@ -16,13 +16,27 @@ impl Links {
             (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
             neighbour.configured = addresses;
         }
+        neighbour.met.clear();
     }
 
-    /// Another place where a node can be dialled, from the endpoint's owner.
+    /// Another place where a node can be dialled: the endpoint's owner gave it without a name, and
+    /// this node, in its present life, answered.
     pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
-        let configured = &mut self.neighbours.entry(node).or_default().configured;
-        if !configured.contains(&address) {
-            configured.push(address);
+        let neighbour = self.neighbours.entry(node).or_default();
+        let life = neighbour.incarnation;
+        if !neighbour.configured.contains(&address) {
+            neighbour.configured.push(address.clone());
+            neighbour.met.push((address, life));
+        } else if let Some(life) = life {
+            self.note_met(node, life, &address);
+        }
+    }
+
+    /// This life of a node answered at an address.
+    pub(crate) fn note_met(&mut self, node: NodeId, life: Incarnation, address: &Address) {
+        let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
+        if let Some((_, met)) = neighbour.met.iter_mut().find(|(at, _)| at == address) {
+            *met = Some(life);
         }
     }
 
@@ -40,6 +54,7 @@ impl Links {
     pub(crate) fn forget(&mut self, node: NodeId) {
         let Some(neighbour) = self.neighbours.get_mut(&node) else { return };
         neighbour.configured.clear();
+        neighbour.met.clear();
         neighbour.advertised.clear();
         neighbour.last_error.clear();
         (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
@@ -72,10 +87,15 @@ impl Links {
     }
 
     /// The node that the endpoint's owner gave this address, if a connection to it is up. What
-    /// nodes advertise does not count: any could name the address of another.
+    /// nodes advertise does not count: any could name the address of another. Nor does an address
+    /// at which only an earlier life answered: the node may listen elsewhere now, and another
+    /// there.
     pub fn connected_at(&self, address: &Address) -> Option<NodeId> {
         let is_there = |neighbour: &Neighbour| {
-            !neighbour.up.is_empty() && neighbour.configured.contains(address)
+            let met = neighbour.met.iter().find(|(at, _)| at == address);
+            !neighbour.up.is_empty()
+                && neighbour.configured.contains(address)
+                && met.is_none_or(|(_, life)| *life == neighbour.incarnation)
         };
         self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
     }
