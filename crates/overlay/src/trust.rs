@@ -22,8 +22,9 @@ use crate::site::{Site, SiteSet};
 pub(crate) struct Trust {
     suspects: BTreeMap<Site, Suspect>,
     past: BTreeMap<Site, Past>,
-    /// Of relays that are trusted still: what receivers have missed, less what has come since.
-    strikes: BTreeMap<Site, u32>,
+    /// Of relays that are trusted still, by who says so: what receivers have missed, less what has
+    /// come since. A relay's own entry is what it was slow with.
+    strikes: BTreeMap<(Site, Site), u32>,
     /// Relays that each receiver has accused, and that are not trusted again.
     accused: BTreeMap<Site, SiteSet>,
     min: Duration,
@@ -139,7 +140,7 @@ impl Trust {
             return None;
         }
         let strikes = if is_changed { STRIKES } else { STRIKES / STRIKES_MISSED };
-        let is_new = self.strike(now, relay, seq, strikes);
+        let is_new = self.strike(now, (relay, by), seq, strikes);
         if is_new.is_some() {
             self.accused.entry(by).or_default().insert(relay);
             let suspect = self.suspects.get_mut(&relay).filter(|_| !is_changed);
@@ -151,32 +152,42 @@ impl Trust {
     /// A frame by it took far too long, though it came. As [`Trust::on_timeout`]; one is not
     /// enough.
     pub(crate) fn on_slow(&mut self, now: Timestamp, relay: Site, seq: u64) -> Option<bool> {
-        self.strike(now, relay, seq, STRIKES / STRIKES_MISSED)
+        self.strike(now, (relay, relay), seq, STRIKES / STRIKES_MISSED)
     }
 
     /// Counts strikes against a relay. With enough of them, or if it is a suspect already, as
     /// [`Trust::on_timeout`].
-    fn strike(&mut self, now: Timestamp, relay: Site, seq: u64, more: u32) -> Option<bool> {
+    fn strike(
+        &mut self,
+        now: Timestamp,
+        (relay, by): (Site, Site),
+        seq: u64,
+        more: u32,
+    ) -> Option<bool> {
         if !self.suspects.contains_key(&relay) {
-            let strikes = self.strikes.entry(relay).or_default();
-            *strikes += more;
-            if *strikes < STRIKES {
+            *self.strikes.entry((relay, by)).or_default() += more;
+            if self.strikes_of(relay).map(|strikes| *strikes).sum::<u32>() < STRIKES {
                 return None;
             }
         }
         let is_new = self.on_timeout(now, relay, seq);
         if is_new.is_some() {
-            self.strikes.remove(&relay);
+            self.strikes.retain(|(of, _), _| *of != relay);
         }
         is_new
     }
 
-    /// Takes back a miss that has come by the relay after all. True if it is trusted again by that:
-    /// if nobody else has anything against it, and it was not late again and again.
+    fn strikes_of(&mut self, relay: Site) -> impl Iterator<Item = &mut u32> {
+        self.strikes.range_mut((relay, Site(0))..=(relay, Site(u16::MAX))).map(|(_, it)| it)
+    }
+
+    /// Takes back what a receiver has missed, as it has come by the relay after all; what others
+    /// have missed is theirs to take back. True if it is trusted again by that: if nobody else has
+    /// anything against it, and it was not late again and again.
     pub(crate) fn on_late(&mut self, now: Timestamp, relay: Site, by: Site) -> bool {
         let past = self.past.get(&relay).filter(|past| now.since(past.trusted_at) < self.max);
         if past.is_none_or(|past| past.is_same(now) || past.failures + 1 < PARDONS) {
-            self.strikes.remove(&relay);
+            self.strikes.remove(&(relay, by));
         }
         let is_pardoned = |it: &Suspect| it.missed_by == Some(by) && it.failures < PARDONS;
         let was_slow = self.suspects.get(&relay).is_some_and(is_pardoned);
@@ -198,7 +209,7 @@ impl Trust {
 
     /// All behind it have acknowledged a frame in time. Whether it is trusted again by that.
     pub(crate) fn on_acked(&mut self, now: Timestamp, relay: Site, seq: u64) -> bool {
-        if let Some(strikes) = self.strikes.get_mut(&relay) {
+        if let Some(strikes) = self.strikes_of(relay).max() {
             *strikes = strikes.saturating_sub(1);
         }
         let is_probe = self.suspects.get(&relay).is_some_and(|it| it.probe == Some(seq));

@@ -112,7 +112,8 @@ impl OverlayNode {
     /// A receiver has missed what a relay was to bring: it gets it directly, at once.
     pub(super) fn on_missed(&mut self, now: Timestamp, by: Site, missed: Missed) {
         let Missed { life, relay, flaw, seqs } = missed;
-        if life != self.sender.id(0).life {
+        // A relay has no word in what is held against it.
+        if life != self.sender.id(0).life || relay == by {
             return;
         }
         let (is_changed, was_here) = (flaw == Flaw::Changed, flaw != Flaw::Absent);

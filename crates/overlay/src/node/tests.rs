@@ -1,3 +1,5 @@
+mod liars;
+
 use super::*;
 use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
 use crate::plan::Tree;
