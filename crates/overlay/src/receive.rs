@@ -81,19 +81,36 @@ impl Receiver {
         }
     }
 
-    /// A source began, or went on with, this life. Of an earlier one, which ends: what is missing,
-    /// and what had waited for it and is delivered now.
+    /// A source began, or went on with, this life, as its link says. Of another one, which ends:
+    /// what is missing, and what had waited for it and is delivered now.
     pub(crate) fn begin(&mut self, source: Site, life: Life) -> Option<Ended> {
+        let ended = self.turn_to(source, life);
+        self.streams.get_mut(&source).into_iter().for_each(|stream| stream.is_certain = true);
+        ended
+    }
+
+    /// The same, as others say of a source without a link. They may be wrong: the life that ends
+    /// goes on where it was if the source says so itself.
+    pub(crate) fn begin_as_told(&mut self, source: Site, life: Life) -> Option<Ended> {
+        self.turn_to(source, life)
+    }
+
+    fn turn_to(&mut self, source: Site, life: Life) -> Option<Ended> {
         if self.life_of(source) == Some(life) {
             return None;
         }
-        let mut stream = self.streams.insert(source, Stream::new(source, life))?;
+        let lives = self.ended.entry(source).or_default();
+        let index = lives.iter().position(|stream| stream.life == life);
+        let known = index.and_then(|index| lives.remove(index));
+        let stream = known.unwrap_or_else(|| Stream::new(source, life));
+        let mut stream = self.streams.insert(source, stream)?;
         let (holes, delivered) = stream.end(self.order);
         let ended = Ended { life: stream.life, holes, delivered };
-        let lives = self.ended.entry(source).or_default();
         lives.push_back(stream);
         if lives.len() > LIVES_MAX {
-            lives.pop_front();
+            // Nobody can displace what has been by what others make up.
+            let made_up = lives.iter().position(|stream| !stream.is_certain);
+            lives.remove(made_up.unwrap_or(0));
         }
         Some(ended)
     }

@@ -87,7 +87,9 @@ impl OverlayNode {
             }
             return Ok(());
         }
-        if from != source && self.receiver.life_of(source).is_none() {
+        // Of an earlier life of this site comes what it asks for, and not the rest of it.
+        let is_of_another = from != source && source != self.me;
+        if is_of_another && self.receiver.life_of(source).is_none() {
             self.learn_life(source, data.op.life);
         }
         if data.is_repair && self.receiver.expects(data.op).is_none() {
@@ -226,7 +228,8 @@ impl OverlayNode {
 
     pub(super) fn note_gaps(&mut self, source: Site, life: Life, holes: Holes) {
         for (from, to) in holes {
-            self.counters.gaps += to - from;
+            // Whoever lies says so of more than there can be.
+            self.counters.gaps = self.counters.gaps.saturating_add(to - from);
             self.fetches.cancel_pulls(OpId { source, life, seq: from }, to);
             self.events.push_back(Event::Gap { source, life, from, to });
         }

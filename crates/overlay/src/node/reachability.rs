@@ -217,7 +217,7 @@ impl OverlayNode {
         if self.reach.up().contains(source) || self.receiver.has_ended(source, life) {
             return;
         }
-        if let Some(Ended { life, holes, delivered }) = self.receiver.begin(source, life) {
+        if let Some(Ended { life, holes, delivered }) = self.receiver.begin_as_told(source, life) {
             self.note_gaps(source, life, holes);
             self.deliver_all(delivered);
         }

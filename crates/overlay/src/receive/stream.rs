@@ -19,6 +19,8 @@ pub(crate) type Holes = Vec<(u64, u64)>;
 pub(super) struct Stream {
     source: Site,
     pub(super) life: Life,
+    /// There was a link to the source in this life.
+    pub(super) is_certain: bool,
     /// All below has come or was skipped.
     next: u64,
     /// Below this its source owes nothing.
@@ -49,6 +51,7 @@ impl Stream {
         Self {
             source,
             life,
+            is_certain: false,
             next: 0,
             floor: 0,
             resumed_at: None,
@@ -68,7 +71,8 @@ impl Stream {
         bytes_max: usize,
     ) -> Result<Taken, Fault> {
         let (first, count) = (data.op.seq, u64::from(data.count));
-        if !data.is_repair {
+        let is_ahead = first + count > self.acked() + WINDOW;
+        if !data.is_repair && !is_ahead {
             self.resumed_at.get_or_insert(data.seq());
         }
         if self.has(data.seq()) {
@@ -76,7 +80,7 @@ impl Stream {
         }
         let bytes = self.cost(&data);
         let has_room = self.bytes + bytes <= bytes_max || self.is_urgent(&data, order);
-        if first + count > self.acked() + WINDOW || !has_room {
+        if is_ahead || !has_room {
             return Ok(Taken::NoRoom);
         }
         let (id, seq) = (data.op, data.seq());
@@ -181,7 +185,9 @@ impl Stream {
         if seq < self.floor && seq <= self.next {
             return self.skip_to(until.min(self.floor), order);
         }
-        if self.has(seq) && self.partial_with(seq).is_none() {
+        // What may not come yet is no hole: somebody has made up its name.
+        let is_ahead = seq >= self.acked() + WINDOW;
+        if is_ahead || (self.has(seq) && self.partial_with(seq).is_none()) {
             return Default::default();
         }
         let first = self.partial_with(seq);

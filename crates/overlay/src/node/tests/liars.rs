@@ -17,6 +17,29 @@ fn delivered(node: &mut OverlayNode) -> Vec<(OpId, Payload)> {
 }
 
 #[test]
+fn a_source_that_gives_up_more_than_there_can_be_breaks_nothing() {
+    let mut node = node();
+    for incarnation in (1..=6).map(Incarnation) {
+        node.handle_link(at(1), Site(1), LinkEvent::Up { incarnation });
+        let floor = Floor { life: Life::of(incarnation), seq: SEQ_MAX, others: vec![] };
+        node.handle_frame(at(1), Site(1), Frame::Floor(floor)).expect("it may be");
+    }
+    assert_eq!(node.counters().gaps, u64::MAX);
+}
+
+/// Who misses much relays nothing until it has caught up.
+#[test]
+fn a_source_that_leaps_ahead_keeps_nobody_from_relaying() {
+    let mut node = node();
+    let ahead = data(Site(1), SEQ_MAX - 1, Forward::Nobody, 9);
+    node.handle_frame(at(1), Site(1), Frame::Data(ahead)).expect("it may be");
+    let floor = Floor { life: life(Site(1)), seq: 0, others: vec![] };
+    node.handle_frame(at(1), Site(1), Frame::Floor(floor)).expect("it may be");
+    assert_eq!(node.counters().no_room, 1);
+    assert_eq!(node.distrusted(), SiteSet::EMPTY);
+}
+
+#[test]
 fn a_relay_that_says_that_it_was_only_late_is_suspected_all_the_same() {
     let mut node = node();
     node.set_plan(at(0), through_first()).expect("it is right");
@@ -33,4 +56,68 @@ fn a_relay_that_says_that_it_was_only_late_is_suspected_all_the_same() {
         node.handle_frame(at(100 * seq + 61), Site(3), says(Flaw::Late)).expect("it may be");
     }
     assert_eq!(node.suspects(), SiteSet::EMPTY.with(Site(1)));
+}
+
+#[test]
+fn what_others_say_of_the_lives_of_a_source_brings_nothing_a_second_time() {
+    let mut node = node();
+    let frame = |seq| Frame::Data(data(Site(1), seq, Forward::Nobody, 9));
+    node.handle_frame(at(1), Site(1), frame(0)).expect("it is right");
+    assert_eq!(delivered(&mut node).len(), 1);
+    node.handle_link(at(2), Site(1), LinkEvent::Down);
+    for life in 0..20 {
+        let floor = Frame::Floor(Floor { life: Life(life), seq: 0, others: vec![] });
+        let passed = Passed { from: Site(1), to: ME, frame: floor.to_bytes() };
+        node.handle_frame(at(3), Site(2), Frame::Passed(passed)).expect("it may be");
+    }
+    node.handle_link(at(4), Site(1), LinkEvent::Up { incarnation: incarnation(Site(1)) });
+    for seq in 0..2 {
+        node.handle_frame(at(5), Site(1), frame(seq)).expect("it is right");
+    }
+    let came: Vec<u64> = delivered(&mut node).into_iter().map(|(op, _)| op.seq).collect();
+    assert_eq!(came, [1]);
+}
+
+/// A site that has come back without its state asks for one operation of its earlier life.
+#[test]
+fn the_stream_of_an_earlier_life_of_this_site_is_not_taken_up_again() {
+    let mut node = node();
+    let op = OpId { source: ME, life: Life(77), seq: 30 };
+    assert!(matches!(node.fetch(at(1), op), Ok(crate::event::Fetched::Asked)));
+    drain(&mut node, at(1));
+    let Frame::Data(answer) = repair(ME, 30, 9) else { unreachable!() };
+    node.handle_frame(at(2), Site(1), Frame::Data(Data { op, ..answer })).expect("it is right");
+    assert_eq!(delivered(&mut node).len(), 1);
+    for millis in [2, 500, 1_000, 2_000] {
+        node.handle_timeout(at(millis));
+        let sent = drain(&mut node, at(millis));
+        let asks = |it: &Transmit| matches!(it.frame, Frame::Fetch(_));
+        assert!(!sent.iter().any(asks), "it is asked for more: {sent:?}");
+    }
+}
+
+/// The name of an operation that never was, of a source that is gone.
+#[test]
+fn a_name_far_ahead_makes_no_hole_in_the_stream_of_a_source() {
+    let mut node = node();
+    node.handle_link(at(1), Site(1), LinkEvent::Down);
+    let op = OpId { source: Site(1), life: life(Site(1)), seq: 1 << 40 };
+    let mut now = at(6_000);
+    node.handle_timeout(now);
+    drain(&mut node, now);
+    assert!(matches!(node.fetch(now, op), Ok(crate::event::Fetched::Asked)));
+    while now < at(60_000) {
+        now = now + Duration::from_millis(200);
+        node.handle_timeout(now);
+        let asked = drain(&mut node, now).into_iter().filter_map(|it| match it.frame {
+            Frame::Fetch(fetch) => Some((it.to, fetch.op)),
+            _ => None,
+        });
+        for (to, op) in asked.collect::<Vec<_>>() {
+            let frame = Frame::HaveNot { op, until: op.seq + 1 };
+            node.handle_frame(now, to, frame).expect("it may be");
+        }
+    }
+    assert_eq!((node.load().fetches, node.receiver.holes(Site(1))), (0, vec![]));
+    assert_eq!(node.counters().gaps, 0);
 }
