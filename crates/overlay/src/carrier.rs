@@ -21,7 +21,7 @@ use crate::driver::{Driver, Forget};
 use crate::event::Fetched;
 use crate::payload::Payload;
 use crate::site::SiteSet;
-use crate::wire::{Life, OpId};
+use crate::wire::{Life, OpId, SEQ_MAX};
 
 /// The carrier of one endpoint.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Reference {
         let (life, seq) = (Life(bytes.get_u32_le()), bytes.get_u64_le());
         let mut digest = [0; 32];
         bytes.copy_to_slice(&mut digest);
-        Some(Self { life, seq, digest })
+        (seq <= SEQ_MAX).then_some(Self { life, seq, digest })
     }
 }
 
@@ -160,11 +160,13 @@ mod tests {
 
     #[test]
     fn references_come_back_as_they_were_and_nothing_else_is_one() {
-        let reference = Reference { life: Life(7), seq: u64::MAX, digest: [9; 32] };
+        let reference = Reference { life: Life(7), seq: SEQ_MAX, digest: [9; 32] };
         let bytes = reference.encode();
         assert!(bytes.len() <= convoke_core::carrier::REFERENCE_BYTES_MAX);
         assert_eq!(Reference::decode(&bytes), Some(reference));
         assert_eq!(Reference::decode(&bytes[1..]), None);
         assert_eq!(Reference::decode(&[0; 45]), None);
+        let beyond = Reference { seq: SEQ_MAX + 1, ..reference };
+        assert_eq!(Reference::decode(&beyond.encode()), None, "no source counts so far");
     }
 }

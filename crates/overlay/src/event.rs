@@ -260,6 +260,12 @@ pub enum FetchError {
         /// Number of sites.
         sites: usize,
     },
+    /// No source counts so far: whoever gave this name made it up.
+    #[error("no operation has the sequence number {seq}")]
+    OutOfRange {
+        /// Sequence number that was given.
+        seq: u64,
+    },
     /// Too many are being fetched.
     #[error("{limit} operations are being fetched: try again when some have come")]
     Busy {

@@ -104,6 +104,8 @@ pub(crate) struct Fetches {
 struct Fetching {
     asked: Option<Site>,
     tried: SiteSet,
+    /// Sites that were asked, in any round: nobody else has an answer.
+    asked_ever: SiteSet,
     /// Holders that have said that they have nothing.
     denied: SiteSet,
     /// Up to where all that have, say so.
@@ -149,6 +151,7 @@ impl Fetches {
         let fetching = Fetching {
             asked: None,
             tried: SiteSet::EMPTY,
+            asked_ever: SiteSet::EMPTY,
             denied: SiteSet::EMPTY,
             nothing_until: u64::MAX,
             rounds_left: self.rounds,
@@ -170,6 +173,7 @@ impl Fetches {
         let first = Some(op.source).filter(|source| candidates.contains(*source));
         if let Some(holder) = first.or_else(|| candidates.iter().next()) {
             fetching.tried.insert(holder);
+            fetching.asked_ever.insert(holder);
             fetching.asked = Some(holder);
             return Some(Step::Ask(op, holder));
         }
@@ -284,7 +288,7 @@ impl Fetches {
     /// True if a site has been asked for an operation with this sequence number.
     pub(crate) fn asks(&self, op: OpId, count: u32, holder: Site) -> bool {
         let end = OpId { seq: op.seq + u64::from(count), ..op };
-        self.table.range(op..end).any(|(_, fetching)| fetching.tried.contains(holder))
+        self.table.range(op..end).any(|(_, fetching)| fetching.asked_ever.contains(holder))
     }
 
     /// Chunks that are here of an operation that no stream brings.

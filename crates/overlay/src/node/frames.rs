@@ -93,7 +93,7 @@ impl OverlayNode {
             self.learn_life(source, data.op.life);
         }
         if data.is_repair && self.receiver.expects(data.op).is_none() {
-            return self.take_fetched(now, data);
+            return self.take_fetched(now, from, data);
         }
         match from == source {
             true => self.receive(now, from, data),
@@ -160,8 +160,9 @@ impl OverlayNode {
     }
 
     /// A chunk that no stream brings: of an earlier life of its source, or of what was skipped.
-    fn take_fetched(&mut self, now: Timestamp, data: Data) -> Result<(), Fault> {
-        if !self.fetches.wants(data.op, data.count) {
+    fn take_fetched(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
+        let is_answer = from == data.op.source || self.fetches.asks(data.op, data.count, from);
+        if !is_answer || !self.fetches.wants(data.op, data.count) {
             self.counters.stale += 1;
             return Ok(());
         }

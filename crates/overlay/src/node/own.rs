@@ -141,11 +141,15 @@ impl OverlayNode {
     /// second time if it is fetched a second time.
     ///
     /// # Errors
-    /// [`FetchError::UnknownSite`], or [`FetchError::Busy`] with
+    /// [`FetchError::UnknownSite`], [`FetchError::OutOfRange`], or [`FetchError::Busy`] with
     /// [`Limits::fetches_max`](crate::Limits::fetches_max) being fetched.
     pub fn fetch(&mut self, now: Timestamp, op: OpId) -> Result<Fetched, FetchError> {
         if op.source.index() >= self.sites {
             return Err(FetchError::UnknownSite { site: op.source, sites: self.sites });
+        }
+        if op.seq > SEQ_MAX {
+            // Others would take the question for no frame.
+            return Err(FetchError::OutOfRange { seq: op.seq });
         }
         if let Some((_, payload)) = self.held(op) {
             return Ok(Fetched::Held(payload.clone()));

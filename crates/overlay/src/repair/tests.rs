@@ -115,6 +115,11 @@ fn an_operation_that_no_stream_brings_is_put_together_once() {
     // Asked for by a chunk in the middle: nobody here knows where it begins.
     assert!(fetches.start(at(0), op(5), false));
     assert!(fetches.wants(op(4), 3) && !fetches.wants(op(4), 1));
+    let holder = Site(2);
+    assert!(!fetches.asks(op(4), 3, holder), "nobody was asked yet");
+    assert_eq!(fetches.poll(at(0), SiteSet::EMPTY.with(holder)), Some(Step::Ask(op(5), holder)));
+    assert!(fetches.asks(op(4), 3, holder) && !fetches.asks(op(4), 1, holder));
+    assert!(!fetches.asks(op(4), 3, Site(3)));
     for index in [2, 0, 0] {
         assert!(fetches.take(at(1), chunk(index)).expect("it is right").is_none());
     }

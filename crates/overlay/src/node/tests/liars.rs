@@ -59,6 +59,33 @@ fn a_relay_that_says_that_it_was_only_late_is_suspected_all_the_same() {
 }
 
 #[test]
+fn who_was_not_asked_for_an_operation_is_not_believed_about_it() {
+    let mut node = node();
+    let (present, earlier) = (life(Site(1)), Life(77));
+    for (seq, life) in [(0, present), (5, earlier)] {
+        let op = OpId { source: Site(1), life, seq };
+        assert!(matches!(node.fetch(at(1), op), Ok(crate::event::Fetched::Asked)));
+        let asked: Vec<Site> = drain(&mut node, at(1))
+            .into_iter()
+            .filter(|it| matches!(it.frame, Frame::Fetch(_)))
+            .map(|it| it.to)
+            .collect();
+        assert_eq!(asked, [Site(1)]);
+        let have_not = Frame::HaveNot { op, until: op.seq + 1 };
+        node.handle_frame(at(2), Site(2), have_not).expect("it may be");
+        let Frame::Data(made_up) = repair(Site(1), seq, 9) else { unreachable!() };
+        let made_up = Data { op, ..made_up };
+        let _ = node.handle_frame(at(2), Site(2), Frame::Data(made_up.clone()));
+        assert!(delivered(&mut node).is_empty(), "nobody had asked it");
+        let right = Data { payload: Bytes::from_static(b"right"), ..made_up };
+        node.handle_frame(at(3), Site(1), Frame::Data(right)).expect("it is right");
+        let came = delivered(&mut node);
+        assert_eq!(came.len(), 1);
+        assert_eq!(came[0].1.clone().into_bytes(), "right");
+    }
+}
+
+#[test]
 fn what_others_say_of_the_lives_of_a_source_brings_nothing_a_second_time() {
     let mut node = node();
     let frame = |seq| Frame::Data(data(Site(1), seq, Forward::Nobody, 9));
@@ -93,6 +120,20 @@ fn the_stream_of_an_earlier_life_of_this_site_is_not_taken_up_again() {
         let sent = drain(&mut node, at(millis));
         let asks = |it: &Transmit| matches!(it.frame, Frame::Fetch(_));
         assert!(!sent.iter().any(asks), "it is asked for more: {sent:?}");
+    }
+}
+
+/// Who has the name of an operation from somebody else would ask others for what cannot be, and
+/// they would close the link.
+#[test]
+fn what_no_source_counts_to_is_not_asked_for() {
+    let mut node = node();
+    for seq in [SEQ_MAX + 1, u64::MAX] {
+        let op = OpId { source: Site(1), life: life(Site(1)), seq };
+        assert!(node.fetch(at(1), op).is_err());
+        node.handle_timeout(at(1));
+        let sent = drain(&mut node, at(1));
+        assert!(sent.iter().all(|it| Frame::decode(&it.frame.to_bytes()).is_ok()), "{sent:?}");
     }
 }
 
