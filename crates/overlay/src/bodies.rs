@@ -9,13 +9,14 @@ use std::time::Duration;
 use convoke_core::time::Timestamp;
 use tokio::sync::oneshot;
 
+use crate::node::DELIVERY_BYTES;
 use crate::payload::Payload;
 use crate::wire::OpId;
 
 /// Bounds on the bodies that are kept, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
-    /// Bytes of all; the oldest make room.
+    /// Bytes of all, and 128 for each; the oldest make room.
     pub(crate) bytes_max: usize,
     /// Time that one is kept.
     pub(crate) kept_for: Duration,
@@ -75,10 +76,10 @@ impl Bodies {
     /// Keeps a body that came.
     pub(crate) fn insert(&mut self, now: Timestamp, op: OpId, body: Payload) {
         self.forget_old(now);
-        if body.len() > self.limits.bytes_max || self.here.contains_key(&op) {
+        if cost(&body) > self.limits.bytes_max || self.here.contains_key(&op) {
             return;
         }
-        self.bytes += body.len();
+        self.bytes += cost(&body);
         self.order.push_back((now, op));
         self.here.insert(op, body);
         while self.bytes > self.limits.bytes_max {
@@ -132,9 +133,14 @@ impl Bodies {
         if let Some((_, op)) = self.order.pop_front()
             && let Some(body) = self.here.remove(&op)
         {
-            self.bytes -= body.len();
+            self.bytes -= cost(&body);
         }
     }
+}
+
+/// Bytes that a body takes in memory: one without any, too, is kept.
+fn cost(body: &Payload) -> usize {
+    body.len() + DELIVERY_BYTES
 }
 
 #[cfg(test)]
@@ -144,7 +150,8 @@ mod tests {
     use crate::wire::Life;
     use bytes::Bytes;
 
-    const LIMITS: BodyLimits = BodyLimits { bytes_max: 100, kept_for: Duration::from_secs(1) };
+    const LIMITS: BodyLimits =
+        BodyLimits { bytes_max: 100 + 3 * DELIVERY_BYTES, kept_for: Duration::from_secs(1) };
 
     fn op(seq: u64) -> OpId {
         OpId { source: Site(0), life: Life(7), seq }
@@ -186,16 +193,25 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|seq| is_here(&mut bodies, seq)), [false, true, true, true]);
         bodies.insert(at(2), op(9), body(&[0; 30]));
         assert_eq!([1, 2, 3, 9].map(|seq| is_here(&mut bodies, seq)), [false, false, false, true]);
-        assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
+        assert_eq!((bodies.bytes, bodies.order.len()), (30 + DELIVERY_BYTES, 1));
+    }
+
+    #[test]
+    fn bodies_without_bytes_are_bounded_too() {
+        let limits = BodyLimits { bytes_max: 1_000, kept_for: Duration::from_secs(1) };
+        let mut bodies = Bodies::new(limits);
+        (0..1_000).for_each(|seq| bodies.insert(at(0), op(seq), body(b"")));
+        assert!(bodies.here.len() <= 10, "{}", bodies.here.len());
+        assert!(is_here(&mut bodies, 999));
     }
 
     #[test]
     fn one_that_is_larger_than_all_room_still_reaches_who_waits() {
         let mut bodies = Bodies::new(LIMITS);
         let Body::Awaited(mut waiting) = bodies.take(op(1)) else { panic!("nothing came yet") };
-        bodies.hand_out(op(1), 1, &body(&[0; 200]));
-        bodies.insert(at(0), op(1), body(&[0; 200]));
-        assert_eq!(waiting.try_recv().unwrap().len(), 200);
+        bodies.hand_out(op(1), 1, &body(&[0; 900]));
+        bodies.insert(at(0), op(1), body(&[0; 900]));
+        assert_eq!(waiting.try_recv().unwrap().len(), 900);
         assert!(!is_here(&mut bodies, 1));
     }
 
@@ -217,7 +233,7 @@ mod tests {
         let mut bodies = Bodies::new(LIMITS);
         bodies.insert(at(0), op(1), body(&[0; 30]));
         bodies.insert(at(0), op(1), body(&[0; 30]));
-        assert_eq!((bodies.bytes, bodies.order.len()), (30, 1));
+        assert_eq!((bodies.bytes, bodies.order.len()), (30 + DELIVERY_BYTES, 1));
     }
 
     #[test]
