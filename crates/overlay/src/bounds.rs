@@ -20,6 +20,10 @@ pub(crate) struct Want {
 /// A round trip that was not measured yet: far, but on this planet.
 pub(crate) const RTT_UNKNOWN: Duration = Duration::from_millis(200);
 
+/// Round trips that are longer count as this long: over no link is anything on its way for so long,
+/// and a site that answers after an hour would take the room of all others.
+pub(crate) const RTT_MAX: Duration = Duration::from_secs(2);
+
 /// Time in queues, and until the next acknowledgement or grant, on the way there and back.
 const QUEUE: Duration = Duration::from_millis(100);
 

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use convoke_core::id::Incarnation;
 use convoke_core::time::Timestamp;
 
-use crate::bounds::{RTT_UNKNOWN, Want, in_flight, share};
+use crate::bounds::{RTT_MAX, RTT_UNKNOWN, Want, in_flight, share};
 use crate::event::{Counters, Event, Order, PlanRefused, SetupError};
 use crate::limits::Limits;
 use crate::pace::Bucket;
@@ -474,7 +474,7 @@ impl OverlayNode {
     /// distances.
     pub(super) fn set_bounds(&mut self) {
         let others = SiteSet::first(self.sites).without(self.me);
-        let rtt = |site: Site| self.reach.rtt(site).unwrap_or(RTT_UNKNOWN);
+        let rtt = |site: Site| self.reach.rtt(site).unwrap_or(RTT_UNKNOWN).min(RTT_MAX);
         let limits = &self.limits;
         let base = limits.relay_bytes_root_max.min(limits.relay_bytes_max / self.sites) as u64;
         let relayed = self.routes.relayed_here().into_iter().enumerate();

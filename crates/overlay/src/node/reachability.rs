@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
+use crate::bounds::RTT_MAX;
 use crate::event::{Event, Evidence, Fault};
 use crate::receive::Ended;
 use crate::relay::cost;
@@ -51,7 +52,7 @@ impl OverlayNode {
     /// The longest of the round trips to the sites with a link.
     pub(crate) fn round_trip_max(&self) -> Duration {
         let rtts = self.reach.up().iter().filter_map(|site| self.reach.rtt(site));
-        rtts.max().unwrap_or_default()
+        rtts.max().unwrap_or_default().min(RTT_MAX)
     }
 
     /// Sites that this one does not want as relays: suspects, and itself while it leaves or catches

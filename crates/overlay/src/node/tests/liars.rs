@@ -85,6 +85,17 @@ fn who_was_not_asked_for_an_operation_is_not_believed_about_it() {
     }
 }
 
+/// One signs of life that takes an hour would take all of the memory there is for credit.
+#[test]
+fn an_absurd_round_trip_takes_the_room_of_nobody() {
+    let mut node = node();
+    node.set_plan(at(0), through_first()).expect("it is right");
+    let hour = 3_600_000;
+    node.handle_frame(at(hour), Site(1), Frame::Pong { at: 0 }).expect("it may be");
+    assert_eq!(node.counters().short_of_credit, 0);
+    assert!(!node.is_ready(256 << 20), "8 Mbit/s need 2 MB for each second");
+}
+
 #[test]
 fn what_others_say_of_the_lives_of_a_source_brings_nothing_a_second_time() {
     let mut node = node();
