@@ -42,7 +42,7 @@ use crate::uplink::Uplink;
 use crate::wire::{ChunkDigest, Flaw, Life, OpId, Passed, View};
 
 use line::Line;
-use reachability::Helpers;
+use reachability::{Helpers, Unhelpful};
 
 /// Configuration of a node.
 #[derive(Clone, Debug)]
@@ -131,8 +131,10 @@ pub struct OverlayNode {
     helped_until: BTreeMap<Site, Timestamp>,
     /// The next helper's turn.
     helper_turn: usize,
-    /// Control frames of others that are to be passed on.
-    passes: VecDeque<Passed>,
+    /// Helpers that have not brought what they were given, of sites that this one does not reach.
+    unhelpful: BTreeMap<Site, Unhelpful>,
+    /// Control frames that go by others or are of others, and to whom they go next.
+    passes: VecDeque<(Site, Passed)>,
     /// Sites that are owed nothing new, for they were down for too long.
     gone: SiteSet,
     uplinks: Vec<Uplink>,
@@ -286,6 +288,7 @@ impl OverlayNode {
             helpers: BTreeMap::new(),
             helped_until: BTreeMap::new(),
             helper_turn: 0,
+            unhelpful: BTreeMap::new(),
             passes: VecDeque::new(),
             floors: vec![None; sites],
             gone: SiteSet::EMPTY,

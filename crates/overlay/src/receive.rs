@@ -238,6 +238,13 @@ impl Receiver {
         clock.due.get_or_insert(clock.told_at.map_or(now, |at| now.max(at + delay)));
     }
 
+    /// A copy has come of what is here: its source is told again.
+    pub(crate) fn note_copy(&mut self, now: Timestamp, source: Site, life: Life) {
+        if self.life_of(source) == Some(life) {
+            self.wants_ack(now, source);
+        }
+    }
+
     /// A source that is to be told now.
     pub(crate) fn poll_ack(&mut self, now: Timestamp) -> Option<Site> {
         let due = |clock: &AckClock| clock.due.is_some_and(|due| due <= now);

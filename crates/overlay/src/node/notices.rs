@@ -78,6 +78,11 @@ impl OverlayNode {
         }
         if !self.receiver.wants(op.source, op.life, seq) {
             self.counters.duplicates += 1;
+            if !self.reach.reached().contains(op.source) {
+                // Who passes on its acknowledgements may have lost them.
+                self.receiver.note_copy(now, op.source, op.life);
+                self.poll_acks(now);
+            }
             return Ok(());
         }
         match self.proofs.check(&data) {
@@ -132,6 +137,9 @@ impl OverlayNode {
                 }
                 self.blame_missed(now, seq, (relay, by), evidence);
             }
+        }
+        if matches!(flaw, Flaw::Absent | Flaw::Changed) {
+            self.leave_helper(now, relay, by);
         }
     }
 

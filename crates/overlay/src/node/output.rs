@@ -23,8 +23,7 @@ impl OverlayNode {
     }
 
     fn poll_control(&mut self, now: Timestamp) -> Option<Transmit> {
-        if let Some(passed) = self.passes.pop_front() {
-            let to = passed.to;
+        if let Some((to, passed)) = self.passes.pop_front() {
             return Some(Transmit {
                 to,
                 kind: TransmitKind::Control,

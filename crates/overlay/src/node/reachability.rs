@@ -19,9 +19,18 @@ use super::{Control, OverlayNode};
 pub(super) struct Helpers {
     /// Chunks.
     pub(super) data: Site,
-    /// Control frames: another one if there is one, so that who could change a chunk could not
-    /// change what is said of it.
-    pub(super) control: Site,
+    /// Control frames, by each of the two, so that no single one keeps two sites apart. Others than
+    /// that of chunks as far as there are, so that who could change a chunk could not change what
+    /// is said of it.
+    pub(super) control: [Site; 2],
+}
+
+/// Helpers that have not brought a site what they were given for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unhelpful {
+    sites: SiteSet,
+    /// When the last of them was left.
+    left_at: Timestamp,
 }
 
 /// Control frames of others that wait to be passed on. What comes beyond it is dropped; timers
@@ -32,6 +41,10 @@ const PASSES_MAX: usize = 1 << 10;
 /// until it misses no more than the second.
 const BEHIND: u64 = 64;
 const CAUGHT_UP: u64 = 8;
+
+/// Least time between two changes of the helper of a site: what it complains of until then has been
+/// sent again.
+const HELPER_TURN: Duration = Duration::from_secs(1);
 
 /// Time after a site is reached again in which what helpers have passed on before may come.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
@@ -97,11 +110,15 @@ impl OverlayNode {
         let unreached =
             SiteSet::first(self.sites).without(self.me).difference(self.reach.reached());
         let helpers = |site: Site| {
-            let data = self.reach.helper(site, SiteSet::EMPTY)?;
-            let control = self.reach.helper(site, SiteSet::EMPTY.with(data)).unwrap_or(data);
-            Some((site, Helpers { data, control }))
+            let helper = |except| self.reach.helper(site, except);
+            let unhelpful = self.unhelpful.get(&site).map_or(SiteSet::EMPTY, |it| it.sites);
+            let data = helper(unhelpful).or_else(|| helper(SiteSet::EMPTY))?;
+            let first = helper(SiteSet::EMPTY.with(data)).unwrap_or(data);
+            let second = helper(SiteSet::EMPTY.with(data).with(first)).unwrap_or(data);
+            Some((site, Helpers { data, control: [first, second] }))
         };
         let found: BTreeMap<Site, Helpers> = unreached.iter().filter_map(helpers).collect();
+        self.unhelpful.retain(|site, _| found.contains_key(site));
         let before = std::mem::replace(&mut self.helpers, found);
         let is_new = |site: &Site| !before.contains_key(site);
         let new: Vec<Site> = self.helpers.keys().copied().filter(is_new).collect();
@@ -135,6 +152,27 @@ impl OverlayNode {
         self.move_line(now);
     }
 
+    /// A helper has not brought a site what it was given for it: if it is the one that does so
+    /// now, another one takes its place, and all that is owed there goes by that one.
+    pub(super) fn leave_helper(&mut self, now: Timestamp, helper: Site, of: Site) {
+        if self.helpers.get(&of).is_none_or(|helpers| helpers.data != helper) {
+            return;
+        }
+        let before = self.unhelpful.get(&of).copied();
+        if before.is_some_and(|before| now < before.left_at + HELPER_TURN) {
+            return;
+        }
+        let sites = before.map_or(SiteSet::EMPTY, |before| before.sites).with(helper);
+        // Each has its turn again when all have failed.
+        let is_last = self.reach.helper(of, sites).is_none();
+        let sites = if is_last { SiteSet::EMPTY.with(helper) } else { sites };
+        self.unhelpful.insert(of, Unhelpful { sites, left_at: now });
+        self.find_helpers(now);
+        for seq in self.sender.owed_to(of) {
+            self.send_again(seq, SiteSet::EMPTY.with(of));
+        }
+    }
+
     /// Sites that something can be sent to, directly or by a helper.
     pub(super) fn sendable(&self) -> SiteSet {
         self.helpers.keys().copied().fold(self.reach.up(), SiteSet::with)
@@ -156,13 +194,16 @@ impl OverlayNode {
     }
 
     /// A control frame on its way: to whom, and in what. None when it cannot be sent.
-    pub(super) fn address(&self, to: Site, frame: Frame) -> Option<(Site, Frame)> {
+    pub(super) fn address(&mut self, to: Site, frame: Frame) -> Option<(Site, Frame)> {
         let is_passed =
             matches!(frame, Frame::Ack(_) | Frame::Floor(_) | Frame::Notice(_) | Frame::Missed(_));
         match self.helpers.get(&to).filter(|_| is_passed) {
-            Some(Helpers { control, .. }) => {
-                let frame = frame.to_bytes();
-                Some((*control, Frame::Passed(Passed { from: self.me, to, frame })))
+            Some(Helpers { control: [first, second], .. }) => {
+                let passed = Passed { from: self.me, to, frame: frame.to_bytes() };
+                if first != second && self.passes.len() < PASSES_MAX {
+                    self.passes.push_back((*second, passed.clone()));
+                }
+                Some((*first, Frame::Passed(passed)))
             }
             None => self.reach.up().contains(to).then_some((to, frame)),
         }
@@ -184,13 +225,15 @@ impl OverlayNode {
                 return Err(Fault::SecondRelay { source_site: from });
             }
             if self.reach.reached().contains(to) && self.passes.len() < PASSES_MAX {
-                self.passes.push_back(passed);
+                self.passes.push_back((to, passed));
             }
             return Ok(());
         }
         // Between two that reach each other nobody else has a word.
         let is_late = self.helped_until.get(&from).is_some_and(|until| now <= *until);
         if self.reach.reached().contains(from) && !is_late {
+            // It does not know that it is heard: what it was told of that is lost.
+            self.control.insert((from, Control::View));
             return Ok(());
         }
         match Frame::decode(&passed.frame) {

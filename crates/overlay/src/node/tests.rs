@@ -90,6 +90,17 @@ fn a_plan_of_others_or_of_before_is_refused_and_the_one_in_use_stays() {
     assert_eq!(node.epoch(), 2);
 }
 
+#[test]
+fn a_site_that_takes_a_helper_though_it_is_heard_is_told_so() {
+    let mut node = node();
+    drain(&mut node, at(0));
+    let floor = Frame::Floor(Floor { life: life(Site(1)), seq: 0, others: vec![] });
+    let passed = Passed { from: Site(1), to: ME, frame: floor.to_bytes() };
+    node.handle_frame(at(1), Site(2), Frame::Passed(passed)).expect("it is right");
+    let sent: Vec<_> = drain(&mut node, at(1)).into_iter().map(|it| (it.to, it.frame)).collect();
+    assert_eq!(sent, [(Site(1), Frame::View(node.view))]);
+}
+
 /// P10.
 #[test]
 fn a_relay_forwards_a_source_s_frame_once_and_never_that_of_another() {

@@ -222,6 +222,26 @@ fn what_a_source_owes_to_a_site_that_others_reach_comes_by_them_at_once() {
     assert!(world.oracle.gaps.is_empty());
 }
 
+/// Two sites have lost their link, and one of the others brings nothing of theirs.
+#[test]
+fn one_that_passes_nothing_on_does_not_keep_two_apart() {
+    for liar in [1, 2, 4] {
+        let drops = SiteSet::EMPTY.with(Site(liar));
+        let mut world = World::new(1, Conditions { drops, ..Conditions::calm(5) }, |_| {});
+        world.after(ms(100), Event::Cut(Site(0), Site(3)));
+        for round in 0..20 {
+            world.after(ms(200 + 500 * round), Event::Broadcast { from: Site(0), len: 50_000 });
+            world.after(ms(200 + 500 * round), Event::Broadcast { from: Site(3), len: 500 });
+        }
+        world.run_until(60 * SECOND);
+        for (id, op) in &world.oracle.ops {
+            assert_eq!(op.done, Some(SiteSet::EMPTY), "{id:?} with {liar}: nobody missed it");
+            let last = op.delivered.values().max().unwrap().since(op.at);
+            assert!(last <= ms(1_500), "{id:?} with {liar}: {last:?}");
+        }
+    }
+}
+
 #[test]
 fn what_a_site_without_any_link_misses_comes_when_it_is_back_also_late() {
     for (away, is_in_time) in [(ms(4_000), true), (ms(8_000), false)] {

@@ -44,6 +44,7 @@ fn world(seed: u64) -> World {
         loss_per_mille: if random.chance(50) { 20 } else { 0 },
         copy_per_mille: if random.chance(50) { 50 } else { 0 },
         notice: random.micros(100..3_000_000),
+        drops: SiteSet::EMPTY,
     };
     let is_fifo = random.chance(50);
     let configure = if is_fifo { small_in_order } else { small };

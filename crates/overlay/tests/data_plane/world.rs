@@ -34,6 +34,8 @@ pub(crate) struct Conditions {
     pub(crate) copy_per_mille: u32,
     /// Time after a crash or cut until the others are told that the link is down.
     pub(crate) notice: Duration,
+    /// Sites that send nothing on of what others send.
+    pub(crate) drops: SiteSet,
 }
 
 impl Conditions {
@@ -48,6 +50,7 @@ impl Conditions {
             loss_per_mille: 0,
             copy_per_mille: 0,
             notice: Duration::from_millis(1),
+            drops: SiteSet::EMPTY,
         }
     }
 }

@@ -18,6 +18,14 @@ impl World {
         if !is_up {
             return; // Its sender does not know yet.
         }
+        let is_of_another = match &frame {
+            Frame::Data(data) => data.op.source != from,
+            Frame::Passed(passed) => passed.from != from,
+            _ => false,
+        };
+        if is_of_another && self.conditions.drops.contains(from) {
+            return;
+        }
         if kind == TransmitKind::Control {
             self.fly(flight);
             return;
