@@ -173,3 +173,70 @@ fn a_name_far_ahead_makes_no_hole_in_the_stream_of_a_source() {
     assert_eq!((node.load().fetches, node.receiver.holes(Site(1))), (0, vec![]));
     assert_eq!(node.counters().gaps, 0);
 }
+
+/// A frame of somebody as it comes: right, spoilt, cut, longer, or by way of another.
+fn spoilt(frame: &Frame, from: Site, how: u8, at: usize) -> Bytes {
+    let mut bytes = frame.to_bytes().to_vec();
+    let at = at % bytes.len();
+    match how % 8 {
+        0 => bytes[at] ^= 1 << (how / 8 % 8),
+        1 => bytes[at] = how,
+        2 => bytes.truncate(at),
+        3 => bytes.extend_from_slice(&[how; 3]),
+        4 => {
+            let from = Site(1 + from.0 % 3);
+            bytes = Frame::Passed(Passed { from, to: ME, frame: bytes.into() }).to_bytes().to_vec();
+        }
+        _ => {}
+    }
+    bytes.into()
+}
+
+proptest! {
+    /// What decodes has one form, and neither it nor links that come and go break anything.
+    #[test]
+    fn spoilt_frames_and_restarts_break_nothing(
+        steps in proptest::collection::vec(
+            (1..4u16, frames(), any::<u8>(), any::<u16>(), 0..400u64), 1..200,
+        ),
+    ) {
+        let mut node = node();
+        node.set_plan(at(0), through_first()).expect("it is right");
+        let mut now = at(0);
+        for (from, frame, how, place, pause) in steps {
+            now = now + Duration::from_millis(pause);
+            let from = Site(from);
+            match place % 16 {
+                0 => node.handle_link(now, from, LinkEvent::Down),
+                1 => {
+                    let life = if how < 128 { incarnation(from) } else { Incarnation(how.into()) };
+                    node.handle_link(now, from, LinkEvent::Up { incarnation: life });
+                }
+                2 => node.handle_link(now, from, LinkEvent::Blocked),
+                3 => node.handle_link(now, from, LinkEvent::Writable),
+                4 => drop(node.broadcast(now, Bytes::from(vec![how; 300 * usize::from(how)]))),
+                5 => {
+                    let op = OpId { source: from, life: life(from), seq: place.into() };
+                    let _ = node.fetch(now, op);
+                }
+                _ => {
+                    let bytes = spoilt(&frame, from, how, place.into());
+                    if let Ok(frame) = Frame::decode(&bytes) {
+                        prop_assert_eq!(&frame.to_bytes(), &bytes);
+                        let _ = node.handle_frame(now, from, frame);
+                    }
+                }
+            }
+            node.handle_timeout(now);
+            for transmit in drain(&mut node, now) {
+                prop_assert!(transmit.to != ME && transmit.to.index() < 4);
+                let bytes = transmit.frame.to_bytes();
+                prop_assert_eq!(Frame::decode(&bytes), Ok(transmit.frame));
+            }
+            let load = node.load();
+            prop_assert!(load.reorder_bytes <= 32 << 20 && load.forward_bytes_root <= 8 << 20);
+            prop_assert!(load.fetches <= 256 && load.control == 0 && node.passes.is_empty());
+            while node.poll_event().is_some() {}
+        }
+    }
+}
