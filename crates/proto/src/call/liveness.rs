@@ -546,6 +546,10 @@ impl Call {
                 }
             }
             TaskStatus::Closed { entry, .. } if entry.task != *task => {}
+            // It was asked not to run there: of the life that may have run it, that says nothing.
+            TaskStatus::Closed { .. } if self.went_to_other_life(task, by.from, links) => {
+                self.fail(task, Cause::NodeDown, Executed::Maybe);
+            }
             TaskStatus::Closed { entry, replies_by } => {
                 self.liveness.note_news(&self.tree, task);
                 self.apply_entry(now, entry, EntryBy::Recovered);
@@ -624,6 +628,14 @@ impl Call {
             Some((_, then)) => *then == Some(now),
             None => since < self.liveness.opened_at,
         }
+    }
+
+    /// True when the request of a root branch left for another life of the node than the present
+    /// one, which can only have refused it.
+    fn went_to_other_life(&self, task: &TaskKey, node: NodeId, links: &dyn LinkView) -> bool {
+        let then = self.liveness.root_links.get(&task.path).and_then(|(_, then)| *then);
+        let now = links.life(node).map(|(now, _)| now);
+        then.is_some() && now.is_some() && then != now
     }
 
     /// True when nothing can come any more by the way a task says its replies left.

@@ -165,6 +165,25 @@ fn a_cancel_of_a_task_that_has_ended_is_not_answered() {
     assert_eq!(unsettled(&mesh), (0, 0), "it had said its word");
 }
 
+/// Found by the simulation (storm, seed 16571233): a node was told in its next life to cancel what it
+/// had run before, and what it knew of it then was taken for a word of the task.
+#[test]
+fn a_later_life_of_a_node_settles_nothing_that_an_earlier_one_ran() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    mesh.start(2, &Limits::default());
+    mesh.connect(1, 2);
+    cancel_and_detach(&mut mesh, call);
+    mesh.deliver_all();
+    let asked = vec![Asked { task: key("/0"), key: mesh.key_of(call, "/0") }];
+    let probe = Probe { fence: false, budget_us: 1_000, tasks: asked };
+    send(&mut mesh, 1, 2, frame(call, "/", Message::Probe(probe))).unwrap();
+    assert_eq!(mesh.on_wire(), ["2-1 STATUS"]);
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (1, 1), "the task at node 3 runs");
+}
+
 #[test]
 fn a_call_whose_deadline_passed_is_settled_when_its_tasks_have_said_so() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
