@@ -2,13 +2,14 @@
 
 #![cfg(feature = "tcp")]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use convoke::transport::Address;
 use convoke::{
     Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, PeerState, Service, Status,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -155,6 +156,32 @@ async fn many_who_warm_up_at_once_share_a_connection() -> Result {
     }
     call.first().await?;
     assert_eq!(client.connections().len(), 1);
+    Ok(())
+}
+
+/// A node that is kept connected is dialled before it listens; a call that comes later does not
+/// wait for the end of that dial, nor fail with it.
+#[tokio::test]
+async fn a_call_does_not_share_a_dial_that_began_before_its_node_listened() -> Result {
+    let one = server(1, ANY).await?;
+    let to: SocketAddr = one.addresses()[0].rest().parse()?;
+    let front = TcpListener::bind("127.0.0.1:0").await?;
+    let address = format!("tcp://{}", front.local_addr()?);
+    let client = builder(9).start().await?;
+    let peer = client.peer(one.node(), address.as_str())?;
+    let _kept = client.keep_connected(peer);
+    // Nobody answers the first; the others are the server's.
+    let (_silent, _) = front.accept().await?;
+    let carrying = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = front.accept().await {
+            let Ok(mut other) = TcpStream::connect(to).await else { return };
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut other).await;
+            });
+        }
+    });
+    client.call(WHO, ()).to(peer).await?;
+    carrying.abort();
     Ok(())
 }
 

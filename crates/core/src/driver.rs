@@ -73,7 +73,7 @@ use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
-use crate::transport::{Address, Connection, Counters, DialError, Transport};
+use crate::transport::{Address, Connection, Counters, Transport};
 
 pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
@@ -134,8 +134,8 @@ pub(crate) struct Driver {
     advertised: Mutex<Vec<Address>>,
     /// Nodes that are dialled because a core has something for them.
     dials: Mutex<BTreeSet<NodeId>>,
-    by_name: Joint<NodeId, Result<(), DialError>>,
-    by_address: Joint<Address, Result<NodeId, DialError>>,
+    by_name: Joint<NodeId, ()>,
+    by_address: Joint<Address, NodeId>,
     /// Wakes who waits to dial a node again, when any has been given addresses.
     configured: Arc<Notify>,
     me: Weak<Self>,

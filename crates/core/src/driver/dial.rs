@@ -67,17 +67,32 @@ impl Driver {
 
     /// Makes sure there is a connection to a node.
     pub(crate) async fn warm_up(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
-        if node == self.identity.node || self.connection_to(node).is_some() {
+        if self.is_met(node) {
             return Ok(());
         }
         self.dial_by_name(node).await
     }
 
+    /// The same for a node that is kept connected: in a dial that nobody else shares, for it may
+    /// have begun long before anybody listened.
+    pub(super) async fn keep_warm(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+        if self.is_met(node) {
+            return Ok(());
+        }
+        self.dial_wherever(node).await
+    }
+
+    fn is_met(&self, node: NodeId) -> bool {
+        node == self.identity.node || self.connection_to(node).is_some()
+    }
+
     /// Dials a node, once for all who ask for it meanwhile.
     async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
-        let driver = self.clone();
-        let dialled = async move { driver.dial_wherever(node).await };
-        match self.by_name.run(&self.runtime, node, dialled).await {
+        let begin = || {
+            let driver = self.clone();
+            async move { driver.dial_wherever(node).await }
+        };
+        match self.by_name.run(&self.runtime, node, begin).await {
             Some(dialled) => dialled,
             None => self.dial_wherever(node).await,
         }
@@ -103,9 +118,11 @@ impl Driver {
         self: &Arc<Self>,
         address: &Address,
     ) -> Result<NodeId, DialError> {
-        let (driver, at) = (self.clone(), address.clone());
-        let dialled = async move { driver.meet(&at).await };
-        match self.by_address.run(&self.runtime, address.clone(), dialled).await {
+        let begin = || {
+            let (driver, at) = (self.clone(), address.clone());
+            async move { driver.meet(&at).await }
+        };
+        match self.by_address.run(&self.runtime, address.clone(), begin).await {
             Some(dialled) => dialled,
             None => self.meet(address).await,
         }

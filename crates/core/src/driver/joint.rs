@@ -8,8 +8,12 @@ use convoke_transport::parts::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::transport::DialError;
+
 /// Dials under way, by what is dialled, each with its outcome to come.
-type UnderWay<K, T> = Mutex<BTreeMap<K, watch::Receiver<Option<T>>>>;
+type UnderWay<K, T> = Mutex<BTreeMap<K, watch::Receiver<Option<Dialled<T>>>>>;
+
+type Dialled<T> = Result<T, DialError>;
 
 /// Dials under way. Each is a task of its own, so that nobody waits for one whose future somebody
 /// else has begun and does not poll.
@@ -21,26 +25,52 @@ where
     K: Ord + Clone + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// The outcome of what is under way for `key`, or of `begin`. `None` when its task did not end:
-    /// the runtime is gone.
-    pub(super) async fn run(
+    /// The outcome of the dial under way for `key`, or of one that this begins. A failure of what
+    /// began before it was asked for says nothing of now: nobody may have listened yet. `None` when
+    /// a task did not end: the runtime is gone.
+    pub(super) async fn run<F>(
         &self,
         runtime: &Handle,
         key: K,
-        begin: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
+        begin: impl Fn() -> F,
+    ) -> Option<Dialled<T>>
+    where
+        F: Future<Output = Dialled<T>> + Send + 'static,
+    {
+        let (is_own, outcome) = self.join(runtime, &key, &begin);
+        match ended(outcome).await? {
+            Err(_) if !is_own => ended(self.join(runtime, &key, &begin).1).await,
+            dialled => Some(dialled),
+        }
+    }
+
+    /// Joins the dial under way, or begins one: then true, beside the outcome to come.
+    fn join<F>(
+        &self,
+        runtime: &Handle,
+        key: &K,
+        begin: impl Fn() -> F,
+    ) -> (bool, watch::Receiver<Option<Dialled<T>>>)
+    where
+        F: Future<Output = Dialled<T>> + Send + 'static,
+    {
         let (sender, begun) = watch::channel(None);
-        let mut outcome = self.0.lock().entry(key.clone()).or_insert(begun.clone()).clone();
-        if outcome.same_channel(&begun) {
-            let place = Place { joint: self.0.clone(), key };
+        let outcome = self.0.lock().entry(key.clone()).or_insert(begun.clone()).clone();
+        let is_own = outcome.same_channel(&begun);
+        if is_own {
+            let (dialled, place) = (begin(), Place { joint: self.0.clone(), key: key.clone() });
             // Without the lock: a runtime that is gone drops it, and its place, at once.
             runtime.spawn(async move {
-                sender.send_replace(Some(begin.await));
+                sender.send_replace(Some(dialled.await));
                 drop(place);
             });
         }
-        outcome.wait_for(Option::is_some).await.ok()?.clone()
+        (is_own, outcome)
     }
+}
+
+async fn ended<T: Clone>(mut outcome: watch::Receiver<Option<T>>) -> Option<T> {
+    outcome.wait_for(Option::is_some).await.ok()?.clone()
 }
 
 impl<K, T> Default for Joint<K, T> {
@@ -65,40 +95,69 @@ impl<K: Ord, T> Drop for Place<K, T> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tokio::sync::Notify;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
+    /// Dials that are counted, each of which ends once it is let.
+    #[derive(Clone)]
+    struct Dials {
+        begun: Arc<AtomicUsize>,
+        may_end: Arc<Semaphore>,
+    }
+
+    impl Dials {
+        fn new() -> Self {
+            Self { begun: Arc::default(), may_end: Arc::new(Semaphore::new(0)) }
+        }
+
+        /// The number of the dial; the first fails.
+        fn dial(&self) -> impl Future<Output = Dialled<usize>> + Send + 'static {
+            let Self { begun, may_end } = self.clone();
+            async move {
+                let number = begun.fetch_add(1, Ordering::Relaxed);
+                may_end.acquire().await.expect("it is open").forget();
+                if number == 0 { Err(failed()) } else { Ok(number) }
+            }
+        }
+    }
+
+    fn failed() -> DialError {
+        DialError::NoAddress { node: convoke_proto::id::NodeId::new(1) }
+    }
+
+    async fn is_begun(dials: &Dials) {
+        while dials.begun.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
-    async fn who_comes_meanwhile_shares_the_outcome_and_who_comes_later_begins_anew() {
-        let (joint, begun) = (Joint::default(), Arc::new(AtomicUsize::new(0)));
-        let runtime = Handle::current();
-        let run = || {
-            let begun = begun.clone();
-            joint.run(&runtime, 1, async move { begun.fetch_add(1, Ordering::Relaxed) })
-        };
-        assert_eq!(tokio::join!(run(), run(), run()), (Some(0), Some(0), Some(0)));
+    async fn who_comes_meanwhile_shares_the_outcome_and_a_failure_of_before_is_tried_again() {
+        let (joint, dials, runtime) = (Joint::default(), Dials::new(), Handle::current());
+        let run = || joint.run(&runtime, 1, || dials.dial());
+        dials.may_end.add_permits(2);
+        // Two have come while the first dialled.
+        let (first, second, third) = tokio::join!(run(), run(), run());
+        assert_eq!(first, Some(Err(failed())));
+        assert_eq!((second, third), (Some(Ok(1)), Some(Ok(1))));
         while !joint.0.lock().is_empty() {
             tokio::task::yield_now().await;
         }
-        let other = joint.run(&runtime, 2, async { 7 });
-        assert_eq!(tokio::join!(run(), other), (Some(1), Some(7)));
+        dials.may_end.add_permits(1);
+        assert_eq!(run().await, Some(Ok(2)), "who comes later begins anew");
     }
 
     #[tokio::test]
     async fn whoever_began_need_not_stay() {
-        let (joint, may_end) = (Joint::default(), Arc::new(Notify::new()));
-        let runtime = Handle::current();
-        let ends = may_end.clone();
-        let mut first = Box::pin(joint.run(&runtime, 1, async move {
-            ends.notified().await;
-            1
-        }));
+        let (joint, dials, runtime) = (Joint::default(), Dials::new(), Handle::current());
+        let mut first = Box::pin(joint.run(&runtime, 1, || dials.dial()));
         let at_once = std::time::Duration::ZERO;
         assert!(tokio::time::timeout(at_once, &mut first).await.is_err(), "it waits");
+        is_begun(&dials).await;
         // It is there, and nobody polls it.
-        may_end.notify_one();
-        assert_eq!(joint.run(&runtime, 1, async { 2 }).await, Some(1));
+        dials.may_end.add_permits(2);
+        assert_eq!(joint.run(&runtime, 1, || dials.dial()).await, Some(Ok(1)));
         drop(first);
     }
 
@@ -108,6 +167,7 @@ mod tests {
         let handle = gone.handle().clone();
         gone.shutdown_background();
         let here = tokio::runtime::Runtime::new().expect("it starts");
-        assert_eq!(here.block_on(joint.run(&handle, 1, async { 1 })), None);
+        let dials = Dials::new();
+        assert_eq!(here.block_on(joint.run(&handle, 1, || dials.dial())), None);
     }
 }

@@ -78,7 +78,7 @@ async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerS
         let (limits, configured) = (driver.limits.clone(), driver.configured.clone());
         let known = driver.configured_addresses(node);
         let seed = driver.identity.incarnation.0 ^ node.get();
-        let (dialled_at, dialled) = (driver.now(), driver.warm_up(node).await);
+        let (dialled_at, dialled) = (driver.now(), driver.keep_warm(node).await);
         drop(driver);
         match dialled {
             Ok(()) => {
