@@ -27,9 +27,9 @@ pub use connections::OpenConnection;
 /// A node: serves its methods, makes calls, and keeps one connection to each peer for both.
 ///
 /// Cheap to clone. When the last clone and the last call are gone, or the runtime that it was
-/// started on, it stops listening and closes its connections; [`Endpoint::shutdown`] does so in good
-/// order. Clones that handlers have, by [`Context::endpoint`](crate::Context::endpoint), do not
-/// count.
+/// started on, it stops listening and closes its connections; [`Endpoint::shutdown`] does so in
+/// good order. Clones that handlers have, by [`Context::endpoint`](crate::Context::endpoint), do
+/// not count.
 #[derive(Clone)]
 pub struct Endpoint(Handle);
 

@@ -33,7 +33,8 @@ impl Driver {
         KeepConnected(self.runtime.spawn(keeping).abort_handle())
     }
 
-    /// Sets where a node can be dialled. Who waits to dial it again does so at once, if that is new.
+    /// Sets where a node can be dialled. Who waits to dial it again does so at once, if that is
+    /// new.
     pub(crate) fn configure(self: &Arc<Self>, node: NodeId, addresses: &[Address]) {
         self.with_each_node(|core, _| core.configure(node, addresses.to_vec()));
         self.configured.notify_waiters();

@@ -499,6 +499,20 @@ fn frames() -> impl Strategy<Value = Frame> {
     ]
 }
 
+/// Takes all that a node sends, each a frame that decodes as it was, and what it keeps then, which
+/// is bounded.
+fn send_all(node: &mut OverlayNode, now: Timestamp) -> Result<Load, TestCaseError> {
+    for transmit in drain(node, now) {
+        prop_assert!(transmit.to != ME && transmit.to.index() < 4);
+        let bytes = transmit.frame.to_bytes();
+        prop_assert_eq!(Frame::decode(&bytes), Ok(transmit.frame));
+    }
+    let load = node.load();
+    prop_assert!(load.reorder_bytes <= 32 << 20 && load.forward_bytes_root <= 8 << 20);
+    prop_assert!(load.fetches <= 256 && load.control == 0);
+    Ok(load)
+}
+
 proptest! {
     /// Hostile peers: whatever they send, in whatever order, nothing breaks and nothing grows.
     #[test]
@@ -515,14 +529,7 @@ proptest! {
                 let _ = node.broadcast(now, Bytes::from(vec![0; 2_000 * (index % 40)]));
             }
             node.handle_timeout(now);
-            for transmit in drain(&mut node, now) {
-                prop_assert!(transmit.to != ME && transmit.to.index() < 4);
-                let bytes = transmit.frame.to_bytes();
-                prop_assert_eq!(Frame::decode(&bytes), Ok(transmit.frame));
-            }
-            let load = node.load();
-            prop_assert!(load.reorder_bytes <= 32 << 20 && load.forward_bytes_root <= 8 << 20);
-            prop_assert!(load.fetches <= 256 && load.control == 0);
+            let load = send_all(&mut node, now)?;
             prop_assert!(load.unproven_bytes <= (8 << 20) + (64 << 10));
             while node.poll_event().is_some() {}
         }

@@ -165,8 +165,8 @@ fn a_cancel_of_a_task_that_has_ended_is_not_answered() {
     assert_eq!(unsettled(&mesh), (0, 0), "it had said its word");
 }
 
-/// Found by the simulation (storm, seed 16571233): a node was told in its next life to cancel what it
-/// had run before, and what it knew of it then was taken for a word of the task.
+/// Found by the simulation (storm, seed 16571233): a node was told in its next life to cancel what
+/// it had run before, and what it knew of it then was taken for a word of the task.
 #[test]
 fn a_later_life_of_a_node_settles_nothing_that_an_earlier_one_ran() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
