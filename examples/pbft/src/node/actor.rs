@@ -63,6 +63,10 @@ pub(super) enum Input {
         tell: oneshot::Sender<Inspection>,
         _place: Option<Arc<Place>>,
     },
+    GoneOn {
+        by: NodeId,
+        executed: Sequence,
+    },
     Saved(Result<(), LedgerError>),
     Stop {
         deadline: Instant,
@@ -159,6 +163,9 @@ impl Actor {
     /// Runs until the ledger fails, or it is told to stop.
     pub(super) async fn run(mut self) -> Result<(), NodeError> {
         let endpoint = self.endpoint.clone();
+        if let Some(blank) = &self.blank {
+            blank.ask(&self.client, self.inputs.clone());
+        }
         self.replica.start(self.now());
         endpoint.together(|| self.work());
         while !self.is_done() {
@@ -193,8 +200,9 @@ impl Actor {
         let now = self.now();
         match input {
             Input::Words { words, _share } => {
-                self.blank.take_if(|_| self.replica.executed() > Sequence(0));
-                self.blank.as_mut().map_or(Ok(()), |blank| blank.hear(words.get()))?;
+                if let Some(blank) = &mut self.blank {
+                    blank.hear(words.get(), self.replica.executed())?;
+                }
                 self.replica.handle_message(now, words);
             }
             Input::HandedOver { handover, _share } => self.replica.handle_handover(now, handover),
@@ -220,6 +228,11 @@ impl Actor {
             }
             Input::Inspect { with_state, tell, _place } => {
                 let _ = tell.send(self.inspect(with_state)); // who asked may have given up
+            }
+            Input::GoneOn { by, executed } => {
+                if let Some(blank) = &mut self.blank {
+                    blank.told(by, executed);
+                }
             }
             Input::Saved(saved) => {
                 self.is_saving = false;
