@@ -2,12 +2,15 @@
 
 #![cfg(feature = "tcp")]
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Duration;
 
-use convoke::transport::Address;
+use convoke::transport::{Address, TcpTransport};
 use convoke::{
-    Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, PeerState, Service, Status,
+    CallError, Context, Endpoint, EndpointBuilder, Executed, Items, Limits, Method, NodeId, Peer,
+    PeerState, Service, Status,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -19,6 +22,10 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 const WHO: Method<(), u64> = Method::new("lives.Test/Who");
 /// So many bytes.
 const LARGE: Method<u64, String> = Method::new("lives.Test/Large");
+/// Never answers.
+const NEVER: Method<(), u64> = Method::new("lives.Test/Never");
+/// Reads what is never sent.
+const READ: Method<Items<u64>, u64> = Method::new("lives.Test/Read");
 /// Bounds what hangs.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -39,6 +46,39 @@ async fn server(node: u64, address: &str) -> Result<Endpoint> {
 }
 
 const ANY: &str = "tcp://127.0.0.1:0";
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// An endpoint whose dials and calls take as long as the test lets them.
+fn patient(node: u64) -> Result<EndpointBuilder> {
+    let transport = TcpTransport::builder().dial_timeout(HOUR).handshake_timeout(HOUR).build()?;
+    let mut limits = Limits::default();
+    (limits.deadline_default, limits.deadline_max) = (HOUR, HOUR);
+    let never = |(), _: Context| std::future::pending::<std::result::Result<u64, Status>>();
+    let service = Service::new().unary(NEVER, never);
+    let builder = Endpoint::builder().transport(transport).node(NodeId::new(node));
+    Ok(builder.limits(limits).serve(service))
+}
+
+/// Sockets that take connections and say nothing, and the nodes that a client is told to be there,
+/// from 100 on.
+async fn silent(client: &Endpoint, count: u64) -> Result<(Vec<TcpListener>, Vec<Peer>)> {
+    let (mut listeners, mut peers) = (Vec::new(), Vec::new());
+    for node in 100..100 + count {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = format!("tcp://{}", listener.local_addr()?);
+        peers.push(client.peer(NodeId::new(node), address)?);
+        listeners.push(listener);
+    }
+    Ok((listeners, peers))
+}
+
+/// A call that ended with the endpoint of its caller, and says so.
+fn is_left<T: std::fmt::Debug>(ended: std::result::Result<T, CallError>, executed: Executed) {
+    let error = ended.expect_err("nobody answers");
+    assert!(error.to_string().contains("has been shut down"), "{error}");
+    assert_eq!(error.failure().map(|failure| failure.executed), Some(executed), "{error}");
+}
 
 #[test]
 fn the_last_replies_have_left_when_a_shutdown_is_over() -> Result {
@@ -86,6 +126,87 @@ fn calls_of_an_endpoint_whose_runtime_is_gone_end() -> Result {
     for ended in ended {
         assert!(ended.is_ok_and(|call| call.is_err()));
     }
+    Ok(())
+}
+
+/// Another clone closes the endpoint, or its runtime ends: then its calls do, whether they wait for
+/// a dial that takes an hour yet or run elsewhere.
+#[test]
+fn calls_under_way_end_with_their_endpoint() -> Result {
+    for is_closed in [true, false] {
+        let (its, ours) = (Runtime::new()?, Runtime::new()?);
+        let server = ours.block_on(patient(1)?.listen(ANY).start())?;
+        let client = its.block_on(patient(2)?.start())?;
+        let (connected, at) = (client.clone(), server.addresses().to_vec());
+        let known = its.block_on(async move { connected.connect(at).await })?;
+        let (waiting, running, items, awaited, _silent) = ours.block_on(async {
+            let (listeners, strangers) = silent(&client, 2).await?;
+            let waiting = [
+                client.call(WHO, ()).to(strangers[0]).open()?,
+                client.call(WHO, ()).to_all(strangers.clone()).open()?,
+            ];
+            let running = client.call(NEVER, ()).to_all([known, strangers[1]]).open()?;
+            let items = client.call_stream(READ).to(strangers[0]).open()?;
+            let (client, stranger) = (client.clone(), strangers[1]);
+            let mut awaited = Box::pin(async move { client.call(WHO, ()).to(stranger).await });
+            let begun = poll_fn(|cx| Poll::Ready(awaited.as_mut().poll(cx))).await;
+            assert!(begun.is_pending());
+            // They are dialled, and nobody says a word.
+            let mut dialled = Vec::new();
+            for listener in &listeners {
+                dialled.push(listener.accept().await?);
+            }
+            let silent = (listeners, dialled);
+            Ok::<_, Box<dyn std::error::Error>>((waiting, running, items, awaited, silent))
+        })?;
+        if is_closed {
+            let other = client.clone();
+            its.block_on(async move { other.shutdown(Duration::ZERO).await });
+        } else {
+            its.shutdown_background();
+        }
+        let ended = async {
+            for call in waiting {
+                is_left(call.first().await, Executed::No);
+            }
+            let mut running = running;
+            is_left(running.next().await.expect("one branch waited"), Executed::No);
+            is_left(running.next().await.expect("the other ran"), Executed::Maybe);
+            assert!(running.next().await.is_none());
+            let (mut items, call) = items;
+            assert!(items.send(&1).await.is_err());
+            is_left(call.first().await, Executed::No);
+            is_left(awaited.await, Executed::No);
+        };
+        ours.block_on(async { timeout(LONG, ended).await })?;
+        assert_eq!(client.load().calls, 0);
+        drop(server);
+    }
+    Ok(())
+}
+
+/// The last member that could make a quorum waits for a dial when another clone closes.
+#[cfg(feature = "quorum")]
+#[tokio::test]
+async fn a_quorum_call_that_waits_for_a_dial_ends_with_its_endpoint() -> Result {
+    use convoke::quorum::{Configuration, Majority, QuorumExt};
+    let one = server(1, ANY).await?;
+    let client = patient(2)?.start().await?;
+    let (listeners, strangers) = silent(&client, 2).await?;
+    let known = client.connect(one.addresses()).await?;
+    let members = Configuration::new([known, strangers[0], strangers[1]])?;
+    let asked = client.call(WHO, ()).to_all(&members).quorum(Majority);
+    let closing = async {
+        let mut dialled = Vec::new();
+        for listener in &listeners {
+            dialled.push(listener.accept().await);
+        }
+        client.clone().shutdown(Duration::ZERO).await;
+        dialled
+    };
+    let (asked, _dialled) = tokio::join!(timeout(LONG, asked), closing);
+    let error = asked?.expect_err("one of three is no majority").to_string();
+    assert!(error.contains("has been shut down"), "{error}");
     Ok(())
 }
 

@@ -593,14 +593,9 @@ impl Drop for ClosesWithRuntime {
     fn drop(&mut self) {
         if let Some(driver) = self.0.upgrade() {
             driver.close();
-            // What other runtimes still wait for has nobody to end it at its deadline.
-            driver.with_each_node(|node, now| node.handle_timeout(now + PAST_ALL_DEADLINES));
         }
     }
 }
-
-/// Longer than any call is meant to take.
-const PAST_ALL_DEADLINES: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Calls the node when its timeouts are due, for as long as the endpoint lives.
 async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {

@@ -50,5 +50,6 @@ async fn calls_of_an_endpoint_that_is_shut_down_say_so() {
     client.shutdown(Duration::ZERO).await;
     let ended = timeout(SOON, call.first()).await.expect("its connections are closed");
     let error = ended.expect_err("nothing answers").to_string();
-    assert!(error.contains("this endpoint has been shut down (it may have run)"), "{error}");
+    assert!(error.contains("the endpoint that made the call has been shut down"), "{error}");
+    assert!(error.ends_with("make it by another (it may have run)"), "{error}");
 }

@@ -200,12 +200,7 @@ impl Call {
 
     /// The request of a root branch could not be handed to any connection.
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, path: &Path, text: &str) {
-        if self.tree.fail(path) {
-            let task = key(path.clone(), 0);
-            let mut failure = self.found(&task, Cause::Unreachable, Executed::No);
-            text.clone_into(&mut failure.text);
-            self.record(failure);
-        }
+        self.fail_saying(&key(path.clone(), 0), Cause::Unreachable, Executed::No, text);
         self.tree.rule_out(path);
         self.evaluate(now);
     }
@@ -217,10 +212,14 @@ impl Call {
         }
     }
 
-    /// Asks for an undecided call to be stopped wherever it runs, without an end here.
-    pub(crate) fn give_up(&mut self, now: Timestamp) {
+    /// This node leaves: an undecided call is to stop wherever it runs, and ends here.
+    pub(crate) fn leave(&mut self, now: Timestamp) {
         if self.end.is_none() {
             self.send_cancel(now, CancelReason::Caller);
+            let text = "the endpoint that made the call has been shut down, or its runtime is \
+                        gone: make it by another";
+            self.fail_unsettled(&Path::root(), Cause::Cancelled, text);
+            self.evaluate(now);
         }
     }
 
@@ -406,7 +405,7 @@ impl Call {
         if self.end.is_some() {
             self.is_forgotten |= now >= self.forget_at;
         } else if now >= self.deadline {
-            self.fail_late(&Path::root());
+            self.fail_unsettled(&Path::root(), Cause::Deadline, "");
             self.evaluate(now);
         } else {
             self.expire_early(now);
@@ -422,23 +421,23 @@ impl Call {
         while self.early.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, root)) = self.early.pop_first()
         {
-            self.fail_late(&root);
+            self.fail_unsettled(&root, Cause::Deadline, "");
             self.tree.give_up(&root);
         }
     }
 
-    /// Fails all that is unsettled at or below `top`, for it is late.
-    fn fail_late(&mut self, top: &Path) {
-        let late = self.tree.below(top).filter(|(_, branch)| branch.is_unsettled());
-        let late: Vec<(TaskKey, BranchState)> =
-            late.map(|(path, branch)| (key(path.clone(), branch.hop), branch.state)).collect();
-        for (task, state) in late {
+    /// Fails all that is unsettled at or below `top`: nobody waits for it any longer.
+    fn fail_unsettled(&mut self, top: &Path, cause: Cause, text: &str) {
+        let unsettled = self.tree.below(top).filter(|(_, branch)| branch.is_unsettled());
+        let unsettled: Vec<(TaskKey, BranchState)> =
+            unsettled.map(|(path, branch)| (key(path.clone(), branch.hop), branch.state)).collect();
+        for (task, state) in unsettled {
             let executed = match state {
                 BranchState::Closed { .. } => Executed::Yes,
                 _ => Executed::Maybe,
             };
             self.inbox.forget(&task.path);
-            self.fail(&task, Cause::Deadline, executed);
+            self.fail_saying(&task, cause, executed, text);
         }
     }
 

@@ -281,16 +281,13 @@ impl Initiator {
         }
     }
 
-    /// Asks for all undecided calls to be stopped wherever they run: this node leaves. They end
-    /// as their connections or their tasks do.
-    pub(crate) fn give_up_all(&mut self, now: Timestamp) {
+    /// Ends all undecided calls, as this node leaves.
+    pub(crate) fn end_all(&mut self, now: Timestamp) {
         let is_undecided = |flat: &Flat| !flat.is_complete() && flat.reading != Reading::Decided;
         let flat = self.flat.iter().filter(|(_, flat)| is_undecided(flat)).map(|(seq, _)| seq);
-        flat.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
-        for armed in self.calls.values_mut() {
-            armed.call.give_up(now);
-            armed.hand_over(&mut self.out);
-        }
+        let full = self.calls.iter().filter(|(_, armed)| armed.call.end().is_none());
+        let undecided: Vec<u64> = flat.chain(full.map(|(seq, _)| *seq)).collect();
+        undecided.into_iter().for_each(|seq| self.with(seq, |call| call.leave(now)));
     }
 
     /// A call is ready when this many replies wait.

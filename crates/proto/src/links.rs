@@ -100,6 +100,8 @@ pub struct Links {
     backoff_max: Duration,
     /// The dialler asks for the addresses of nodes that have none here.
     has_resolver: bool,
+    /// Nobody is dialled any more.
+    is_over: bool,
 }
 
 /// Ended connections remembered per node.
@@ -130,6 +132,7 @@ impl Links {
             backoff_min: limits.backoff_min,
             backoff_max: limits.backoff_max,
             has_resolver: false,
+            is_over: false,
         }
     }
 
@@ -226,7 +229,7 @@ impl Links {
             return Way::Up(link);
         }
         let has_address = !neighbour.configured.is_empty() || !neighbour.advertised.is_empty();
-        let may_dial = has_address && now >= neighbour.backoff_until;
+        let may_dial = has_address && now >= neighbour.backoff_until && !self.is_over;
         if neighbour.is_dialling || may_dial { Way::Dialable } else { Way::Dead }
     }
 

@@ -392,10 +392,14 @@ impl<O: Outbox> Node<O> {
         self.visits.begin_shutdown();
     }
 
-    /// Asks for the undecided calls of this node to be stopped wherever they run, before its
-    /// connections are closed for good. They end as these or their tasks do.
-    pub fn give_up_calls(&mut self, now: Timestamp) {
-        self.initiator.give_up_all(now);
+    /// Ends the undecided calls of this node, before its connections are closed for good, and asks
+    /// for them to be stopped wherever they run. Nothing waits for a dial any more: what did has
+    /// not left, and fails so.
+    pub fn end_calls(&mut self, now: Timestamp) {
+        for node in self.links.stop_dialling() {
+            self.handle_dial_failed(now, node);
+        }
+        self.initiator.end_all(now);
         self.pump(now);
     }
 

@@ -12,7 +12,7 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
 use convoke_proto::metadata::{Extensions, Metadata};
 use convoke_proto::trace::TraceEvent;
-use convoke_proto::wire::{Cause, Extension};
+use convoke_proto::wire::Extension;
 use futures_core::Stream;
 
 use crate::carrier;
@@ -300,12 +300,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             CallEvent::Reply(delivered) => {
                 Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
             }
-            CallEvent::Failure(mut failure) => {
-                // Cancelled as it closed, or lost with its connections.
-                let is_ended = matches!(failure.cause, Cause::NodeDown | Cause::Cancelled);
-                if is_ended && failure.text.is_empty() && self.endpoint.driver().is_closed() {
-                    "this endpoint has been shut down".clone_into(&mut failure.text);
-                }
+            CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
             }

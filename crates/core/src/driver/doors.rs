@@ -56,8 +56,8 @@ impl Driver {
         }
     }
 
-    /// Stops all that runs, here and elsewhere for the calls of this node, and closes every
-    /// connection. Calls that are made from now on fail.
+    /// Stops all that runs, here and elsewhere for the calls of this node, which end with that, and
+    /// closes every connection. Calls that are made from now on fail.
     pub(crate) fn close(self: &Arc<Self>) {
         self.stop_listening();
         self.doors.kept.lock().clear();
@@ -66,7 +66,7 @@ impl Driver {
         let mut readers = Vec::new();
         self.with_each(|core, now, _| {
             core.is_closed = true;
-            core.node.give_up_calls(now);
+            core.node.end_calls(now);
             readers.extend(std::mem::take(&mut core.mail_wakers).into_values());
         });
         readers.into_iter().for_each(Waker::wake);

@@ -550,9 +550,22 @@ impl Call {
 
     /// Fails a branch for a cause this side found. True when that is news.
     pub(super) fn fail(&mut self, task: &TaskKey, cause: Cause, executed: Executed) -> bool {
+        self.fail_saying(task, cause, executed, "")
+    }
+
+    /// As [`Self::fail`], with words for people.
+    pub(super) fn fail_saying(
+        &mut self,
+        task: &TaskKey,
+        cause: Cause,
+        executed: Executed,
+        text: &str,
+    ) -> bool {
         let is_news = self.tree.fail(&task.path);
         if is_news {
-            self.record_found(task, cause, executed);
+            let mut failure = self.found(task, cause, executed);
+            text.clone_into(&mut failure.text);
+            self.record(failure);
         }
         is_news
     }

@@ -17,7 +17,18 @@ impl Links {
     /// True when a node that is [`Way::Dead`](super::Way::Dead) can be dialled by its name alone.
     pub(crate) fn is_resolvable(&self, now: Timestamp, node: NodeId) -> bool {
         let neighbour = self.neighbours.get(&node);
-        self.has_resolver && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
+        self.has_resolver
+            && !self.is_over
+            && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
+    }
+
+    /// Nobody is dialled from now on. Returns those that are: their dials are to be taken for
+    /// failed.
+    pub(crate) fn stop_dialling(&mut self) -> Vec<NodeId> {
+        self.is_over = true;
+        self.dials.clear();
+        let dialled = self.neighbours.iter().filter(|(_, neighbour)| neighbour.is_dialling);
+        dialled.map(|(node, _)| *node).collect()
     }
 
     /// Asks for a dial unless one is under way.
@@ -95,6 +106,10 @@ impl Links {
     /// Reason why a node cannot be reached, for people.
     pub fn why_unreachable(&self, node: NodeId) -> &str {
         match self.neighbours.get(&node) {
+            _ if self.is_over => {
+                "the endpoint that was to send the request has been shut down, or its runtime is \
+                 gone: ask by another"
+            }
             Some(neighbour) if neighbour.is_dialling => {
                 "it is being dialled, and as much waits for that as dial_queue_bytes_max and \
                  dial_bytes_total_max allow"

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::mesh::Mesh;
+use super::mesh::{Mesh, id};
 use crate::call::CallOptions;
+use crate::limits::Limits;
+use crate::task::SendError;
 
 #[test]
 fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
@@ -30,7 +32,7 @@ fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
 }
 
 #[test]
-fn a_node_that_leaves_stops_what_runs_for_calls_that_are_undecided() {
+fn a_node_that_leaves_stops_and_ends_the_calls_that_are_undecided() {
     for tells_silent in [false, true] {
         // The second kind of call never is flat.
         let options = CallOptions { tells_silent, ..CallOptions::default() };
@@ -42,13 +44,71 @@ fn a_node_that_leaves_stops_what_runs_for_calls_that_are_undecided() {
         mesh.deliver_all();
         let now = mesh.now;
         mesh.with(1, |node| node.decide_call(now, decided, false));
-        mesh.with(1, |node| node.give_up_calls(now));
-        assert_eq!(mesh.nodes[&1].initiator().open_count(), 1, "it does not end by this");
+        mesh.answer("/0", b"");
         mesh.deliver_all();
+        mesh.with(1, |node| node.end_calls(now));
+        let left = "branch /1 at n3: it was cancelled: the endpoint that made the call has been \
+                    shut down, or its runtime is gone: make it by another (it may have run)";
+        assert_eq!(mesh.told(1, open), ["reply /0", left, "Partial"]);
+        assert_eq!(mesh.nodes[&1].initiator().open_count(), 0);
+        mesh.deliver_all();
+        assert!(mesh.told(1, open).is_empty(), "an end is final");
         let stopped: BTreeSet<_> =
             mesh.stops.iter().map(|(at, task, _)| (*at, task.call)).collect();
-        assert_eq!(stopped, [2, 3, 4].map(|at| (at, open)).into(), "and not what is decided");
+        assert_eq!(stopped, [3, 4].map(|at| (at, open)).into(), "and not what is decided");
     }
+}
+
+/// As told of a branch whose request could not leave any more.
+fn unsent(branch: &str) -> String {
+    format!(
+        "branch {branch}: no connection to the node could be made: the endpoint that was to send \
+         the request has been shut down, or its runtime is gone: ask by another (it did not run)"
+    )
+}
+
+#[test]
+fn what_waits_for_a_dial_does_not_leave_once_the_calls_of_a_node_have_ended() {
+    let mut mesh = Mesh::dialling();
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let now = mesh.now;
+    mesh.with(1, |node| node.end_calls(now));
+    let told = [unsent("/0 at n2"), "Partial".into()];
+    assert_eq!(mesh.told(1, call), told);
+    let later = mesh.call(1, &[2], CallOptions::default());
+    assert_eq!(mesh.told(1, later), told);
+    assert_eq!(mesh.dials, [(1, 2)], "and nobody is dialled again");
+    assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
+    mesh.connect(1, 2);
+    assert_eq!(mesh.on_wire(), [""; 0]);
+}
+
+#[test]
+fn who_writes_items_of_a_call_is_told_that_the_calls_of_its_node_have_ended() {
+    let mut mesh = Mesh::dialling();
+    let call = mesh.call(1, &[2], CallOptions { sends_items: true, ..CallOptions::default() });
+    assert_eq!(mesh.with(1, |node| node.poll_items_writable(call)), Ok(false));
+    let now = mesh.now;
+    mesh.with(1, |node| node.end_calls(now));
+    assert_eq!(mesh.writable, [1]);
+    let writable = mesh.with(1, |node| node.poll_items_writable(call));
+    assert_eq!(writable, Err(SendError::Ended));
+}
+
+#[test]
+fn the_branch_of_a_task_that_waits_for_a_dial_is_reported_by_a_node_that_leaves() {
+    let mut mesh = Mesh::new(3, &Limits::default());
+    mesh.connect(1, 2);
+    mesh.with(2, |node| node.configure(id(3), vec!["test://3".parse().unwrap()]));
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    assert!(mesh.told(1, call).is_empty(), "node 3 is being dialled");
+    let now = mesh.now;
+    mesh.with(2, |node| node.end_calls(now));
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), [unsent("/0/0 at n3")]);
 }
 
 #[test]
