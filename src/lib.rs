@@ -230,9 +230,9 @@ pub mod transport {
     pub use convoke_core::transport::mem::{MemTransport, MemTransportBuilder};
     pub use convoke_core::transport::{
         ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, CloseReason, Connection,
-        Counters, Credentials, DialError, Hello, Lane, Link, ListenError, Listener, NotWritable,
-        ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Remote, Sink, ToAddresses,
-        Transport, parts, sockets,
+        Counters, Credentials, DialError, DialLimit, Hello, Lane, Link, ListenError, Listener,
+        NotWritable, ORDER_HEAD_BYTES, Order, PeerName, Principal, Received, Remote, Sink,
+        ToAddresses, Transport, parts, sockets,
     };
     pub use convoke_core::{BoxError, OpenConnection, ToPeers};
     #[cfg(feature = "grpc")]

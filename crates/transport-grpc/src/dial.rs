@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::{Admission, Greeting, Lifetime, Pipe, PipeConnection};
-use convoke_transport::{Address, Connection, DialError, Sink, sockets};
+use convoke_transport::{Address, Connection, DialError, DialLimit, Sink, sockets};
 use http::Uri;
 use http::uri::PathAndQuery;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -64,14 +64,32 @@ pub(crate) async fn dial(
     if let Err(message) = config.security.verify_own(sink.hello().node) {
         return Err(DialError::Untrusted { address, message });
     }
-    let stream = sockets::connect(&address, config.common.dial_timeout).await?;
-    let shaken = shake_hands((&config, &admission), stream, &address, expected, sink);
-    match timeout(config.common.handshake_timeout, shaken).await {
-        Ok(shaken) => shaken.map_err(|refusal| {
-            tracing::debug!(%address, reason = %refusal, "dial failed");
-            refusal.into_dial_error(address)
-        }),
-        Err(_) => Err(DialError::Timeout { address }),
+    let within = config.common.dial_timeout;
+    let dial = Dial { config, admission, address, expected, sink };
+    sockets::dial(&dial.address, within, |stream| dial.meet(stream)).await
+}
+
+/// A dial until it has a connection.
+struct Dial {
+    config: Arc<Config>,
+    admission: Arc<Admission>,
+    address: Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+}
+
+impl Dial {
+    async fn meet(&self, stream: TcpStream) -> Result<Arc<dyn Connection>, DialError> {
+        let Self { config, admission, address, expected, sink } = self;
+        let within = config.common.handshake_timeout;
+        let shaken = shake_hands((config, admission), stream, address, *expected, Arc::clone(sink));
+        match timeout(within, shaken).await {
+            Ok(shaken) => shaken.map_err(|refusal| {
+                tracing::debug!(%address, reason = %refusal, "dial failed");
+                refusal.into_dial_error(address.clone())
+            }),
+            Err(_) => Err(DialLimit::Handshake(within).passed(address)),
+        }
     }
 }
 
@@ -211,5 +229,72 @@ impl Drop for Goodbye<'_> {
         if let Some(text) = self.text.take() {
             self.pipe.refuse(&text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use convoke_transport::conformance::Recorder;
+    use convoke_transport::{Listener, Transport};
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use crate::GrpcTransport;
+
+    use super::*;
+
+    async fn bound() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+        let at = listener.local_addr().expect("it is bound");
+        (listener, at)
+    }
+
+    async fn node(number: u64) -> (Box<dyn Listener>, SocketAddr) {
+        let any = "grpc://127.0.0.1:0".parse().expect("it is an address");
+        let sink = Arc::new(Recorder::new(number));
+        let listener = GrpcTransport::new().listen(&any, sink).await.expect("it binds");
+        let at = listener.local_address().rest().parse().expect("it is a socket's");
+        (listener, at)
+    }
+
+    async fn dial_at(
+        sockets: &[SocketAddr],
+        expected: u64,
+    ) -> Result<Arc<dyn Connection>, DialError> {
+        let mut config = Config::default();
+        config.common.handshake_timeout = Duration::from_millis(200);
+        let dial = Dial {
+            admission: Arc::new(config.common.admission()),
+            config: Arc::new(config),
+            address: "grpc://several:1".parse().expect("it is an address"),
+            expected: Some(NodeId::new(expected)),
+            sink: Arc::new(Recorder::new(9)),
+        };
+        let long = Duration::from_secs(30);
+        sockets::dial_at(&dial.address, sockets, (long, long), |stream| dial.meet(stream)).await
+    }
+
+    #[tokio::test]
+    async fn a_node_is_found_at_whichever_address_of_its_name() {
+        let (gone, nobody) = bound().await;
+        drop(gone);
+        let (_hangs, silent) = bound().await; // The system takes connections for it.
+        let (web, foreign) = bound().await;
+        let serving = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = web.accept().await {
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            }
+        });
+        let ((_one, first), (_two, second)) = (node(1).await, node(2).await);
+        let found = dial_at(&[nobody, silent, foreign, first, second], 2).await;
+        let connection = found.expect("it is at the last");
+        assert_eq!(connection.link().peer.node, NodeId::new(2));
+        connection.close(convoke_transport::CloseReason::Local);
+        let error = dial_at(&[first, nobody], 3).await.expect_err("it is nowhere");
+        assert!(matches!(error, DialError::WrongNode { .. }), "who was there says more: {error}");
+        serving.abort();
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::{
-    Address, CloseReason, DialError, DialFuture, ListenError, ListenFuture, Listener, Sink,
-    Transport, own_address,
+    Address, CloseReason, DialError, DialFuture, DialLimit, ListenError, ListenFuture, Listener,
+    Sink, Transport, own_address,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -130,7 +130,7 @@ async fn dial(
     let deadline = Instant::now() + device.dial_timeout();
     let unreachable =
         |message: String| DialError::Unreachable { address: address.clone(), message };
-    let timeout = || DialError::Timeout { address: address.clone() };
+    let timeout = || DialLimit::Connect(device.dial_timeout()).passed(&address);
     let resolved = timeout_at(deadline, sockets::resolve(address.rest())).await;
     let resolved = resolved.map_err(|_| timeout())?;
     let mut last = unreachable("the name has no address".into());

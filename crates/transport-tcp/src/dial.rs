@@ -1,13 +1,11 @@
 //! Reaching a node: resolve, then connect and shake hands at one address after the other.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::parts::Admission;
-use convoke_transport::{Address, Connection, DialError, Sink, sockets};
-use tokio::time::{Instant, timeout};
+use convoke_transport::{Address, Connection, DialError, DialLimit, Sink, sockets};
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::fresh::Fresh;
@@ -33,9 +31,7 @@ pub(crate) async fn dial(
         let stream = unix::connect(&dial.address, within).await?;
         return dial.shake_hands(stream).await;
     }
-    let begun = Instant::now();
-    let sockets = sockets::resolve_to_dial(&dial.address, within).await?;
-    dial.at_each(&sockets, within.saturating_sub(begun.elapsed())).await
+    sockets::dial(&dial.address, within, |stream| dial.shake_hands(stream)).await
 }
 
 /// A dial until it has a connection.
@@ -48,31 +44,6 @@ struct Dial {
 }
 
 impl Dial {
-    /// Tries the addresses of a name in turn until the node answers at one: at another there may be
-    /// nobody, another node, another program, or a process that hangs. Each has its share of the
-    /// time to connect that is left. The error is that of the last that was there, if any was.
-    async fn at_each(
-        &self,
-        sockets: &[SocketAddr],
-        mut within: Duration,
-    ) -> Result<Arc<dyn Connection>, DialError> {
-        let count = u32::try_from(sockets.len()).unwrap_or(u32::MAX);
-        let (mut answered, mut failed) = (None, None);
-        for (socket, left) in sockets.iter().zip((1..=count).rev()) {
-            let begun = Instant::now();
-            let connected = sockets::connect_at(&self.address, *socket, within / left).await;
-            within = within.saturating_sub(begun.elapsed());
-            match connected {
-                Ok(stream) => match self.shake_hands(stream).await {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => answered = Some(error),
-                },
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(answered.or(failed).expect("resolving gives at least one"))
-    }
-
     async fn shake_hands(&self, stream: impl Fresh) -> Result<Arc<dyn Connection>, DialError> {
         let Self { config, admission, address, expected, sink } = self;
         let handshake = async {
@@ -80,18 +51,22 @@ impl Dial {
             let sink = Arc::clone(sink);
             handshake::dial(config, admission, socket, *expected, sink, address).await
         };
-        match timeout(config.common.handshake_timeout, handshake).await {
+        let within = config.common.handshake_timeout;
+        match timeout(within, handshake).await {
             Ok(shaken) => shaken.map_err(|error| {
                 tracing::debug!(%address, %error, "dial failed");
                 error.into_dial_error(address.clone())
             }),
-            Err(_) => Err(DialError::Timeout { address: address.clone() }),
+            Err(_) => Err(DialLimit::Handshake(within).passed(address)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
     use convoke_transport::conformance::Recorder;
     use convoke_transport::{Listener, Transport};
     use tokio::io::AsyncWriteExt;
@@ -113,6 +88,15 @@ mod tests {
         let listener = TcpTransport::new().listen(&any, sink).await.expect("it binds");
         let at = listener.local_address().rest().parse().expect("it is a socket's");
         (listener, at)
+    }
+
+    async fn dial_at(
+        sockets: &[SocketAddr],
+        expected: u64,
+    ) -> Result<Arc<dyn Connection>, DialError> {
+        let (dial, long) = (dial_of(expected), Duration::from_secs(30));
+        let shake_hands = |stream| dial.shake_hands(stream);
+        sockets::dial_at(&dial.address, sockets, (long, long), shake_hands).await
     }
 
     fn dial_of(expected: u64) -> Dial {
@@ -139,12 +123,11 @@ mod tests {
             }
         });
         let ((_one, first), (_two, second)) = (node(1).await, node(2).await);
-        let long = Duration::from_secs(30);
-        let found = dial_of(2).at_each(&[nobody, silent, foreign, first, second], long).await;
+        let found = dial_at(&[nobody, silent, foreign, first, second], 2).await;
         let connection = found.expect("it is at the last");
         assert_eq!(connection.link().peer.node, NodeId::new(2));
         connection.close(convoke_transport::CloseReason::Local);
-        let error = dial_of(3).at_each(&[first, nobody], long).await.expect_err("it is nowhere");
+        let error = dial_at(&[first, nobody], 3).await.expect_err("it is nowhere");
         assert!(matches!(error, DialError::WrongNode { .. }), "who was there says more: {error}");
         serving.abort();
     }

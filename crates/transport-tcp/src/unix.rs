@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use convoke_transport::security::Security;
 use convoke_transport::sockets::Accepts;
-use convoke_transport::{Address, Credentials, DialError};
+use convoke_transport::{Address, Credentials, DialError, DialLimit};
 use socket2::{Domain, SockAddr, Type};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
@@ -112,7 +112,7 @@ pub(crate) async fn connect(address: &Address, within: Duration) -> Result<UnixS
     let place = Place::of(address).map_err(|error| unreachable(error.to_string()))?;
     match timeout(within, connect_once_there_is_room(&place)).await {
         Ok(connected) => connected.map_err(|error| unreachable(error.to_string())),
-        Err(_) => Err(DialError::Timeout { address: address.clone() }),
+        Err(_) => Err(DialLimit::Connect(within).passed(address)),
     }
 }
 

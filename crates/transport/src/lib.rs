@@ -52,6 +52,6 @@ pub use connection::{
     Appended, CloseReason, Connection, Counters, Fill, NotWritable, Order, Received, Sink,
 };
 pub use transport::{
-    BoxFuture, DialError, DialFuture, ListenError, ListenFuture, Listener, OtherScheme, Transport,
-    own_address,
+    BoxFuture, DialError, DialFuture, DialLimit, ListenError, ListenFuture, Listener, OtherScheme,
+    Transport, own_address,
 };

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::Address;
 
 pub use accepting::{Accepting, Accepts, bind, first, listen};
-pub use connecting::{connect, connect_at, connect_to, resolve_to_dial, try_each};
+pub use connecting::{connect_to, dial, dial_at, resolve_to_dial, try_each};
 pub use lingering::linger;
 pub use prompt::send_promptly;
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_proto::id::NodeId;
 
@@ -40,10 +41,12 @@ pub enum DialError {
         message: String,
     },
     /// No answer in time.
-    #[error("no answer from {address} within the dial timeout")]
+    #[error("{address} {limit}")]
     Timeout {
         /// Address that was dialled.
         address: Address,
+        /// Time that passed.
+        limit: DialLimit,
     },
     /// Somebody answers, but not with this protocol or version.
     #[error("{address} refused the hello: {message}")]
@@ -92,6 +95,30 @@ pub enum DialError {
         /// Its own error, or that it did not answer in time, or panicked.
         message: String,
     },
+}
+
+/// Bound of the time of a dial, which its transport was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DialLimit {
+    /// Until the other end takes the connection: nothing is there, or nothing gets through to it.
+    #[error(
+        "did not take the connection within the dial_timeout of {0:?}: is it up, and the way open?"
+    )]
+    Connect(Duration),
+    /// From then on until it has said its hello.
+    #[error(
+        "took the connection, and said no hello within the handshake_timeout of {0:?}: it hangs, \
+         or is another program"
+    )]
+    Handshake(Duration),
+}
+
+impl DialLimit {
+    /// The error of a dial that it ended.
+    pub fn passed(self, address: &Address) -> DialError {
+        DialError::Timeout { address: address.clone(), limit: self }
+    }
 }
 
 /// Reason why listening failed.

@@ -27,8 +27,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Address, Connection, DialError, DialFuture, ListenError, ListenFuture, Listener, PeerName,
-    Sink, Transport, own_address,
+    Address, Connection, DialError, DialFuture, DialLimit, ListenError, ListenFuture, Listener,
+    PeerName, Sink, Transport, own_address,
 };
 use crate::id::NodeId;
 
@@ -257,7 +257,8 @@ async fn dial(
         // The other end may have given up.
         let _ = told.send(accept(&listening, offer));
     });
-    let accepted = timeout(transport.common.handshake_timeout, accepted).await;
+    let within = transport.common.handshake_timeout;
+    let accepted = timeout(within, accepted).await;
     let refused = |message: String| DialError::Handshake { address: address.clone(), message };
     let pipe = match accepted {
         Ok(Ok(Ok(pipe))) => pipe,
@@ -266,7 +267,7 @@ async fn dial(
             let message = "the runtime of who listens there has ended".into();
             return Err(DialError::Unreachable { address, message });
         }
-        Err(_) => return Err(DialError::Timeout { address }),
+        Err(_) => return Err(DialLimit::Handshake(within).passed(&address)),
     };
     // Told by the connection itself from here on.
     given_up.pipe = None;

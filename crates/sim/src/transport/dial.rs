@@ -1,10 +1,11 @@
 //! Listening, and opening a connection: a hello there, a hello back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_proto::id::NodeId;
 use convoke_transport::{
-    Address, CloseReason, Connection, DialError, Hello, ListenError, Listener, Sink,
+    Address, CloseReason, Connection, DialError, DialLimit, Hello, ListenError, Listener, Sink,
 };
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -79,12 +80,13 @@ pub(crate) async fn dial(
 ) -> Result<Arc<dyn Connection>, DialError> {
     let timeout = network.topology.lock().timing.dial_timeout;
     let deadline = Instant::now() + timeout;
-    Dial { network, address, deadline }.run(expected, sink).await
+    Dial { network, address, timeout, deadline }.run(expected, sink).await
 }
 
 struct Dial {
     network: Arc<Network>,
     address: Address,
+    timeout: Duration,
     deadline: Instant,
 }
 
@@ -167,7 +169,7 @@ impl Dial {
             }
             while self.is_held_until_healed(pair).await {}
         });
-        travelled.await.map_err(|_| DialError::Timeout { address: self.address.clone() })
+        travelled.await.map_err(|_| DialLimit::Connect(self.timeout).passed(&self.address))
     }
 
     async fn is_held_until_healed(&self, pair: Pair) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_transport::conformance::Recorder;
-use convoke_transport::{Address, CloseReason, DialError, Lane, Transport};
+use convoke_transport::{Address, CloseReason, DialLimit, Lane, Transport};
 use convoke_transport_grpc::GrpcTransport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -165,7 +165,8 @@ async fn a_server_that_says_nothing_is_a_timeout_for_the_dialler() {
     let transport = transport.expect("the settings are legal");
     for address in [before, after] {
         let dialled = in_time(transport.dial(&address, None, Arc::new(Recorder::new(7)))).await;
-        assert_eq!(dialled.err(), Some(DialError::Timeout { address }));
+        let limit = DialLimit::Handshake(Duration::from_millis(100));
+        assert_eq!(dialled.err(), Some(limit.passed(&address)));
     }
 }
 

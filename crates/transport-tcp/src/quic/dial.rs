@@ -8,9 +8,9 @@ use std::time::Duration;
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::IdentitySeam as _;
 use convoke_transport::parts::Mutex;
-use convoke_transport::{Address, Connection, DialError, Sink};
+use convoke_transport::{Address, Connection, DialError, DialLimit, Sink};
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, Endpoint};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::quic::Shared;
 use crate::quic::handshake::{self, HandshakeError};
@@ -71,6 +71,18 @@ enum Failure {
     Lost(ConnectionError),
 }
 
+impl Failure {
+    fn into_dial_error(self, address: Address) -> DialError {
+        let message = match self {
+            Self::Lost(lost) => return HandshakeError::Lost(lost).into_dial_error(address),
+            Self::Io(error) => error.to_string(),
+            // Over UDP, nobody there and no answer are one.
+            Self::Silence(waited) => format!("no answer over UDP for {waited:?}"),
+        };
+        DialError::Unreachable { address, message }
+    }
+}
+
 /// Opens a connection to `address`, with `on_open` called.
 pub(crate) async fn dial(
     shared: &Shared,
@@ -81,43 +93,36 @@ pub(crate) async fn dial(
     if let Err(message) = shared.identity.verify_own(sink.hello().node) {
         return Err(DialError::Untrusted { address, message });
     }
-    let quic = match connect(shared, &address).await {
-        Ok(quic) => quic,
-        Err(Failure::Lost(lost)) => {
-            return Err(HandshakeError::Lost(lost).into_dial_error(address));
-        }
-        Err(Failure::Io(error)) => {
-            return Err(DialError::Unreachable { address, message: error.to_string() });
-        }
-        Err(Failure::Silence(waited)) => {
-            // Over UDP, nobody there and no answer are one.
-            let message = format!("no answer over UDP for {waited:?}");
-            return Err(DialError::Unreachable { address, message });
-        }
+    let (address, dial_timeout) = (&address, shared.config.common.dial_timeout);
+    let begun = Instant::now();
+    let sockets = sockets::resolve_to_dial(address, dial_timeout).await?;
+    let connect = |socket, share| async move {
+        let connected = connect_one(shared, socket, share).await;
+        connected.map_err(|failure| failure.into_dial_error(address.clone()))
     };
-    let shaking = handshake::dial(shared, &quic, expected, sink);
-    match timeout(shared.config.common.handshake_timeout, shaking).await {
-        Ok(shaken) => shaken.map_err(|error| {
-            tracing::debug!(%address, %error, "dial failed");
-            error.into_dial_error(address)
-        }),
-        Err(_) => Err(DialError::Timeout { address }),
-    }
+    let shake_hands = |quic| {
+        let sink = Arc::clone(&sink);
+        async move { shake_hands(shared, &quic, (address, expected), sink).await }
+    };
+    let left = dial_timeout.saturating_sub(begun.elapsed());
+    let none = Failure::Io(io::ErrorKind::AddrNotAvailable.into()).into_dial_error(address.clone());
+    sockets::try_each(&sockets, left, none, connect, shake_hands).await
 }
 
-async fn connect(shared: &Shared, address: &Address) -> Result<quinn::Connection, Failure> {
-    let timeout = shared.config.common.dial_timeout;
-    let deadline = Instant::now() + timeout;
-    let resolved = match timeout_at(deadline, sockets::resolve(address.rest())).await {
-        Ok(resolved) => resolved.map_err(Failure::Io)?,
-        Err(_) => {
-            let message = format!("its name could not be resolved within {timeout:?}");
-            return Err(Failure::Io(io::Error::new(io::ErrorKind::TimedOut, message)));
-        }
-    };
-    let none = Failure::Io(io::ErrorKind::AddrNotAvailable.into());
-    let connect = |socket, share| connect_one(shared, socket, share);
-    sockets::try_each(&resolved, deadline, none, connect).await
+async fn shake_hands(
+    shared: &Shared,
+    quic: &quinn::Connection,
+    (address, expected): (&Address, Option<NodeId>),
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    let within = shared.config.common.handshake_timeout;
+    match timeout(within, handshake::dial(shared, quic, expected, sink)).await {
+        Ok(shaken) => shaken.map_err(|error| {
+            tracing::debug!(%address, %error, "dial failed");
+            error.into_dial_error(address.clone())
+        }),
+        Err(_) => Err(DialLimit::Handshake(within).passed(address)),
+    }
 }
 
 async fn connect_one(

@@ -1,9 +1,10 @@
 //! Before the hello: crowds, and answers that are none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_transport::conformance::{self, Deed, Recorder, SHORT, Setup};
-use convoke_transport::{DialError, Transport};
+use convoke_transport::{DialError, DialLimit, Transport};
 use convoke_transport_tcp::TcpTransport;
 
 use crate::deeds::OverSockets;
@@ -65,5 +66,11 @@ async fn dialling_silence_times_out(kind: Kind) {
     let address = listener.address.clone();
     let transport = hasty().build().expect("the settings are legal");
     let dialled = transport.dial(&address, None, Arc::new(Recorder::new(1))).await;
-    assert_eq!(dialled.err(), Some(DialError::Timeout { address }));
+    let error = dialled.expect_err("nothing was said");
+    assert_eq!(error, DialLimit::Handshake(Duration::from_millis(100)).passed(&address));
+    let expected = format!(
+        "{address} took the connection, and said no hello within the \
+                            handshake_timeout of 100ms: it hangs, or is another program"
+    );
+    assert_eq!(error.to_string(), expected);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoke_transport::conformance::{PATIENCE, Recorder};
-use convoke_transport::{Address, CloseReason, DialError, ListenError, Transport};
+use convoke_transport::{Address, CloseReason, DialError, DialLimit, ListenError, Transport};
 use convoke_transport_tcp::TcpTransport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -171,7 +171,8 @@ async fn a_silent_server_is_a_timeout_for_the_dialler() {
     let builder = TcpTransport::builder().handshake_timeout(Duration::from_millis(100));
     let transport = builder.tls(identity_of(&Authority::new(), 7)).build().expect("legal");
     let dialled = transport.dial(&address, None, Arc::new(Recorder::new(7))).await;
-    assert_eq!(dialled.err(), Some(DialError::Timeout { address }));
+    let limit = DialLimit::Handshake(Duration::from_millis(100));
+    assert_eq!(dialled.err(), Some(limit.passed(&address)));
 }
 
 #[tokio::test]

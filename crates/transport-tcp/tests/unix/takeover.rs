@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use convoke_transport::conformance::Recorder;
-use convoke_transport::{DialError, Listener, Transport};
+use convoke_transport::{DialError, DialLimit, Listener, Transport};
 use convoke_transport_tcp::TcpTransport;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::runtime::Handle;
@@ -61,7 +61,8 @@ async fn a_dial_waits_for_room_in_the_queue_within_its_time() {
     let transport = TcpTransport::builder().dial_timeout(Duration::from_millis(100)).build();
     let transport = transport.expect("the settings are legal");
     let dialled = transport.dial(&at(&path), None, Arc::new(Recorder::new(1))).await;
-    assert_eq!(dialled.err(), Some(DialError::Timeout { address: at(&path) }));
+    let limit = DialLimit::Connect(Duration::from_millis(100));
+    assert_eq!(dialled.err(), Some(limit.passed(&at(&path))));
 
     // Once there is room it gets on: to the end of the stream in place of a hello.
     let dialling = tokio::spawn(async move { dial(&at(&path)).await });
