@@ -143,8 +143,8 @@ async fn calls_in_flight_together_share_their_writes() -> Result {
 async fn locks_of_a_call_on_both_sides_together() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
-    // The endpoints' five and six of their connections; and two each, and what a batch takes.
-    for (callers, hundredths_max) in [(1, 1_120), (64, 425)] {
+    // The endpoints' five and six of their connections; and two and one, and what a batch takes.
+    for (callers, hundredths_max) in [(1, 1_120), (64, 340)] {
         ask(&client, &to, callers, 10).await;
         let before = locks_taken();
         ask(&client, &to, callers, 6_400 / callers).await;

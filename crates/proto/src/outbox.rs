@@ -29,8 +29,15 @@ pub enum Room {
     None,
 }
 
+/// Hands a frame to a connection, as [`Outbox::send`].
+pub type Hand<'a> = &'a mut dyn FnMut(Head<'_>, Encoded) -> Result<Room, Rejected>;
+
 /// Takes the frames of a node as it sends them, in their order. It does not call the node.
 pub trait Outbox {
+    /// Has `frames` hand frames to one connection, one behind the other: it is called once. What it
+    /// does besides sends nothing.
+    fn send_each(&mut self, now: Timestamp, to: Destination, frames: impl FnMut(Hand<'_>));
+
     /// Hands a frame to its connection. A connection that has gone takes any frame and loses it.
     /// Gives the room that the connection has then.
     ///
@@ -39,10 +46,14 @@ pub trait Outbox {
     fn send(
         &mut self,
         now: Timestamp,
-        destination: Destination,
+        to: Destination,
         head: Head<'_>,
-        payload: Encoded,
-    ) -> Result<Room, Rejected>;
+        mut payload: Encoded,
+    ) -> Result<Room, Rejected> {
+        let mut sent = Ok(Room::Some);
+        self.send_each(now, to, |hand| sent = hand(head, std::mem::take(&mut payload)));
+        sent
+    }
 }
 
 /// A connection does not take a frame.
@@ -83,15 +94,11 @@ impl Queue {
 }
 
 impl Outbox for Queue {
-    fn send(
-        &mut self,
-        _: Timestamp,
-        to: Destination,
-        head: Head<'_>,
-        payload: Encoded,
-    ) -> Result<Room, Rejected> {
-        self.frames.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
+    fn send_each(&mut self, _: Timestamp, to: Destination, mut frames: impl FnMut(Hand<'_>)) {
         let is_full = to.lane == Lane::Data && self.full.contains(&to.link);
-        Ok(if is_full { Room::None } else { Room::Some })
+        frames(&mut |head, payload| {
+            self.frames.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
+            Ok(if is_full { Room::None } else { Room::Some })
+        });
     }
 }

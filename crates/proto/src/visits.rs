@@ -53,6 +53,7 @@ use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
 use route::Dial;
+pub(crate) use route::WayUp;
 use spare::Spare;
 
 /// One task of a node, for who runs it.

@@ -35,6 +35,7 @@ async fn a_line_with_delay_keeps_them() {
     conformance::many_connections_at_once(setup()).await;
     conformance::a_closed_listener_keeps_its_connections(setup()).await;
     conformance::frames_of_a_lane_keep_their_order(setup()).await;
+    conformance::frames_appended_together_keep_their_order(setup()).await;
     conformance::frames_of_every_size_arrive_whole(setup()).await;
     conformance::both_directions_at_once(setup()).await;
     conformance::frames_appended_while_opening_arrive(setup()).await;

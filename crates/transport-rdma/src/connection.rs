@@ -4,10 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use convoke_transport::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
-};
+use convoke_transport::{Buffer, CloseReason, Connection, Counters, Lane, Link};
 
 use crate::provider::Provider;
 use crate::wire::Wire;
@@ -29,12 +26,8 @@ impl<P: Provider> Connection for RdmaConnection<P> {
         &self.link
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.wire.append(lane, len, write)
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.wire.append_bytes(lane, head, body)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        self.wire.with_buffer(act);
     }
 
     fn flush(&self) {

@@ -43,7 +43,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use convoke_transport::parts::{LANES, SendAccount, SendLimits, SendShare, index};
 use convoke_transport::{
-    Address, Appended, CloseReason, Counters, Fill, Lane, NotWritable, Received,
+    Address, Appended, Buffer, CloseReason, Counters, Fill, Lane, NotWritable, Received,
 };
 
 use crate::credit::{CreditEngine, Limits};
@@ -225,34 +225,6 @@ impl Link {
         self.credit.peer_left() > 0
     }
 
-    /// Appends a frame of `len` bytes, which `write` fills in place.
-    ///
-    /// # Errors
-    /// [`NotWritable`]; then `write` was not called.
-    #[inline]
-    pub(crate) fn append(
-        &mut self,
-        lane: Lane,
-        len: usize,
-        write: Fill<'_>,
-    ) -> Result<Appended, NotWritable> {
-        self.lanes[index(lane)].append(&mut self.account, len, write)
-    }
-
-    /// Appends a frame made of `head` and `body`; a body larger than a message is copied only into
-    /// the messages.
-    ///
-    /// # Errors
-    /// As [`append`](Self::append).
-    pub(crate) fn append_bytes(
-        &mut self,
-        lane: Lane,
-        head: &[u8],
-        body: Bytes,
-    ) -> Result<Appended, NotWritable> {
-        self.lanes[index(lane)].append_bytes(&mut self.account, head, body)
-    }
-
     /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were
     /// not polled or still come are given out only if the reason is gentle. The first reason
     /// stands.
@@ -391,6 +363,22 @@ impl Link {
         if matches!(self.speaking, Speaking::Introducing(_)) {
             self.speaking = Speaking::Frames;
         }
+    }
+}
+
+impl Buffer for Link {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].append(&mut self.account, len, write)
+    }
+
+    /// A body larger than a message is copied only into the messages.
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].append_bytes(&mut self.account, head, body)
     }
 }
 

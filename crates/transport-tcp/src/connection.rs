@@ -8,14 +8,11 @@ use std::io::{self, IoSlice};
 use std::ops::DerefMut;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use convoke_transport::parts::{
     Batch, Carrier, Closing, Duty, Ends, Fault, Flow, LiveCounters, Outbound, QueueLimits,
     SLICES_MAX, SendQueue, SendShare,
 };
-use convoke_transport::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
-};
+use convoke_transport::{Buffer, CloseReason, Connection, Counters, Lane, Link};
 
 use crate::platform::{Half, Lock, Platform, Signal, Tokio};
 
@@ -193,16 +190,8 @@ impl<P: Platform> Connection for TcpConnection<P> {
         &self.link
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.out.lock().outbound.queue.append(lane, len, write)
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.out.lock().outbound.queue.append_bytes(lane, head, body)
-    }
-
-    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
-        self.out.lock().outbound.queue.append_copy(lane, head, body)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut self.out.lock().outbound.queue);
     }
 
     fn flush(&self) {

@@ -99,6 +99,7 @@ pub async fn all(setup: impl Fn() -> Setup) {
     an_address_has_one_listener(setup()).await;
 
     frames_of_a_lane_keep_their_order(setup()).await;
+    frames_appended_together_keep_their_order(setup()).await;
     frames_of_every_size_arrive_whole(setup()).await;
     both_directions_at_once(setup()).await;
     frames_appended_while_opening_arrive(setup()).await;

@@ -164,37 +164,106 @@ impl std::ops::Add for Counters {
 /// Way to fill a frame in place: all of its bytes.
 pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`]
-/// does.
-pub trait Connection: Send + Sync + fmt::Debug {
-    /// Name, life and bounds of the other end.
-    fn link(&self) -> &Link;
-
+/// Send buffer of a connection, while whoever appends has it alone: see
+/// [`Connection::with_buffer`].
+pub trait Buffer {
     /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not
     /// zeroed before and may be those of an earlier frame to the same peer.
     ///
     /// # Errors
     /// [`NotWritable`]; then nothing was taken, and `write` was not called, unless that was needed
     /// to learn which flow of the connection is full.
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable>;
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable>;
 
     /// Appends a frame made of `head` and `body`, without copying a large body where the transport
     /// can.
     ///
     /// # Errors
     /// [`NotWritable`]; then nothing was taken.
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable>;
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable>;
 
-    /// Appends a frame made of copies of `head` and `body`. Default: as [`Connection::append`].
+    /// Appends a frame made of copies of `head` and `body`. Default: as [`Buffer::append`].
     ///
     /// # Errors
     /// [`NotWritable`]; then nothing was taken.
-    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
         self.append(lane, head.len() + body.len(), &mut |frame| {
             let (frame_head, frame_body) = frame.split_at_mut(head.len());
             frame_head.copy_from_slice(head);
             frame_body.copy_from_slice(body);
         })
+    }
+}
+
+/// Send buffer of a connection that has ended.
+#[derive(Debug)]
+pub struct NoBuffer;
+
+impl Buffer for NoBuffer {
+    fn append(&mut self, _: Lane, _: usize, _: Fill<'_>) -> Result<Appended, NotWritable> {
+        Err(NotWritable::Closed)
+    }
+
+    fn append_bytes(&mut self, _: Lane, _: &[u8], _: Bytes) -> Result<Appended, NotWritable> {
+        Err(NotWritable::Closed)
+    }
+}
+
+/// One connection to one peer. Dropping the last handle does not close it; [`Connection::close`]
+/// does.
+pub trait Connection: Send + Sync + fmt::Debug {
+    /// Name, life and bounds of the other end.
+    fn link(&self) -> &Link;
+
+    /// Has `act` append frames, one behind the other: it is called once, with the send buffer of
+    /// the connection, which nobody else has meanwhile. It calls no connection.
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer));
+
+    /// Appends one frame, as [`Buffer::append`].
+    ///
+    /// # Errors
+    /// [`NotWritable`].
+    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        let mut appended = Err(NotWritable::Closed);
+        self.with_buffer(&mut |buffer| appended = buffer.append(lane, len, write));
+        appended
+    }
+
+    /// Appends one frame, as [`Buffer::append_bytes`].
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    fn append_bytes(
+        &self,
+        lane: Lane,
+        head: &[u8],
+        mut body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let mut appended = Err(NotWritable::Closed);
+        self.with_buffer(&mut |buffer| {
+            appended = buffer.append_bytes(lane, head, std::mem::take(&mut body));
+        });
+        appended
+    }
+
+    /// Appends one frame, as [`Buffer::append_copy`].
+    ///
+    /// # Errors
+    /// [`NotWritable`]; then nothing was taken.
+    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+        let mut appended = Err(NotWritable::Closed);
+        self.with_buffer(&mut |buffer| appended = buffer.append_copy(lane, head, body));
+        appended
     }
 
     /// Sends what was appended, as far as that goes without waiting; the connection sends the rest

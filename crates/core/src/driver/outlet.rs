@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
-use convoke_proto::outbox::{Destination, Outbox, Rejected, Room};
+use convoke_proto::outbox::{Destination, Hand, Outbox, Rejected, Room};
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Frame, Head, Message};
 
@@ -15,8 +15,9 @@ use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
 use super::FlushScope;
 use super::caller::CallerFlush;
 use super::choked::Choked;
-use super::connections::Connections;
+use super::connections::{Attached, Connections};
 use super::full::FullNodes;
+use super::held::HeldCancels;
 
 /// The connections, and what sending over them leaves to be done.
 #[derive(Debug)]
@@ -48,6 +49,27 @@ impl Outlet {
 }
 
 impl Outlet {
+    /// Does what sending over a connection has left to be done, beside what always is.
+    fn see_to(&mut self, to: Destination, left: &Left) {
+        let Some(attached) = self.connections.get_mut(to.link) else { return };
+        let connection = &attached.connection;
+        if left.was_full {
+            FlushScope::note_full();
+            if to.lane == Lane::Data && !std::mem::replace(&mut attached.is_awaited, true) {
+                self.choked.push((Choked::Replies, connection.clone()));
+            }
+        }
+        if left.has_refused_cast && !std::mem::replace(&mut attached.is_choked, true) {
+            self.choked.push((Choked::Casts, connection.clone()));
+        }
+        if left.has_held {
+            self.held.push(connection.clone());
+        }
+        if left.is_overloaded {
+            self.closes.push((connection.clone(), CloseReason::Overloaded));
+        }
+    }
+
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
         !self.closes.is_empty() || !self.held.is_empty() || !self.choked.is_empty()
@@ -55,58 +77,114 @@ impl Outlet {
 }
 
 impl Outbox for Outlet {
+    fn send_each(&mut self, now: Timestamp, to: Destination, mut frames: impl FnMut(Hand<'_>)) {
+        let Some(attached) = self.connections.get_mut(to.link) else {
+            return frames(&mut |_, _| Ok(Room::Some));
+        };
+        let Attached { connection, held, .. } = attached;
+        let mut sending = Sending { now, to, held, left: Left::default() };
+        connection.with_buffer(&mut |buffer| {
+            frames(&mut |head, payload| {
+                self.telemetry.on_transmit(head, &payload);
+                let appended = match payload.as_shared() {
+                    Some(_) => buffer.append_bytes(to.lane, head.as_bytes(), payload.into_bytes()),
+                    None => buffer.append_copy(to.lane, head.as_bytes(), &payload),
+                };
+                sending.on_appended(head, appended)
+            });
+        });
+        let left = sending.left;
+        attached.leave(now, to, &left, (&self.full, &mut self.caller));
+        if left.is_more() {
+            self.see_to(to, &left);
+        }
+    }
+
+    /// One frame is appended by the connection itself, which takes a few steps less.
     fn send(
         &mut self,
         now: Timestamp,
-        destination: Destination,
+        to: Destination,
         head: Head<'_>,
         payload: Encoded,
     ) -> Result<Room, Rejected> {
-        let Destination { to, link, lane } = destination;
-        let Some(attached) = self.connections.get_mut(link) else { return Ok(Room::Some) };
+        let Some(attached) = self.connections.get_mut(to.link) else { return Ok(Room::Some) };
         self.telemetry.on_transmit(head, &payload);
-        let (connection, head_bytes) = (&attached.connection, head.as_bytes());
+        let Attached { connection, held, .. } = attached;
         let appended = match payload.as_shared() {
-            Some(_) => connection.append_bytes(lane, head_bytes, payload.into_bytes()),
-            None => connection.append_copy(lane, head_bytes, &payload),
+            Some(_) => connection.append_bytes(to.lane, head.as_bytes(), payload.into_bytes()),
+            None => connection.append_copy(to.lane, head.as_bytes(), &payload),
         };
+        let mut sending = Sending { now, to, held, left: Left::default() };
+        let sent = sending.on_appended(head, appended);
+        let left = sending.left;
+        attached.leave(now, to, &left, (&self.full, &mut self.caller));
+        if left.is_more() {
+            self.see_to(to, &left);
+        }
+        sent
+    }
+}
+
+/// Frames for a connection, and what is said of each.
+struct Sending<'a> {
+    now: Timestamp,
+    to: Destination,
+    held: &'a mut HeldCancels,
+    left: Left,
+}
+
+/// Things to be done once the buffer is free.
+#[derive(Default)]
+struct Left {
+    /// Something was appended.
+    is_new: bool,
+    /// Something was appended that left no room for what can wait.
+    was_full: bool,
+    /// Whether there was room after the last frame.
+    is_full: bool,
+    has_refused_cast: bool,
+    /// Cancels have begun to wait.
+    has_held: bool,
+    is_overloaded: bool,
+}
+
+impl Left {
+    fn is_more(&self) -> bool {
+        self.was_full || self.has_refused_cast || self.has_held || self.is_overloaded
+    }
+}
+
+impl Sending<'_> {
+    #[inline]
+    fn on_appended(
+        &mut self,
+        head: Head<'_>,
+        appended: Result<Appended, NotWritable>,
+    ) -> Result<Room, Rejected> {
+        let Destination { to, lane, .. } = self.to;
+        let left = &mut self.left;
         match appended {
             Ok(appended) => {
-                // Callers append to the data lane alone.
-                if lane == Lane::Data {
-                    match appended {
-                        Appended::Full => self.full.insert(to),
-                        _ => self.full.remove(to),
-                    }
-                }
-                match &mut self.caller {
-                    Some(caller) => attached.flush_for(now, caller),
-                    None => FlushScope::note(&attached.connection),
-                }
-                if appended == Appended::Full {
-                    FlushScope::note_full();
-                    if lane == Lane::Data {
-                        if !std::mem::replace(&mut attached.is_awaited, true) {
-                            self.choked.push((Choked::Replies, attached.connection.clone()));
-                        }
-                        return Ok(Room::None);
-                    }
+                left.is_new = true;
+                left.is_full = appended == Appended::Full;
+                left.was_full |= left.is_full;
+                if left.is_full && lane == Lane::Data {
+                    return Ok(Room::None);
                 }
             }
             // on_closed tells the node, but for a cast, of which it keeps nothing.
             Err(error @ (NotWritable::Closed | NotWritable::Full)) if head.is_cast() => {
-                if error == NotWritable::Full && !std::mem::replace(&mut attached.is_choked, true) {
-                    self.choked.push((Choked::Casts, attached.connection.clone()));
-                }
+                left.has_refused_cast |= error == NotWritable::Full;
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
             Err(NotWritable::Closed) => {}
             // Nothing was promised yet: the branch fails, and the connection carries on.
             Err(NotWritable::Full) if head.is_request() => {
-                self.full.insert(to);
+                left.is_full = true;
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
-            Err(NotWritable::Full) => self.find_no_room(now, destination, head),
+            Err(NotWritable::Full) => self.find_no_room(head),
             Err(error @ NotWritable::TooLarge { .. }) => {
                 tracing::warn!(%to, %error, "frame larger than the peer takes");
                 return Err(Rejected { text: format!("{error}: raise its message_bytes_max") });
@@ -114,23 +192,46 @@ impl Outbox for Outlet {
         }
         Ok(Room::Some)
     }
-}
 
-impl Outlet {
     /// A frame does not fit into what a lane may queue: the peer has not read for long, unless it
     /// is one of those that many calls send at once.
-    fn find_no_room(&mut self, now: Timestamp, destination: Destination, head: Head<'_>) {
-        let Some(attached) = self.connections.get_mut(destination.link) else { return };
+    fn find_no_room(&mut self, head: Head<'_>) {
         if head.is_cancel() {
             if let Ok(Frame { header, key, message, .. }) = head.frame(Bytes::new())
                 && let Message::Cancel(cancel) = message
-                && attached.held.hold(now, header, key, cancel)
             {
-                self.held.push(attached.connection.clone());
+                self.left.has_held |= self.held.hold(self.now, header, key, cancel);
             }
-        } else if !head.is_of_question() || destination.lane == Lane::Data {
-            self.closes.push((attached.connection.clone(), CloseReason::Overloaded));
+        } else if !head.is_of_question() || self.to.lane == Lane::Data {
+            self.left.is_overloaded = true;
         } // What is asked is asked again, and so answered again.
+    }
+}
+
+impl Attached {
+    /// Notes the room that there is now, and sees to it that what is new is flushed.
+    #[inline]
+    fn leave(
+        &mut self,
+        now: Timestamp,
+        to: Destination,
+        left: &Left,
+        (full, caller): (&FullNodes, &mut Option<CallerFlush>),
+    ) {
+        // Callers append to this lane alone.
+        if to.lane == Lane::Data {
+            if left.is_full {
+                full.insert(to.to);
+            } else if left.is_new {
+                full.remove(to.to);
+            }
+        }
+        if left.is_new {
+            match caller {
+                Some(caller) => self.flush_for(now, caller),
+                None => FlushScope::note(&self.connection),
+            }
+        }
     }
 }
 

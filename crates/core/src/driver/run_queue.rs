@@ -9,13 +9,17 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use convoke_proto::task::TaskFailure;
+use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
 
-use super::Driver;
+use crate::error::Status;
+
 use super::ending::LastWord;
 use super::flush::FlushScope;
 use super::gate::GateKey;
 use super::spare::Spare;
+use super::{Driver, Node};
 
 /// A handler to be started.
 struct Job {
@@ -188,14 +192,12 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         let core = driver.cores.routes.of(of_core[0].task.call.origin);
         let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
         let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
-            for Ending { task, word, .. } in of_core {
-                std::mem::replace(word, LastWord::Nothing).say(&mut core.node, now, task);
-                // A token that ended the task before its handler returned.
-                if !core.stoppers.is_empty() {
+            say_all(&mut core.node, now, of_core);
+            if !core.stoppers.is_empty() || !core.stream_wakers.is_empty() {
+                for Ending { task, .. } in of_core {
+                    // A token that ended the task before its handler returned.
                     core.stoppers.remove(task);
-                }
-                // Parts of it that were spawned may have begun to wait since its handler ended.
-                if !core.stream_wakers.is_empty() {
+                    // Parts of it that were spawned may have begun to wait since its handler ended.
                     let waiting = core.stream_wakers.remove(task);
                     aftermath.wakers.extend(waiting.into_iter().flatten());
                 }
@@ -210,6 +212,27 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         }
     });
     has_some
+}
+
+/// Ends the tasks of one core, in their order; those that answer one after the other together.
+fn say_all(node: &mut Node, now: Timestamp, endings: &mut [Ending]) {
+    let is_answer = |ending: &Ending| matches!(ending.word, LastWord::Reply(_));
+    for alike in endings.chunk_by_mut(|one, next| is_answer(one) && is_answer(next)) {
+        if let [Ending { task, word, .. }] = alike
+            && !matches!(word, LastWord::Reply(_))
+        {
+            std::mem::replace(word, LastWord::Nothing).say(node, now, task);
+            continue;
+        }
+        let answers = alike.iter_mut().filter_map(|Ending { task, word, .. }| match word {
+            LastWord::Reply(payload) => Some((&*task, payload)),
+            _ => None,
+        });
+        let refused = node.answer_each(now, answers);
+        for (task, refusal) in refused {
+            node.fail(now, task, TaskFailure::from(Status::from(refusal)));
+        }
+    }
 }
 
 /// Handlers are being started on this thread, until it is dropped. What they send is flushed then.

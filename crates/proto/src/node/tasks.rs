@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::encoded::Encoded;
-use crate::id::{NodeId, TaskKey};
+use crate::id::{LinkId, NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
 use crate::wire::{Envelope, Header};
@@ -14,7 +14,7 @@ use super::super::Outbound;
 use super::super::links::Links;
 use super::super::outbox::{Destination, Outbox, Room};
 use super::super::task::{Branch, ItemsFailure, NextItem, SendError, TaskFailure};
-use super::super::visits::{TaskRef, Visits};
+use super::super::visits::{TaskRef, Visits, WayUp};
 use super::Node;
 
 impl<O: Outbox> Node<O> {
@@ -56,26 +56,67 @@ impl<O: Outbox> Node<O> {
         payload: impl Into<Encoded>,
     ) -> Result<(), SendError> {
         let mut payload = payload.into();
-        if let Some(way) = self.visits.answer(now, task, &mut payload, &mut self.links)? {
-            let key = way.shows_key.then_some(task.key);
-            let TaskRef { call, task, .. } = task;
-            let envelope = Envelope { call: *call, task, relayed: way.relayed, key };
-            let head = envelope.sole_reply();
-            match way.link {
-                Some(link) => {
+        let refused = self.answer_each(now, [(task, &mut payload)].into_iter());
+        refused.into_iter().next().map_or(Ok(()), |(_, refusal)| Err(refusal))
+    }
+
+    /// Sends the only replies of tasks and ends these. Those that leave by one connection, one
+    /// behind the other, are handed to it together. Gives the tasks that go on, and why they do;
+    /// their replies stay where they are.
+    pub fn answer_each<'a>(
+        &mut self,
+        now: Timestamp,
+        mut answers: impl Iterator<Item = (&'a TaskRef, &'a mut Encoded)>,
+    ) -> Vec<(&'a TaskRef, SendError)> {
+        let mut refused = Vec::new();
+        let mut next = Answer::next(now, &mut answers, &mut self.visits, &mut self.links);
+        while let Some(Answer { task, payload, way }) = next.take() {
+            let is_last = answers.size_hint().1 == Some(0);
+            match way {
+                Ok(Some(way @ WayUp { link: Some(link), .. }))
+                    if link != LinkId::LOCAL && !is_last =>
+                {
+                    let Self { visits, links, outbox, .. } = self;
                     let to = Destination { to: way.to, link, lane: Lane::Data };
-                    // One that is not taken is lost, as any that has only this way.
-                    let _ = self.hand_over(now, to, head.head(), payload);
+                    let mut leaving = Some((task, payload, way));
+                    outbox.send_each(now, to, |hand| {
+                        while let Some((task, payload, way)) = leaving.take() {
+                            let head = envelope(task, &way).sole_reply();
+                            // One that is not taken is lost, as any that has only this way.
+                            if let Ok(Room::None) = hand(head.head(), std::mem::take(payload)) {
+                                links.note_room(link, Room::None);
+                            }
+                            match Answer::next(now, &mut answers, visits, links) {
+                                Some(Answer { task, payload, way: Ok(Some(way)) })
+                                    if way.link == Some(link) =>
+                                {
+                                    leaving = Some((task, payload, way));
+                                }
+                                other => next = other,
+                            }
+                        }
+                    });
+                    continue;
                 }
-                None => {
-                    if let Ok(frame) = head.head().frame(payload.into_bytes()) {
+                Ok(Some(way)) => {
+                    let (head, payload) =
+                        (envelope(task, &way).sole_reply(), std::mem::take(payload));
+                    if let Some(link) = way.link {
+                        let to = Destination { to: way.to, link, lane: Lane::Data };
+                        let _ = self.hand_over(now, to, head.head(), payload);
+                    } else if let Ok(frame) = head.head().frame(payload.into_bytes()) {
                         self.send(now, Outbound { to: way.to, link: None, frame });
                     }
                 }
+                Ok(None) => {}
+                Err(refusal) => refused.push((task, refusal)),
             }
+            // What this one has left to be sent leaves before the next.
+            self.pump(now);
+            next = Answer::next(now, &mut answers, &mut self.visits, &mut self.links);
         }
         self.pump(now);
-        Ok(())
+        refused
     }
 
     /// Begins a streamed reply and names it.
@@ -106,16 +147,13 @@ impl<O: Outbox> Node<O> {
         index: u32,
         items: impl IntoIterator<Item: Into<Encoded>>,
     ) -> Result<u64, SendError> {
-        let TaskRef { call, task: ref name, key, .. } = *task;
         let Self { visits, links, outbox, .. } = self;
         let items = (index, items.into_iter().map(Into::into));
         let mut full = None;
         let sent = visits.stream_items(now, task, items, links, |(link, way), reply, payload| {
-            let key = way.shows_key.then_some(key);
-            let envelope = Envelope { call, task: name, relayed: way.relayed, key };
             let to = Destination { to: way.to, link, lane: Lane::Data };
             // One that is not taken is lost, as any that has only this way.
-            let room = outbox.send(now, to, envelope.reply(&reply).head(), payload);
+            let room = outbox.send(now, to, envelope(task, way).reply(&reply).head(), payload);
             full = room.ok().filter(|room| *room == Room::None).map(|_| link);
         });
         if let Some(link) = full {
@@ -250,4 +288,31 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
         result
     }
+}
+
+/// The end of a task with its only reply, and the way that this leaves by now, if it does.
+struct Answer<'a> {
+    task: &'a TaskRef,
+    payload: &'a mut Encoded,
+    way: Result<Option<WayUp>, SendError>,
+}
+
+impl<'a> Answer<'a> {
+    /// Ends the next task.
+    fn next(
+        now: Timestamp,
+        answers: &mut impl Iterator<Item = (&'a TaskRef, &'a mut Encoded)>,
+        visits: &mut Visits,
+        links: &mut Links,
+    ) -> Option<Self> {
+        let (task, payload) = answers.next()?;
+        let way = visits.answer(now, task, payload, links);
+        Some(Self { task, payload, way })
+    }
+}
+
+/// All that a reply of a task says before its message, if it goes this way.
+fn envelope<'a>(task: &'a TaskRef, way: &WayUp) -> Envelope<'a> {
+    let key = way.shows_key.then_some(task.key);
+    Envelope { call: task.call, task: &task.task, relayed: way.relayed, key }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use convoke_transport::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
 };
 use parking_lot::Mutex;
 
@@ -98,16 +98,8 @@ impl DelayedConnection {
         woken.wake();
     }
 
-    fn admit(&self, state: &State, lane: Lane, len: usize) -> Result<(), NotWritable> {
-        if state.is_closed() {
-            return Err(NotWritable::Closed);
-        }
-        let limit = usize::try_from(self.link().peer.frame_bytes_max).unwrap_or(usize::MAX);
-        if len > limit {
-            return Err(NotWritable::TooLarge { size: len, limit });
-        }
-        let has_room = state.lanes[index(lane)].has_room_for(len);
-        if has_room { Ok(()) } else { Err(NotWritable::Full) }
+    fn frame_bytes_max(&self) -> usize {
+        usize::try_from(self.link().peer.frame_bytes_max).unwrap_or(usize::MAX)
     }
 
     /// Does everything due at `now`: one flush of the inner connection at most.
@@ -173,24 +165,56 @@ impl DelayedConnection {
     }
 }
 
+/// What the connection has not let flow.
+struct Sending<'a> {
+    state: &'a mut State,
+    frame_bytes_max: usize,
+}
+
+impl Sending<'_> {
+    fn admit(&self, lane: Lane, len: usize) -> Result<(), NotWritable> {
+        if self.state.is_closed() {
+            return Err(NotWritable::Closed);
+        }
+        let limit = self.frame_bytes_max;
+        if len > limit {
+            return Err(NotWritable::TooLarge { size: len, limit });
+        }
+        let has_room = self.state.lanes[index(lane)].has_room_for(len);
+        if has_room { Ok(()) } else { Err(NotWritable::Full) }
+    }
+}
+
+impl Buffer for Sending<'_> {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.admit(lane, len)?;
+        let mut frame = BytesMut::zeroed(len);
+        write(&mut frame);
+        Ok(self.state.append(lane, frame.freeze()))
+    }
+
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        self.admit(lane, head.len().saturating_add(body.len()))?;
+        let frame = if head.is_empty() { body } else { [head, &body].concat().into() };
+        Ok(self.state.append(lane, frame))
+    }
+}
+
 impl Connection for DelayedConnection {
     fn link(&self) -> &Link {
         self.inner.link()
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        let mut state = self.state.lock();
-        self.admit(&state, lane, len)?;
-        let mut frame = BytesMut::zeroed(len);
-        write(&mut frame);
-        Ok(state.append(lane, frame.freeze()))
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        let mut state = self.state.lock();
-        self.admit(&state, lane, head.len().saturating_add(body.len()))?;
-        let frame = if head.is_empty() { body } else { [head, &body].concat().into() };
-        Ok(state.append(lane, frame))
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut Sending {
+            state: &mut self.state.lock(),
+            frame_bytes_max: self.frame_bytes_max(),
+        });
     }
 
     fn flush(&self) {

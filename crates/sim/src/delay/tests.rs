@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_proto::id::Incarnation;
-use convoke_transport::{Appended, Counters, Fill, Lane, NotWritable};
+use convoke_transport::{Appended, Buffer, Counters, Fill, Lane, NotWritable};
 use parking_lot::Condvar;
 
 use super::*;
@@ -76,25 +76,35 @@ impl Ledger {
     }
 }
 
-impl Connection for Ledger {
-    fn link(&self) -> &Link {
-        &self.link
-    }
-
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+impl Buffer for Entries {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
         let mut frame = vec![0; len];
         write(&mut frame);
         self.append_bytes(lane, &[], frame.into())
     }
 
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        let mut state = self.state.lock();
-        if state.is_full && lane == Lane::Data {
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        if self.is_full && lane == Lane::Data {
             return Err(NotWritable::Full);
         }
-        state.handed.push((Instant::now(), lane, [head, &body].concat().into()));
-        self.changed.notify_all();
+        self.handed.push((Instant::now(), lane, [head, &body].concat().into()));
         Ok(Appended::Writable)
+    }
+}
+
+impl Connection for Ledger {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut *self.state.lock());
+        self.changed.notify_all();
     }
 
     fn flush(&self) {

@@ -4,10 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use convoke_transport::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
-};
+use convoke_transport::{Buffer, CloseReason, Connection, Counters, Lane, Link};
 
 use super::wire::{Side, Wire};
 
@@ -21,12 +18,8 @@ impl Connection for SimConnection {
         self.wire.link(self.side)
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.wire.append(self.side, lane, len, write)
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.wire.append_bytes(self.side, lane, head, body)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        self.wire.with_buffer(self.side, act);
     }
 
     fn flush(&self) {

@@ -16,7 +16,9 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use convoke_proto::id::{Incarnation, NodeId};
-use convoke_transport::{Appended, CloseReason, Counters, Fill, Hello, Lane, Link, NotWritable};
+use convoke_transport::{
+    Appended, Buffer, CloseReason, Counters, Fill, Hello, Lane, Link, NotWritable,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -91,6 +93,32 @@ struct End {
     writable_waiters: [Waiters; 2],
 }
 
+/// What one end has to send.
+struct Sending<'a> {
+    state: &'a mut State,
+    side: Side,
+}
+
+impl Buffer for Sending<'_> {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.state.admit(self.side, lane, len)?;
+        let mut frame = BytesMut::zeroed(len);
+        write(&mut frame);
+        Ok(self.state.pipes[self.side.at()].append(lane, frame.freeze()))
+    }
+
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        self.state.admit(self.side, lane, head.len().saturating_add(body.len()))?;
+        let frame = if head.is_empty() { body } else { [head, &body].concat().into() };
+        Ok(self.state.pipes[self.side.at()].append(lane, frame))
+    }
+}
+
 impl Wire {
     /// A connection whose ends said these hellos, registered with the network.
     pub(crate) fn open(network: &Arc<Network>, dialler: Hello, listener: Hello) -> Arc<Self> {
@@ -146,31 +174,8 @@ impl Wire {
         (self.node(side), self.node(side.other()))
     }
 
-    pub(crate) fn append(
-        &self,
-        side: Side,
-        lane: Lane,
-        len: usize,
-        write: Fill<'_>,
-    ) -> Result<Appended, NotWritable> {
-        let mut state = self.state.lock();
-        state.admit(side, lane, len)?;
-        let mut frame = BytesMut::zeroed(len);
-        write(&mut frame);
-        Ok(state.pipes[side.at()].append(lane, frame.freeze()))
-    }
-
-    pub(crate) fn append_bytes(
-        &self,
-        side: Side,
-        lane: Lane,
-        head: &[u8],
-        body: Bytes,
-    ) -> Result<Appended, NotWritable> {
-        let mut state = self.state.lock();
-        state.admit(side, lane, head.len().saturating_add(body.len()))?;
-        let frame = if head.is_empty() { body } else { [head, &body].concat().into() };
-        Ok(state.pipes[side.at()].append(lane, frame))
+    pub(crate) fn with_buffer(&self, side: Side, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut Sending { state: &mut self.state.lock(), side });
     }
 
     /// Sends what has credit.

@@ -2,36 +2,18 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use convoke_transport::parts::index;
-use convoke_transport::{Appended, CloseReason, Counters, Fill, Lane, NotWritable};
+use convoke_transport::{Buffer, CloseReason, Counters, Lane, NoBuffer};
 use tokio::time::Instant;
 
 use super::{Phase, State, Wire};
 use crate::provider::Provider;
 
 impl<P: Provider> Wire<P> {
-    pub(crate) fn append(
-        &self,
-        lane: Lane,
-        len: usize,
-        write: Fill<'_>,
-    ) -> Result<Appended, NotWritable> {
+    pub(crate) fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
         match &mut self.state.lock().link {
-            Some(link) => link.append(lane, len, write),
-            None => Err(NotWritable::Closed),
-        }
-    }
-
-    pub(crate) fn append_bytes(
-        &self,
-        lane: Lane,
-        head: &[u8],
-        body: Bytes,
-    ) -> Result<Appended, NotWritable> {
-        match &mut self.state.lock().link {
-            Some(link) => link.append_bytes(lane, head, body),
-            None => Err(NotWritable::Closed),
+            Some(link) => act(link),
+            None => act(&mut NoBuffer),
         }
     }
 

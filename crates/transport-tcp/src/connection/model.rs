@@ -9,11 +9,11 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-use convoke_transport::Hello;
 use convoke_transport::id::{Incarnation, LinkNonce, NodeId};
 use convoke_transport::parts::{
     LaneLimits, SendLimits, SendPool, WORD_BYTES, Wakers, Words, put_goodbye,
 };
+use convoke_transport::{Appended, Hello, NotWritable};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;

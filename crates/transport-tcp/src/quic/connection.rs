@@ -21,7 +21,7 @@ use convoke_transport::parts::{
     clean_text, cut_text, index,
 };
 use convoke_transport::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
 };
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
@@ -285,19 +285,28 @@ impl QuicConnection {
     }
 }
 
+impl Buffer for Out {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].queue.append(&mut self.account, len, write)
+    }
+
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].queue.append_bytes(&mut self.account, head, body)
+    }
+}
+
 impl Connection for QuicConnection {
     fn link(&self) -> &Link {
         &self.link
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        let out = &mut *self.out.lock();
-        out.lanes[index(lane)].queue.append(&mut out.account, len, write)
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        let out = &mut *self.out.lock();
-        out.lanes[index(lane)].queue.append_bytes(&mut out.account, head, body)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut *self.out.lock());
     }
 
     fn flush(&self) {

@@ -74,6 +74,50 @@ pub async fn frames_of_a_lane_keep_their_order(setup: Setup) {
     pair.finish().await;
 }
 
+/// Frames that are appended together, by all ways and to both lanes, arrive in order, and as they
+/// were sent. One that finds no room is not taken, and those before it are.
+pub async fn frames_appended_together_keep_their_order(setup: Setup) {
+    const COUNT: usize = 2_000;
+    let pair = setup.connect().await;
+    let sent: Vec<(Lane, Bytes)> = (0..COUNT)
+        .map(|number| {
+            let lane = if number % 5 == 0 { Lane::Control } else { Lane::Data };
+            (lane, pattern(number, number * 7 % 3_000))
+        })
+        .collect();
+    let mut taken = 0;
+    while taken < COUNT {
+        let group = taken..COUNT.min(taken + taken % 70 + 1);
+        let mut refused = None;
+        pair.to_b.with_buffer(&mut |buffer| {
+            for number in group.clone() {
+                let (lane, frame) = &sent[number];
+                let (head, body) = frame.split_at(frame.len().min(40));
+                let appended = match number % 3 {
+                    0 => buffer.append(*lane, frame.len(), &mut |out| out.copy_from_slice(frame)),
+                    1 => buffer.append_copy(*lane, head, body),
+                    _ => buffer.append_bytes(*lane, head, frame.slice_ref(body)),
+                };
+                if let Err(error) = appended {
+                    refused = Some((*lane, error));
+                    return;
+                }
+                taken += 1;
+            }
+        });
+        pair.to_b.flush();
+        if let Some((lane, error)) = refused {
+            assert_eq!(error, NotWritable::Full);
+            writable(&pair.to_b, lane).await;
+        }
+    }
+    let frames = pair.b.frames(pair.to_a.link().nonce, COUNT).await;
+    for lane in [Lane::Control, Lane::Data] {
+        assert!(of_lane(&frames, lane) == of_lane(&sent, lane), "the {lane:?} lane changed");
+    }
+    pair.finish().await;
+}
+
 /// Frames from nothing to the largest arrive as they were sent, whichever way they were appended.
 pub async fn frames_of_every_size_arrive_whole(setup: Setup) {
     const MAX: usize = 1 << 20;

@@ -38,8 +38,8 @@ use self::sent::Sent;
 use super::send_queue::COPY_BYTES_MAX;
 use super::{Carrier, Ends, Lifetime};
 use crate::{
-    Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable, ORDER_HEAD_BYTES,
-    Sink,
+    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+    ORDER_HEAD_BYTES, Sink,
 };
 
 pub use inlet::Inlet;
@@ -120,39 +120,13 @@ impl<C: Flow> Flows<C> {
         usize::try_from(mixed).expect("it is of 32 bits") % self.flows.len()
     }
 
-    fn append_data(
+    fn append_control(
         &self,
-        Sending { sent, sink }: &mut Sending,
-        head: &[u8],
-        body: Bytes,
+        append: impl FnOnce(&C) -> Result<Appended, NotWritable>,
     ) -> Result<Appended, NotWritable> {
-        let sink = sink.as_ref().ok_or(NotWritable::Closed)?;
-        let mut first = [0; ORDER_HEAD_BYTES];
-        let group = sink.group(first_bytes(&mut first, head, &body));
-        let flow = self.flow_of(group);
-        let appended =
-            self.flows[flow].append_bytes(Lane::Data, sent.prefixed(flow, head), body)?;
-        sent.count(flow);
-        self.unflushed.fetch_or(1 << flow, Ordering::Relaxed);
+        let appended = append(&self.flows[0])?;
+        self.unflushed.fetch_or(1, Ordering::Relaxed);
         Ok(appended)
-    }
-
-    /// The group of the frame is known once it is written: in a buffer that is kept, unless the
-    /// frame is so large that its flow would not copy it.
-    fn append_written(&self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        let mut sending = self.sending.lock();
-        if len > COPY_BYTES_MAX {
-            let mut frame = BytesMut::zeroed(len);
-            write(&mut frame);
-            return self.append_data(&mut sending, &[], frame.freeze());
-        }
-        let mut frame = std::mem::take(&mut sending.sent.written);
-        frame.clear();
-        frame.resize(len, 0);
-        write(&mut frame);
-        let appended = self.append_data(&mut sending, &frame, Bytes::new());
-        sending.sent.written = frame;
-        appended
     }
 
     fn check_size(&self, size: usize) -> Result<(), NotWritable> {
@@ -182,32 +156,73 @@ fn first_bytes<'a>(first: &'a mut [u8; ORDER_HEAD_BYTES], head: &'a [u8], body: 
     &first[..head.len() + rest]
 }
 
+/// The flows of a connection, while one thread alone appends to them.
+struct Spread<'a, C: Flow> {
+    flows: &'a Flows<C>,
+    sending: &'a mut Sending,
+}
+
+impl<C: Flow> Spread<'_, C> {
+    fn append_data(&mut self, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+        let Sending { sent, sink } = &mut *self.sending;
+        let sink = sink.as_ref().ok_or(NotWritable::Closed)?;
+        let mut first = [0; ORDER_HEAD_BYTES];
+        let group = sink.group(first_bytes(&mut first, head, &body));
+        let flow = self.flows.flow_of(group);
+        let of_group = &self.flows.flows[flow];
+        let appended = of_group.append_bytes(Lane::Data, sent.prefixed(flow, head), body)?;
+        sent.count(flow);
+        self.flows.unflushed.fetch_or(1 << flow, Ordering::Relaxed);
+        Ok(appended)
+    }
+}
+
+impl<C: Flow> Buffer for Spread<'_, C> {
+    /// The group of the frame is known once it is written: in a buffer that is kept, unless the
+    /// frame is so large that its flow would not copy it.
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.flows.check_size(len)?;
+        if lane == Lane::Control {
+            return self.flows.append_control(|flow| flow.append(lane, len, write));
+        }
+        if self.flows.ending.lock().has_begun() {
+            return Err(NotWritable::Closed);
+        }
+        if len > COPY_BYTES_MAX {
+            let mut frame = BytesMut::zeroed(len);
+            write(&mut frame);
+            return self.append_data(&[], frame.freeze());
+        }
+        let mut frame = std::mem::take(&mut self.sending.sent.written);
+        frame.clear();
+        frame.resize(len, 0);
+        write(&mut frame);
+        let appended = self.append_data(&frame, Bytes::new());
+        self.sending.sent.written = frame;
+        appended
+    }
+
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        self.flows.check_size(head.len() + body.len())?;
+        match lane {
+            Lane::Control => self.flows.append_control(|flow| flow.append_bytes(lane, head, body)),
+            Lane::Data => self.append_data(head, body),
+        }
+    }
+}
+
 impl<C: Flow> Connection for Flows<C> {
     fn link(&self) -> &Link {
         &self.link
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.check_size(len)?;
-        if lane == Lane::Control {
-            let appended = self.flows[0].append(lane, len, write)?;
-            self.unflushed.fetch_or(1, Ordering::Relaxed);
-            return Ok(appended);
-        }
-        if self.ending.lock().has_begun() {
-            return Err(NotWritable::Closed);
-        }
-        self.append_written(len, write)
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.check_size(head.len() + body.len())?;
-        if lane == Lane::Data {
-            return self.append_data(&mut self.sending.lock(), head, body);
-        }
-        let appended = self.flows[0].append_bytes(lane, head, body)?;
-        self.unflushed.fetch_or(1, Ordering::Relaxed);
-        Ok(appended)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut Spread { flows: self, sending: &mut self.sending.lock() });
     }
 
     fn flush(&self) {

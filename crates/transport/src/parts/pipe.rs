@@ -27,7 +27,7 @@ use super::{
     Batch, Carrier, Closing, Ends, Fault, Inbound, Life, LiveCounters, Outbound, QueueLimits,
     SendQueue, SendShare, Verdict, Wakers,
 };
-use crate::{Appended, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable};
+use crate::{Buffer, CloseReason, Connection, Counters, Lane, Link};
 
 /// A message in parts, in order. Most have one or two.
 pub type Parts = SmallVec<[Bytes; 3]>;
@@ -167,16 +167,8 @@ impl Connection for PipeConnection {
         &self.link
     }
 
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.with(|outbound| outbound.queue.append(lane, len, write))
-    }
-
-    fn append_bytes(&self, lane: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-        self.with(|outbound| outbound.queue.append_bytes(lane, head, body))
-    }
-
-    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
-        self.with(|outbound| outbound.queue.append_copy(lane, head, body))
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        self.with(|outbound| act(&mut outbound.queue));
     }
 
     fn flush(&self) {

@@ -23,7 +23,7 @@ use super::lanes::{LANES, index};
 use super::send_account::{SendAccount, SendLimits};
 use super::send_pool::SendShare;
 use super::unfinished::put_written;
-use crate::{Appended, Fill, Lane, NotWritable};
+use crate::{Appended, Buffer, Fill, Lane, NotWritable};
 
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
@@ -89,66 +89,6 @@ impl SendQueue {
             batch_bytes: 0,
             scratch: BytesMut::new(),
         }
-    }
-
-    /// Appends a frame of `len` bytes, which `write` fills.
-    ///
-    /// # Errors
-    /// [`NotWritable`]; then `write` was not called.
-    pub fn append(
-        &mut self,
-        lane: Lane,
-        len: usize,
-        write: Fill<'_>,
-    ) -> Result<Appended, NotWritable> {
-        self.put(lane, len, |queue| {
-            if len <= queue.chunk_bytes_max {
-                queue.put_written(len, write);
-            } else {
-                let mut body = BytesMut::zeroed(len);
-                write(&mut body);
-                queue.put_large(&[], body.freeze());
-            }
-        })
-    }
-
-    /// Appends a frame of `head` and `body`; a large body is not copied.
-    ///
-    /// # Errors
-    /// [`NotWritable`]; then nothing was taken.
-    #[inline]
-    pub fn append_bytes(
-        &mut self,
-        lane: Lane,
-        head: &[u8],
-        body: Bytes,
-    ) -> Result<Appended, NotWritable> {
-        let len = head.len().saturating_add(body.len());
-        if len <= COPY_BYTES_MAX {
-            return self.append_copy(lane, head, &body);
-        }
-        self.put(lane, len, |queue| queue.put_large(head, body))
-    }
-
-    /// Appends a frame made of copies of `head` and `body`.
-    ///
-    /// # Errors
-    /// [`NotWritable`]; then nothing was taken.
-    #[inline]
-    pub fn append_copy(
-        &mut self,
-        lane: Lane,
-        head: &[u8],
-        body: &[u8],
-    ) -> Result<Appended, NotWritable> {
-        let len = head.len().saturating_add(body.len());
-        self.put(lane, len, |queue| {
-            if len <= queue.chunk_bytes_max {
-                queue.put_small(head, body);
-            } else {
-                queue.put_large(head, Bytes::copy_from_slice(body));
-            }
-        })
     }
 
     /// Has a frame of `len` bytes put into a lane, if the account has room for it.
@@ -285,6 +225,49 @@ impl SendQueue {
     fn push_scratch(&mut self, batch: &mut Batch, transport_frames: u64) {
         let bytes = self.scratch.split().freeze();
         batch.push(bytes, Completed { frames: 0, transport_frames });
+    }
+}
+
+impl Buffer for SendQueue {
+    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+        self.put(lane, len, |queue| {
+            if len <= queue.chunk_bytes_max {
+                queue.put_written(len, write);
+            } else {
+                let mut body = BytesMut::zeroed(len);
+                write(&mut body);
+                queue.put_large(&[], body.freeze());
+            }
+        })
+    }
+
+    fn append_bytes(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: Bytes,
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        if len <= COPY_BYTES_MAX {
+            return self.append_copy(lane, head, &body);
+        }
+        self.put(lane, len, |queue| queue.put_large(head, body))
+    }
+
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        self.put(lane, len, |queue| {
+            if len <= queue.chunk_bytes_max {
+                queue.put_small(head, body);
+            } else {
+                queue.put_large(head, Bytes::copy_from_slice(body));
+            }
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::mesh::{Mesh, branch, encoded, id};
 use crate::call::CallOptions;
+use crate::encoded::Encoded;
 use crate::task::{Branch, SendError};
 use crate::wire::Extension;
 
@@ -85,4 +86,49 @@ fn a_task_that_is_over_or_a_message_that_is_too_large_tails_nowhere() {
     assert_eq!(refused, Err(SendError::Ended));
     mesh.deliver_all();
     assert_eq!(mesh.starts.len(), 1, "nobody was asked");
+}
+
+/// Whatever becomes of each: it leaves, over this connection or another, waits for room or credit,
+/// or is refused.
+#[test]
+fn answers_given_together_are_what_they_are_one_by_one() {
+    for is_full in [false, true] {
+        let [together, apart] = [true, false].map(|is_together| {
+            let mut mesh = Mesh::connected(3);
+            let callers = [1, 1, 3, 1, 1, 1, 3, 2];
+            for caller in callers {
+                mesh.call(caller, &[2], CallOptions::default());
+                mesh.deliver_all();
+            }
+            let mut tasks: Vec<_> =
+                mesh.starts.iter().map(|(_, start)| start.task.clone()).collect();
+            assert_eq!(tasks.len(), callers.len());
+            tasks.insert(2, tasks[0].clone()); // It has answered by then.
+            let size = |place: usize| if place == 4 { 600_000 } else { place };
+            let mut replies: Vec<Encoded> =
+                (0..tasks.len()).map(|place| encoded(&vec![7; size(place)])).collect();
+            let now = mesh.now;
+            let refused = mesh.with(2, |node| {
+                if is_full {
+                    let link = node.links().current(id(1)).unwrap();
+                    node.outbox_mut().full.insert(link);
+                }
+                let answers = tasks.iter().zip(&mut replies);
+                if is_together {
+                    node.answer_each(now, answers)
+                } else {
+                    let one = |(task, reply): (_, &mut Encoded)| {
+                        let said = node.answer(now, task, std::mem::take(reply));
+                        Some((task, said.err()?))
+                    };
+                    answers.filter_map(one).collect()
+                }
+            });
+            assert_eq!(refused, [(&tasks[0], SendError::Ended)]);
+            let seen: Vec<_> = tasks.iter().map(|task| seen(&mesh, task)).collect();
+            (mesh.on_wire(), seen, mesh.nodes[&2].links().full_count())
+        });
+        assert_eq!(together, apart, "without room: {is_full}");
+        assert_eq!(together.2, usize::from(is_full));
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use convoke_transport::parts::{LaneLimits, SendLimits, SendPool, index};
-use convoke_transport::{Lane, PeerName, Received};
+use convoke_transport::{Buffer, Lane, PeerName, Received};
 
 use crate::defect::Defects;
 use crate::framing::HEADER_BYTES;

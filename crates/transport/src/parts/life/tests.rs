@@ -1,13 +1,12 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::{Ends, Fault, LiveCounters, Mutex};
 use super::*;
 use crate::id::{Incarnation, LinkNonce, NodeId};
-use crate::{Appended, Connection, Counters, Hello, Lane, Link, NotWritable, Received, Sink};
+use crate::{Buffer, Connection, Counters, Hello, Lane, Link, NoBuffer, Received, Sink};
 
 const TERMS: LifeTerms =
     LifeTerms { keep_alive_timeout: Duration::from_secs(10), close_grace: Duration::from_secs(1) };
@@ -24,16 +23,8 @@ impl Connection for Ended {
     fn link(&self) -> &Link {
         &self.link
     }
-    fn append(
-        &self,
-        _: Lane,
-        _: usize,
-        _: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<Appended, NotWritable> {
-        Err(NotWritable::Closed)
-    }
-    fn append_bytes(&self, _: Lane, _: &[u8], _: Bytes) -> Result<Appended, NotWritable> {
-        Err(NotWritable::Closed)
+    fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
+        act(&mut NoBuffer);
     }
     fn flush(&self) {}
     fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
