@@ -144,7 +144,7 @@ async fn locks_of_a_call_on_both_sides_together() -> Result {
     let (server, client) = (server(1).await, client().await);
     let to = peer(&client, &server);
     // The endpoints' five and six of their connections; and two and one, and what a batch takes.
-    for (callers, hundredths_max) in [(1, 1_120), (64, 340)] {
+    for (callers, hundredths_max) in [(1, 1_120), (64, 360)] {
         ask(&client, &to, callers, 10).await;
         let before = locks_taken();
         ask(&client, &to, callers, 6_400 / callers).await;
