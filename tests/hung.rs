@@ -29,7 +29,7 @@ const CALLS: usize = 64;
 const LONG: Duration = Duration::from_secs(120);
 /// No deadline passes here.
 const HOUR: Duration = Duration::from_secs(3_600);
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// The most that a connection keeps of what it could not send.
 const BUFFER_BYTES: usize = 6 << 20;
 
