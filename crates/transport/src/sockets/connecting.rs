@@ -11,10 +11,11 @@ use tokio::time::{Instant, timeout};
 use super::{resolve, send_promptly};
 use crate::{Address, DialError, DialLimit};
 
-/// Tries one after the other until `shake_hands` meets who is wanted at one: at another there may be
-/// nobody, another node, another program, or a process that hangs. Each has its share of the time
-/// to connect that is left, so that one which swallows packets leaves some to the next; shaking
-/// hands, which has a bound of its own, takes none of it. `none` is the error for no addresses.
+/// Tries one after the other until `shake_hands` meets who is wanted at one: at another there may
+/// be nobody, another node, another program, or a process that hangs. Each has its share of the
+/// time to connect that is left, so that one which swallows packets leaves some to the next;
+/// shaking hands, which has a bound of its own, takes none of it. `none` is the error for no
+/// addresses.
 ///
 /// # Errors
 /// That of the last that took the connection, if any did; else that of the last.
