@@ -13,11 +13,13 @@ mod miri;
 mod msrv;
 mod package;
 mod platforms;
+mod programs;
 mod rdma;
 mod semver;
 
 use std::time::{Duration, Instant};
 
+use self::programs::Programs;
 use crate::features::all_portable;
 use crate::report::{Outcome, Report};
 use crate::step::Step;
@@ -70,7 +72,7 @@ pub(crate) const LANES: &[Lane] = &[
         about: "unit, property, conformance, compile-fail, doc tests",
         plan: test,
     },
-    Lane { name: "features", about: "each feature builds alone, and none", plan: features::plan },
+    Lane { name: "features", about: "each published feature builds alone", plan: features::plan },
     Lane { name: "msrv", about: "the oldest supported Rust builds it", plan: msrv::plan },
     Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
     MINIMAL,
@@ -147,16 +149,18 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {
 ///
 /// Cores of node programs run many more seeds in a second than whole nodes with their clients. Each
 /// step of a program takes about half a minute on a core of its own.
-fn sim(_: &Workspace) -> anyhow::Result<Plan> {
-    let run = |package, program: &[&str], seeds| {
-        let step = Step::cargo(["run", "--release", "-p", package]).args(program.iter().copied());
+fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let programs = Programs::of(workspace)?;
+    let run = |program, arguments: &[&str], seeds| {
+        let step = programs.run(program).args(arguments.iter().copied());
         step.args(["--seeds", seeds, "--start-seed", "4000000000000"])
     };
     Ok(Plan::Run(vec![
-        run("convoke-sim", &["--bin", "sim", "--"], "16000"),
-        run("paxos", &["--", "sim", "--core"], "800"),
-        run("paxos", &["--", "sim"], "400"),
-        run("pbft", &["--", "sim", "--part", "world"], "350"),
+        Programs::build(),
+        run("sim", &[], "16000"),
+        run("paxos", &["sim", "--core"], "800"),
+        run("paxos", &["sim"], "400"),
+        run("pbft", &["sim", "--part", "world"], "350"),
     ]))
 }
 

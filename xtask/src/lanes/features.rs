@@ -1,54 +1,54 @@
-//! Lane `features`: every member that has features builds without any and with each alone.
+//! Lane `features`: every published crate that has features builds without any and with each alone.
 //!
 //! Those that need something of the system are among them where that is installed; where it is not,
-//! the lane says so and goes on.
+//! the lane says so and goes on. Features of examples and benches are for each other: the lane
+//! `clippy` turns them on all together.
 //!
 //! Clippy does the checking, not `cargo check`: it reports the compiler's warnings too, and can
 //! deny them for the members alone. `RUSTFLAGS` would do so as well but rebuild every dependency.
 
 use crate::lanes::Plan;
+use crate::published::{Published, published};
 use crate::step::Step;
-use crate::workspace::{Package, Workspace};
+use crate::workspace::Workspace;
 
 /// Plans a check per feature.
 ///
 /// # Errors
-/// `cargo metadata` fails.
+/// `cargo metadata` fails, or a manifest cannot be read.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let (members, missing) = (workspace.members()?, crate::rdma::missing_to_build());
+    let (crates, missing) = (published(workspace)?, crate::rdma::missing_to_build());
     if !missing.is_empty() {
-        println!("SKIPPED: {}: missing {}", system_features(&members), missing.join(" "));
+        println!("SKIPPED: {}: missing {}", system_features(&crates), missing.join(" "));
     }
-    Ok(Plan::Run(steps(&members, missing.is_empty())))
+    Ok(Plan::Run(steps(&crates, missing.is_empty())))
 }
 
 /// These have features by design: were they to lose them unnoticed, the lane would check nothing.
 const MUST_HAVE_FEATURES: [&str; 3] = ["convoke", "convoke-core", "convoke-proto"];
 
 /// The features that need something of the system, for the eyes of a reader.
-fn system_features(members: &[Package]) -> String {
-    let of = |package: &Package| {
-        let names = package.system_features.iter();
-        names.map(|feature| format!("{}/{feature}", package.name)).collect::<Vec<_>>()
+fn system_features(crates: &[Published]) -> String {
+    let of = |one: &Published| {
+        let names = one.system_features.iter();
+        names.map(|feature| format!("{}/{feature}", one.name)).collect::<Vec<_>>()
     };
-    members.iter().flat_map(of).collect::<Vec<_>>().join(", ")
+    crates.iter().flat_map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// A check for each feature, those that need something of the system among them if that
 /// `has_system`.
-fn steps(members: &[Package], has_system: bool) -> Vec<Step> {
-    let is_checked = |package: &&Package| {
-        !package.features.is_empty() || MUST_HAVE_FEATURES.contains(&package.name.as_str())
+fn steps(crates: &[Published], has_system: bool) -> Vec<Step> {
+    let is_checked = |one: &&Published| {
+        !one.features.is_empty() || MUST_HAVE_FEATURES.contains(&one.name.as_str())
     };
-    let steps_of = |package| steps_of(package, has_system);
-    members.iter().filter(is_checked).flat_map(steps_of).collect()
+    crates.iter().filter(is_checked).flat_map(|one| steps_of(one, has_system)).collect()
 }
 
-fn steps_of(package: &Package, has_system: bool) -> Vec<Step> {
-    let alone = package.features.iter().filter(|feature| *feature != "default");
-    let system = package.system_features.iter().filter(|_| has_system);
-    let alone = alone.chain(system).map(Some);
-    std::iter::once(None).chain(alone).map(|feature| step(&package.name, feature)).collect()
+fn steps_of(one: &Published, has_system: bool) -> Vec<Step> {
+    let system = one.system_features.iter().filter(|_| has_system);
+    let alone = one.features.iter().chain(system).map(Some);
+    std::iter::once(None).chain(alone).map(|feature| step(&one.name, feature)).collect()
 }
 
 fn step(package: &str, feature: Option<&String>) -> Step {
@@ -63,20 +63,15 @@ fn step(package: &str, feature: Option<&String>) -> Step {
 mod tests {
     use super::*;
 
-    fn package(name: &str, features: &[&str]) -> Package {
-        Package {
-            name: name.to_owned(),
-            version: "1.0.0".to_owned(),
-            licence: None,
-            features: features.iter().map(|&feature| feature.to_owned()).collect(),
-            system_features: Vec::new(),
-        }
+    fn with(name: &str, features: &[&str]) -> Published {
+        let features = features.iter().map(|&feature| feature.to_owned()).collect();
+        Published { features, ..Published::example(name) }
     }
 
     #[test]
-    fn each_feature_is_checked_alone_and_default_is_not_one() {
-        let members = [package("convoke", &["default", "tcp"]), package("graph", &[])];
-        let lines: Vec<_> = steps(&members, true).iter().map(Step::to_string).collect();
+    fn each_feature_is_checked_alone() {
+        let crates = [with("convoke", &["tcp"]), with("plain", &[])];
+        let lines: Vec<_> = steps(&crates, true).iter().map(Step::to_string).collect();
         assert_eq!(
             lines,
             [
@@ -88,18 +83,18 @@ mod tests {
 
     #[test]
     fn the_protocol_is_checked_without_features_whatever_it_declares() {
-        assert_eq!(steps(&[package("convoke-proto", &[])], true).len(), 1);
+        assert_eq!(steps(&[with("convoke-proto", &[])], true).len(), 1);
     }
 
     #[test]
     fn what_needs_the_system_is_checked_where_that_has_it_and_named_where_it_has_not() {
-        let wired =
-            Package { system_features: vec!["verbs".to_owned()], ..package("wired", &["mutants"]) };
-        let members = [wired, package("graph", &[])];
-        let lines: Vec<_> = steps(&members, true).iter().map(Step::to_string).collect();
+        let system_features = vec!["verbs".to_owned()];
+        let wired = Published { system_features, ..with("wired", &["mutants"]) };
+        let crates = [wired, with("plain", &[])];
+        let lines: Vec<_> = steps(&crates, true).iter().map(Step::to_string).collect();
         let verbs = "cargo clippy -p wired --no-default-features --features verbs -- -D warnings";
         assert_eq!((lines.len(), lines[2].as_str()), (3, verbs));
-        assert_eq!(steps(&members, false).len(), 2);
-        assert_eq!(system_features(&members), "wired/verbs");
+        assert_eq!(steps(&crates, false).len(), 2);
+        assert_eq!(super::system_features(&crates), "wired/verbs");
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 
 use crate::lanes::Plan;
+use crate::lanes::programs::Programs;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -16,13 +17,15 @@ use crate::workspace::Workspace;
 /// `CONVOKE_SHARED` names a folder without the data set.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let named = std::env::var_os("CONVOKE_SHARED").map(PathBuf::from);
-    plan_in(workspace.root(), named.as_deref())
+    let program = Programs::of(workspace)?.run("graph");
+    plan_in(workspace.root(), named.as_deref(), &program)
 }
 
-fn plan_in(root: &Path, named: Option<&Path>) -> anyhow::Result<Plan> {
+fn plan_in(root: &Path, named: Option<&Path>, program: &Step) -> anyhow::Result<Plan> {
     let data = named.unwrap_or(Path::new("../shared")).join("data").join("ldbc-snb");
     if root.join(&data).is_dir() {
-        return Ok(Plan::Run(SHARD_COUNTS.iter().map(|shards| step(&data, shards)).collect()));
+        let checks = SHARD_COUNTS.iter().map(|shards| step(program, &data, shards));
+        return Ok(Plan::Run(std::iter::once(Programs::build()).chain(checks).collect()));
     }
     // A folder someone named is one they count on: not a reason to skip.
     ensure!(named.is_none(), "CONVOKE_SHARED is set, but {} is no folder", data.display());
@@ -30,8 +33,9 @@ fn plan_in(root: &Path, named: Option<&Path>) -> anyhow::Result<Plan> {
     Ok(Plan::Skip(format!("{} is no folder: {hint}", data.display())))
 }
 
-fn step(data: &Path, shards: &str) -> Step {
-    Step::cargo(["run", "--release", "-p", "graph", "--", "check"])
+fn step(program: &Step, data: &Path, shards: &str) -> Step {
+    let check = program.clone().args(["check"]);
+    check
         .args(["--data".to_owned(), data.display().to_string()])
         .args(["--expected".to_owned(), data.join("expected.jsonl").display().to_string()])
         .args(["--shards", shards])
@@ -46,19 +50,20 @@ mod tests {
 
     #[test]
     fn data_that_nobody_named_may_be_absent() {
-        let plan = plan_in(Path::new("no/such/root"), None).expect("a plan");
+        let plan = plan_in(Path::new("no/such/root"), None, &Step::new("graph")).expect("a plan");
         assert!(matches!(plan, Plan::Skip(reason) if reason.contains("CONVOKE_SHARED")));
     }
 
     #[test]
     fn data_that_somebody_named_must_be_there() {
-        let error = plan_in(Path::new("no/such/root"), Some(Path::new("elsewhere")));
+        let error =
+            plan_in(Path::new("no/such/root"), Some(Path::new("elsewhere")), &Step::new("graph"));
         assert!(error.expect_err("there is no data").to_string().contains("elsewhere"));
     }
 
     #[test]
     fn a_step_names_data_expectation_and_shards() {
-        let line = step(Path::new("data"), "7").to_string();
+        let line = step(&Step::new("graph"), Path::new("data"), "7").to_string();
         assert!(line.contains("--data data --expected data"), "{line}");
         assert!(line.ends_with("expected.jsonl --shards 7"), "{line}");
     }
