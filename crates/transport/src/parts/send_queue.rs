@@ -153,18 +153,25 @@ impl SendQueue {
         if matches!(self.ending, Ending::Finished) {
             return;
         }
+        let before = std::mem::take(&mut self.batch_bytes);
         self.fill_own(batch);
+        if !self.is_empty() {
+            self.fill_frames(batch);
+        }
+        self.account.written(before);
+        if self.is_empty() {
+            self.fill_goodbye(batch);
+        }
+    }
+
+    fn fill_frames(&mut self, batch: &mut Batch) {
         let [control, data] = &mut self.lanes;
         let control_bytes = control.fill(batch, self.batch_bytes_max);
         let left = self.batch_bytes_max.saturating_sub(control_bytes).max(1);
         let data_bytes = data.fill(batch, left);
         self.account.leave(Lane::Control, control_bytes);
         self.account.leave(Lane::Data, data_bytes);
-        let before = std::mem::replace(&mut self.batch_bytes, control_bytes + data_bytes);
-        self.account.written(before);
-        if self.is_empty() {
-            self.fill_goodbye(batch);
-        }
+        self.batch_bytes = control_bytes + data_bytes;
     }
 
     /// True when everything appended is in a batch or beyond.
