@@ -79,7 +79,7 @@ pub(crate) use caller::FlushDuty;
 use carried::CarriedCasts;
 use cores::{Core, Cores};
 use doors::Doors;
-use drain::Aftermath;
+use drain::{Aftermath, Rare};
 pub(crate) use ending::{HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
@@ -516,14 +516,8 @@ impl Driver {
         if aftermath.is_nothing() {
             return;
         }
-        for (connection, reason) in aftermath.closes.drain(..) {
-            connection.close(reason);
-        }
-        for (core, connection) in aftermath.held.drain(..) {
-            self.send_held(core, connection);
-        }
-        for (core, what, connection) in aftermath.choked.drain(..) {
-            self.tell_of_room(core, what, connection);
+        if let Some(rare) = aftermath.take_rare() {
+            self.finish_rare(*rare);
         }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));
@@ -537,12 +531,24 @@ impl Driver {
         if aftermath.is_closing {
             self.idle.notify_waiters();
         }
-        aftermath.events.drain(..).for_each(|event| self.handle_event(event));
         if !aftermath.starts.is_empty() {
             let starts = std::mem::take(&mut aftermath.starts);
             let starts = self.take_own(starts, aftermath.starts_apart);
             run_queue::start_all(self, starts, std::mem::take(&mut aftermath.spare));
         }
+    }
+
+    fn finish_rare(self: &Arc<Self>, rare: Rare) {
+        for (connection, reason) in rare.closes {
+            connection.close(reason);
+        }
+        for (core, connection) in rare.held {
+            self.send_held(core, connection);
+        }
+        for (core, what, connection) in rare.choked {
+            self.tell_of_room(core, what, connection);
+        }
+        rare.events.into_iter().for_each(|event| self.handle_event(event));
     }
 
     /// The transports hold the sink by `Arc`, so that there is one while they call it.

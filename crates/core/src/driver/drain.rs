@@ -24,29 +24,38 @@ pub(super) struct Aftermath {
     pub(super) spare: Spare,
     /// Those of this node's own are not to run on this task.
     pub(super) starts_apart: bool,
-    pub(super) events: Vec<NodeEvent>,
     pub(super) wakers: SmallVec<[Waker; 4]>,
+    /// Number of tasks that were stopped.
+    pub(super) stopped: usize,
+    pub(super) rearm: bool,
+    pub(super) is_closing: bool,
+    rare: Option<Box<Rare>>,
+}
+
+/// Work that little of what comes leaves.
+#[derive(Default)]
+pub(super) struct Rare {
+    pub(super) events: Vec<NodeEvent>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait in a core.
     pub(super) held: Vec<(usize, Arc<dyn Connection>)>,
     /// Those that had no room for something of a core.
     pub(super) choked: Vec<(usize, Choked, Arc<dyn Connection>)>,
-    /// Number of tasks that were stopped.
-    pub(super) stopped: usize,
-    pub(super) rearm: bool,
-    pub(super) is_closing: bool,
 }
 
 impl Aftermath {
     pub(super) fn is_nothing(&self) -> bool {
-        let is_quiet = self.starts.is_empty() && self.events.is_empty() && self.wakers.is_empty();
-        is_quiet
-            && !self.rearm
-            && self.closes.is_empty()
-            && self.held.is_empty()
-            && self.choked.is_empty()
-            && self.stopped == 0
-            && !self.is_closing
+        let is_quiet = self.starts.is_empty() && self.wakers.is_empty() && self.rare.is_none();
+        is_quiet && !self.rearm && self.stopped == 0 && !self.is_closing
+    }
+
+    /// Place for work of the rare kinds.
+    pub(super) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(super) fn take_rare(&mut self) -> Option<Box<Rare>> {
+        self.rare.take()
     }
 }
 
@@ -88,11 +97,9 @@ impl Core {
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);
         }
-        let (index, outlet) = (self.index, self.node.outbox_mut());
-        aftermath.closes.append(&mut outlet.closes);
-        aftermath.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
-        let choked = outlet.choked.drain(..);
-        aftermath.choked.extend(choked.map(|(what, connection)| (index, what, connection)));
+        if self.node.outbox().has_news() {
+            self.collect_of_outlet(aftermath.rare());
+        }
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));
         }
@@ -103,6 +110,14 @@ impl Core {
                 aftermath.wakers.push(waker);
             }
         }
+    }
+
+    fn collect_of_outlet(&mut self, rare: &mut Rare) {
+        let (index, outlet) = (self.index, self.node.outbox_mut());
+        rare.closes.append(&mut outlet.closes);
+        rare.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
+        let choked = outlet.choked.drain(..);
+        rare.choked.extend(choked.map(|(what, connection)| (index, what, connection)));
     }
 
     /// True when the timer is to wake earlier than it would.
@@ -137,10 +152,11 @@ impl Core {
                 // The one that opened meanwhile may have its index.
                 let carrier = self.connections().carrier(link);
                 let connection = carrier.map(|carrier| carrier.connection.clone());
-                aftermath.closes.extend(connection.map(|connection| (connection, reason)));
+                let close = connection.map(|connection| (connection, reason));
+                aftermath.rare().closes.extend(close);
             }
             event @ (NodeEvent::Dial { .. } | NodeEvent::Ignored { .. }) => {
-                aftermath.events.push(event);
+                aftermath.rare().events.push(event);
             }
         }
     }

@@ -145,7 +145,7 @@ fn close_unproven(core: &mut Core, now: Timestamp, node: NodeId, aftermath: &mut
                 reason = "unproven",
                 "connection closed: another has proven to be the peer"
             );
-            aftermath.closes.push((connection, CloseReason::Unproven));
+            aftermath.rare().closes.push((connection, CloseReason::Unproven));
         }
     }
 }
