@@ -113,8 +113,8 @@ fn calls_of_an_endpoint_whose_runtime_is_gone_end() -> Result {
     let (its, ours) = (Runtime::new()?, Runtime::new()?);
     let server = ours.block_on(server(1, ANY))?;
     let client = its.block_on(builder(2).start())?;
-    let connected = client.clone();
-    let peer = its.block_on(async move { connected.connect(server.addresses()).await })?;
+    let (connected, at) = (client.clone(), server.addresses().to_vec());
+    let peer = its.block_on(async move { connected.connect(at).await })?;
     its.shutdown_background();
     let ended = ours.block_on(async {
         let known = timeout(LONG, async { client.call(WHO, ()).to(peer).await }).await;
