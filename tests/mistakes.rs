@@ -1,5 +1,5 @@
 //! Mistakes that everybody makes once: each message names the remedy. Those that the compiler finds
-//! are in `crates/core/tests/ui` and `crates/quorum/tests/ui`.
+//! are in `tests/ui`.
 
 #![cfg(feature = "tcp")]
 

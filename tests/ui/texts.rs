@@ -15,5 +15,7 @@ fn mistakes_are_explained() {
         );
         return;
     }
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("core/*.rs");
+    cases.compile_fail("quorum/*.rs");
 }
