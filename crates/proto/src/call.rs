@@ -584,6 +584,7 @@ impl Call {
 
 /// The path of the root branch with this index.
 #[allow(clippy::missing_panics_doc, reason = "one level fits every path")]
+#[inline]
 pub fn root_path(index: u32) -> Path {
     match u8::try_from(index) {
         Ok(level @ 0..0x80) => Path::of_one(level),
@@ -592,6 +593,7 @@ pub fn root_path(index: u32) -> Path {
 }
 
 /// The request of a root branch of a call that has this much time.
+#[inline]
 pub(crate) fn root_request(
     key: Key,
     budget: Duration,

@@ -179,6 +179,7 @@ impl Initiator {
 
     /// True when a call of so many branches, none of which has less time than this, can begin flat.
     /// One that is due earlier than it grows needs a timer of its own.
+    #[inline]
     pub(crate) fn suits_flat(&self, budget: Duration, branch_count: usize) -> bool {
         budget > self.flat_age() && (1..=FLAT_BRANCHES_MAX).contains(&branch_count)
     }
@@ -246,6 +247,7 @@ impl Initiator {
     }
 
     /// The oldest call that is not settled; every older one is.
+    #[inline]
     pub fn floor(&self) -> u64 {
         let flat = self.flat.front().map(|(seq, _)| seq);
         let full = self.unsettled.first().copied();
@@ -318,6 +320,7 @@ impl Initiator {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timer = self.timers.next();
         let flat = self.flat.front().map(|(_, flat)| flat.opened_at + self.flat_age());
@@ -363,6 +366,7 @@ impl Initiator {
     }
 
     /// A call that may have something for the application since it was last asked.
+    #[inline]
     pub(crate) fn poll_ready(&mut self) -> Option<CallId> {
         let seq = self.ready.pop_front()?;
         Some(CallId { origin: self.origin, seq })

@@ -144,6 +144,7 @@ pub(crate) struct Arrival {
 
 impl Arrival {
     /// The same, with what the frame says of itself.
+    #[inline]
     pub(crate) fn said(self, relayed: Option<Relayed>, key: Option<Key>) -> Self {
         Self { from: relayed.map_or(self.via, |relayed| relayed.node), key, ..self }
     }

@@ -255,6 +255,7 @@ impl Links {
     }
 
     /// The same, and the life of the node that is known.
+    #[inline]
     pub(crate) fn current_to(&self, node: NodeId) -> Option<(LinkId, Option<Incarnation>)> {
         if node == self.me.node {
             return Some((LinkId::LOCAL, Some(self.me.life)));
@@ -301,6 +302,7 @@ impl Links {
     }
 
     /// Arrival of a frame by this connection, if that is up.
+    #[inline]
     pub(crate) fn arrival(&self, link: LinkId) -> Option<Arrival> {
         let open = self.open.get(link)?;
         let NodeLife { node, life } = open.peer;

@@ -537,6 +537,7 @@ impl Mailboxes {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         expiry.into_iter().chain(self.closed_calls.sweep_at()).min()

@@ -419,12 +419,14 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// One of which nothing has been read.
+    #[inline]
     pub(crate) fn new(bytes: Bytes) -> Self {
         let header = Header::without_call();
         Self { kind: 0, flags: 0, header, relayed: None, key: None, bytes, at: 0 }
     }
 
     /// Reads all before the message.
+    #[inline]
     pub(crate) fn read(&mut self) -> Result<(), WireError> {
         let mut input = Reader::new(&self.bytes);
         let First { is_keyed, kind } = First::read(&mut input)?;
@@ -450,6 +452,7 @@ impl Opened {
     }
 
     /// Reads the message of one that is a request into a blank one.
+    #[inline]
     pub(crate) fn read_request(&mut self, request: &mut Request) -> Result<(), WireError> {
         let mut input = Reader::new(&self.bytes[self.at..]);
         request.read(self.flags, &mut input)?; // To its end, where the payload is.
@@ -459,6 +462,7 @@ impl Opened {
     }
 
     /// The same of one that is a reply without extensions.
+    #[inline]
     pub(crate) fn read_reply(&mut self, reply: &mut Reply) -> Result<(), WireError> {
         let mut input = Reader::new(&self.bytes[self.at..]);
         reply.read(self.flags, &mut input)?;

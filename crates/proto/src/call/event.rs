@@ -114,6 +114,7 @@ pub struct RootBranch {
 
 impl RootBranch {
     /// The time it gets of the call's.
+    #[inline]
     pub(crate) fn budget_of(&self, call: Duration) -> Duration {
         self.budget.map_or(call, |own| own.min(call))
     }

@@ -47,6 +47,7 @@ impl Initiator {
 
     /// True when a call of this stream is settled: nothing of it can be in flight any more, or do
     /// harm if it is.
+    #[inline]
     pub fn is_settled(&self, call: CallId) -> bool {
         self.of(call).is_some()
             && call.seq < self.next_seq

@@ -129,6 +129,7 @@ impl Visits {
         }
     }
 
+    #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timers = self.timers.next().into_iter().chain(self.idle.next());
         let others = self.refusals.poll_timeout().into_iter().chain(self.next_dial_timeout());

@@ -49,10 +49,15 @@ impl Visits {
 
     /// Lets go of what the floors that were heard settle: once for all requests of a read, as most
     /// raise it by one.
+    #[inline]
     pub(crate) fn settle_risen(&mut self, now: Timestamp, links: &mut Links) {
-        if self.risen.is_empty() {
-            return; // As after most inputs.
+        // None has after most inputs.
+        if !self.risen.is_empty() {
+            self.settle_all_risen(now, links);
         }
+    }
+
+    fn settle_all_risen(&mut self, now: Timestamp, links: &mut Links) {
         for index in std::mem::take(&mut self.risen) {
             let floor = std::mem::take(&mut self.origins.get_mut(index).floor);
             if mutant::is(Mutant::StatementReplaces) {

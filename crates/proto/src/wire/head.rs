@@ -77,6 +77,7 @@ pub(crate) struct Envelope<'a> {
 
 impl Envelope<'_> {
     /// The head of a REQUEST.
+    #[inline]
     pub(crate) fn request(&self, request: &RequestHead<'_>) -> Scratch {
         let mut head = Scratch::new();
         self.write(KIND_REQUEST, request.flags(), &mut head);
@@ -85,6 +86,7 @@ impl Envelope<'_> {
     }
 
     /// The head of a REPLY that is all its task says.
+    #[inline]
     pub(crate) fn sole_reply(&self) -> Scratch {
         self.reply(&reply::SOLE)
     }

@@ -23,6 +23,7 @@ impl Scratch {
     }
 
     /// The head that was written.
+    #[inline]
     pub(crate) fn head(&self) -> Head<'_> {
         Head::new(self.as_bytes())
     }
