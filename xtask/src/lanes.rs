@@ -148,7 +148,7 @@ fn docs(workspace: &Workspace) -> anyhow::Result<Plan> {
 /// The same seeds each time, so that what it says is of the commit. Fresh ones: `sim --seconds`.
 ///
 /// Cores of node programs run many more seeds in a second than whole nodes with their clients. Each
-/// step of a program takes about half a minute on a core of its own.
+/// step of a program takes less than a minute on two processors.
 fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
     let programs = Programs::of(workspace)?;
     let run = |program, arguments: &[&str], seeds| {
@@ -157,7 +157,7 @@ fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
     };
     Ok(Plan::Run(vec![
         Programs::build(),
-        run("sim", &[], "16000"),
+        run("sim", &[], "3000"),
         run("paxos", &["sim", "--core"], "800"),
         run("paxos", &["sim"], "400"),
         run("pbft", &["sim", "--part", "world"], "350"),
