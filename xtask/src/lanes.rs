@@ -13,7 +13,7 @@ mod miri;
 mod msrv;
 mod package;
 mod platforms;
-mod programs;
+pub(crate) mod programs;
 mod rdma;
 mod semver;
 
@@ -80,6 +80,7 @@ pub(crate) const LANES: &[Lane] = &[
     SEMVER,
     DENY,
     Lane { name: "sim", about: "seeds of the simulators: calls, Paxos, PBFT", plan: sim },
+    Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
     Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
@@ -89,7 +90,6 @@ pub(crate) const LANES: &[Lane] = &[
         plan: grpc_foreign,
     },
     Lane { name: "rdma", about: "the RDMA transport on a verbs device", plan: rdma::plan },
-    Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
 ];
 
 /// The lanes of `cargo xtask release`, in the order they run.

@@ -1,7 +1,8 @@
 //! Programs that lanes run as users do, optimised.
 //!
 //! One build makes them all. Were each built where it runs, by `cargo run -p`, it would have the
-//! features that it alone needs, and most of what they share would be compiled once for each.
+//! features that it alone needs, and most of what they share would be compiled once for each. Where
+//! a library of verbs is installed, pbft has it here, too: the lane `rdma` runs the same program.
 
 use std::path::PathBuf;
 
@@ -10,6 +11,9 @@ use crate::workspace::Workspace;
 
 /// Packages whose programs these are.
 const PACKAGES: [&str; 4] = ["convoke-sim", "graph", "paxos", "pbft"];
+
+/// Feature of pbft that uses verbs, without flow control where it is told so.
+const WITH_VERBS: [&str; 2] = ["--features", "pbft/rdma-unlimited"];
 
 /// Folder of the programs.
 #[derive(Clone, Debug)]
@@ -28,8 +32,7 @@ impl Programs {
 
     /// Builds them all; comes before the first that runs.
     pub(super) fn build() -> Step {
-        let packages = PACKAGES.into_iter().flat_map(|package| ["-p", package]);
-        Step::cargo(["build", "--release", "--bins"]).args(packages)
+        build(crate::rdma::missing_to_build().is_empty()).args(["--bins"])
     }
 
     /// Runs the program of this name.
@@ -38,14 +41,22 @@ impl Programs {
     }
 }
 
+/// Builds some of them, with verbs or without: which ones is still to be said.
+pub(crate) fn build(has_verbs: bool) -> Step {
+    let packages = PACKAGES.into_iter().flat_map(|package| ["-p", package]);
+    let verbs = WITH_VERBS.into_iter().filter(|_| has_verbs);
+    Step::cargo(["build", "--release"]).args(packages).args(verbs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn one_command_builds_what_others_run() {
-        let line = Programs::build().to_string();
-        assert_eq!(line, "cargo build --release --bins -p convoke-sim -p graph -p paxos -p pbft");
+        let line = build(false).args(["--bins"]).to_string();
+        assert_eq!(line, "cargo build --release -p convoke-sim -p graph -p paxos -p pbft --bins");
+        assert!(build(true).to_string().ends_with("-p pbft --features pbft/rdma-unlimited"));
         let programs = Programs { folder: PathBuf::from("target/release") };
         let run = programs.run("sim").args(["--seeds", "1"]).to_string();
         assert_eq!(run.replace('\\', "/"), "target/release/sim --seeds 1");

@@ -8,21 +8,24 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, ensure};
 use cargo_metadata::Message;
 
-use crate::step::Step;
+use crate::lanes::programs;
 use crate::workspace::Workspace;
 
-/// The package and its program, with what lets it measure without flow control.
+/// The program.
 pub(crate) const PROGRAM: &str = "pbft";
-const FEATURE: &str = "rdma-unlimited";
 
 /// Builds the program; hands back its path.
 ///
 /// # Errors
 /// It does not compile.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let step = Step::cargo(["build", "--release", "-p", PROGRAM, "--bin", PROGRAM])
-        .args(["--features", FEATURE])
-        .args(["--message-format", "json-render-diagnostics"]);
+    // Of the packages that the lane `sim` builds together, so that it is there already.
+    let step = programs::build(true).args([
+        "--bin",
+        PROGRAM,
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
     println!("$ {step}");
     let messages = step.output(workspace.root())?;
     let executable = |message| match message {
