@@ -13,14 +13,13 @@ mod miri;
 mod msrv;
 mod package;
 mod platforms;
-pub(crate) mod programs;
 mod rdma;
 mod semver;
 
 use std::time::{Duration, Instant};
 
-use self::programs::Programs;
 use crate::features::all_portable;
+use crate::programs::Programs;
 use crate::report::{Outcome, Report};
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -156,7 +155,7 @@ fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
         step.args(["--seeds", seeds, "--start-seed", "4000000000000"])
     };
     Ok(Plan::Run(vec![
-        Programs::build(),
+        Programs::build().args(["--bins"]),
         run("sim", &[], "3000"),
         run("paxos", &["sim", "--core"], "800"),
         run("paxos", &["sim"], "400"),

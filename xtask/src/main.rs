@@ -19,6 +19,7 @@ mod lanes;
 mod leftovers;
 mod licences;
 mod markdown;
+mod programs;
 mod published;
 mod rdma;
 mod release;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 
 use crate::lanes::Plan;
-use crate::lanes::programs::Programs;
+use crate::programs::Programs;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -24,8 +24,9 @@ pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
 fn plan_in(root: &Path, named: Option<&Path>, program: &Step) -> anyhow::Result<Plan> {
     let data = named.unwrap_or(Path::new("../shared")).join("data").join("ldbc-snb");
     if root.join(&data).is_dir() {
-        let checks = SHARD_COUNTS.iter().map(|shards| step(program, &data, shards));
-        return Ok(Plan::Run(std::iter::once(Programs::build()).chain(checks).collect()));
+        let mut steps = vec![Programs::build().args(["--bins"])];
+        steps.extend(SHARD_COUNTS.iter().map(|shards| step(program, &data, shards)));
+        return Ok(Plan::Run(steps));
     }
     // A folder someone named is one they count on: not a reason to skip.
     ensure!(named.is_none(), "CONVOKE_SHARED is set, but {} is no folder", data.display());

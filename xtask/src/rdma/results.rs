@@ -184,12 +184,16 @@ impl Results {
         let seconds = at - current.began;
         let mut said = vec![format!("{:6} {word} {seconds:>7.2} s  {job}", self.machine)];
         let is_bench = job.kind == Kind::Bench;
+        let shown = |line: &String| format!("       | {line}");
         if is_bench || job.kind == Kind::Replicated || failure.is_some() {
-            said.extend(current.output.into_iter().map(|line| format!("       | {line}")));
+            said.extend(current.output.iter().map(shown));
         }
         if let Some(failure) = failure {
             said.push(format!("       {failure}"));
-            self.failures.push(format!("{}: {job}: {failure}", self.machine));
+            let first = current.output.len().saturating_sub(LAST_WORDS);
+            let last_words: String =
+                current.output[first..].iter().map(|line| format!("\n{}", shown(line))).collect();
+            self.failures.push(format!("{}: {job}: {failure}{last_words}", self.machine));
         }
         if is_bench {
             let program = job.program.clone();
@@ -211,6 +215,10 @@ fn complaint(job: &Job, code: i32, not_ready: u64, is_silent: bool) -> Option<St
         code => Some(format!("exited with {code}")),
     }
 }
+
+/// Lines of a program that failed which stand with its failure, too: all that was said before may
+/// be far above, and of a long output often the end alone is kept.
+const LAST_WORDS: usize = 12;
 
 /// Exit code that shells give for the signal that nobody survives.
 const KILLED: i32 = 128 + 9;
@@ -272,6 +280,7 @@ mod tests {
         let (results, said) = results(&["start 0 1", "output boom", "done 0 101 2 0"]);
         assert!(results.failures()[0].contains("a_peer_dies: exited with 101"));
         assert!(said.iter().any(|line| line.ends_with("| boom")), "{said:?}");
+        assert!(results.failures()[0].ends_with("exited with 101\n       | boom"));
     }
 
     #[test]
