@@ -267,6 +267,10 @@ pub trait CallBuilderSeam: Sized {
     /// reached: it may live and answer.
     #[must_use]
     fn ignore_hearsay(self) -> Self;
+
+    /// Opens the call as if [`Call::wake_after`] had been called on it.
+    #[must_use]
+    fn wake_after(self, count: usize) -> Self;
 }
 
 impl<Resp: Payload> CallBuilderSeam for CallBuilder<Resp> {
@@ -283,6 +287,11 @@ impl<Resp: Payload> CallBuilderSeam for CallBuilder<Resp> {
 
     fn ignore_hearsay(mut self) -> Self {
         self.options.ignores_hearsay = true;
+        self
+    }
+
+    fn wake_after(mut self, count: usize) -> Self {
+        self.options.wake_after = count.try_into().unwrap_or(u32::MAX);
         self
     }
 

@@ -161,7 +161,7 @@ impl Call {
             words: Words::new(limits.reply_bytes_max),
             trace: Vec::new(),
             events: VecDeque::new(),
-            wake_after: 1,
+            wake_after: options.wake_after.max(1) as usize,
             roots: BTreeMap::new(),
             new_nodes: Vec::new(),
             last_node: None,

@@ -14,6 +14,8 @@
 //! Flat calls lie in a ring by number. All are given the same time before they become full calls,
 //! so the oldest is always the next one due, and one timer serves them all.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -100,7 +102,7 @@ impl Flat {
             heard: 0,
             heard_at: opened_at,
             read: 0,
-            wake_after: 1,
+            wake_after: options.wake_after.max(1) as usize,
             reading: Reading::Replies,
         }
     }
@@ -160,20 +162,32 @@ impl Flat {
         if self.reading != Reading::Replies {
             return None;
         }
-        let read = self.read;
-        let next = (0..).zip(&mut self.legs).find_map(|(index, leg)| {
-            leg.answer.as_mut().filter(|answer| answer.nth == read).map(|answer| (index, answer))
-        });
-        if let Some((index, answer)) = next {
-            self.read += 1;
-            self.wake_after = 1;
-            let payload = std::mem::take(&mut answer.payload);
-            return Some(CallEvent::Reply(Delivered::sole(root_path(index), answer.by, payload)));
+        if let Some(reply) = self.next_reply() {
+            return Some(CallEvent::Reply(reply));
         }
         self.is_complete().then(|| {
             self.reading = Reading::Ended;
             CallEvent::Ended(End::Complete)
         })
+    }
+
+    /// All replies that come next, in `ahead`. They came without being asked for, so that nothing is
+    /// granted anew.
+    pub(crate) fn poll_ahead(&mut self, ahead: &mut VecDeque<Delivered>) {
+        let unread = (self.heard - self.read) as usize;
+        ahead.reserve(unread);
+        ahead.extend(std::iter::from_fn(|| self.next_reply()).take(unread));
+    }
+
+    fn next_reply(&mut self) -> Option<Delivered> {
+        let read = self.read;
+        let (index, answer) = (0..).zip(&mut self.legs).find_map(|(index, leg)| {
+            leg.answer.as_mut().filter(|answer| answer.nth == read).map(|answer| (index, answer))
+        })?;
+        self.read += 1;
+        self.wake_after = 1;
+        let payload = std::mem::take(&mut answer.payload);
+        Some(Delivered::sole(root_path(index), answer.by, payload))
     }
 
     /// Nobody reads it any more, and what is still to come is not called back.

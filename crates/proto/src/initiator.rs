@@ -343,8 +343,8 @@ impl Initiator {
         Some(event)
     }
 
-    /// Next event of one call, and small replies behind it in `ahead`, with the end of a flat one
-    /// of which nothing else is left to be told: that is let go.
+    /// Next event of one call, and small replies behind it in `ahead`, all that are there of a flat
+    /// one; with its end where nothing else is left to be told of that, which is let go.
     pub(crate) fn poll_last(
         &mut self,
         call: CallId,
@@ -359,7 +359,10 @@ impl Initiator {
         };
         let event = flat.poll_event()?;
         if !flat.is_told() {
-            return Some((event, None));
+            flat.poll_ahead(ahead);
+            if !flat.is_told() {
+                return Some((event, None));
+            }
         }
         self.discard_flat(call.seq);
         Some((event, Some(End::Complete)))

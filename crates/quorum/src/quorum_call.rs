@@ -111,14 +111,6 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         poll_fn(|cx| self.poll_answer(cx)).await
     }
 
-    /// Nobody has to be woken for fewer replies.
-    fn wake_after(&self, fewest: usize) {
-        // Who measures how long members take looks at each.
-        if self.latencies.is_none() {
-            self.source.wake_after(fewest);
-        }
-    }
-
     /// Number of members that have replied so far.
     pub fn replied_count(&self) -> usize {
         self.replies.replied().len()

@@ -161,14 +161,6 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
-    /// Nobody has to be woken for fewer replies.
-    pub(crate) fn wake_after(&self, fewest: usize) {
-        // With a plan the replies may come to several rounds.
-        if let (None, [round]) = (&self.plan, &self.rounds[..]) {
-            round.call.wake_after(fewest);
-        }
-    }
-
     /// Its end, where that is not for want of replies.
     pub(crate) fn end(&self) -> End {
         self.end

@@ -139,6 +139,9 @@ pub struct CallOptions {
     /// its node may live. Then the branch is open until it speaks for itself, or this node finds
     /// out by itself.
     pub ignores_hearsay: bool,
+    /// Have the first reader that waits called once so many replies are there, as
+    /// [`Node::wake_after`](crate::node::Node::wake_after) does. None and one are alike.
+    pub wake_after: u32,
 }
 
 impl CallOptions {

@@ -1,5 +1,6 @@
 //! A call that begins flat ends as one that begins full.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -170,8 +171,12 @@ fn input_about(path: impl Strategy<Value = Vec<u32>>) -> impl Strategy<Value = I
 enum Step {
     Input(Input),
     Read,
+    /// Reads all that is there, ahead, and lets the call go at its end.
+    ReadAhead,
     WakeAfter(usize),
-    Decide { cancels_late: bool },
+    Decide {
+        cancels_late: bool,
+    },
     Detach,
 }
 
@@ -185,6 +190,7 @@ fn step(branches: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => input_about(path).prop_map(Step::Input),
         4 => Just(Step::Read),
+        2 => Just(Step::ReadAhead),
         1 => (1..4_usize).prop_map(Step::WakeAfter),
         1 => any::<bool>().prop_map(|cancels_late| Step::Decide { cancels_late }),
         1 => Just(Step::Detach),
@@ -196,13 +202,14 @@ fn step(branches: u32) -> impl Strategy<Value = Step> {
 struct Plan {
     budgets: Vec<Option<u64>>,
     tells_silent: bool,
+    wake_after: u32,
 }
 
 fn plan_and_steps() -> impl Strategy<Value = (Plan, Vec<Step>)> {
     let budgets = vec(prop::option::weighted(0.2, 1..12_u64), 1..4);
-    (budgets, any::<bool>()).prop_flat_map(|(budgets, tells_silent)| {
+    (budgets, any::<bool>(), 0..4_u32).prop_flat_map(|(budgets, tells_silent, wake_after)| {
         let steps = vec(step(u32::try_from(budgets.len()).unwrap()), 1..20);
-        (Just(Plan { budgets, tells_silent }), steps)
+        (Just(Plan { budgets, tells_silent, wake_after }), steps)
     })
 }
 
@@ -215,7 +222,8 @@ struct Twin {
 impl Twin {
     /// A call to the nodes from 2 on.
     fn new(is_flat: bool, plan: &Plan) -> Self {
-        let options = CallOptions { tells_silent: plan.tells_silent, ..CallOptions::default() };
+        let Plan { tells_silent, wake_after, .. } = *plan;
+        let options = CallOptions { tells_silent, wake_after, ..CallOptions::default() };
         let mut initiator = Initiator::new(ORIGIN, SECRET, &Limits::default());
         let now = Timestamp::from_nanos(1);
         let branches = (2..).map(node).zip(&plan.budgets).map(|(to, budget)| RootBranch {
@@ -276,6 +284,7 @@ impl Twin {
                 let event = self.initiator.poll_event(self.call);
                 seen.extend(event.map(|event| format!("{event:?}")));
             }
+            Step::ReadAhead if self.is_held => seen.extend(self.read_ahead(now)),
             Step::WakeAfter(count) if self.is_held => self.initiator.wake_after(self.call, count),
             Step::Decide { cancels_late } if self.is_held => {
                 self.initiator.decide(now, self.call, cancels_late);
@@ -290,6 +299,20 @@ impl Twin {
         let out = std::iter::from_fn(|| self.initiator.poll_outbound());
         seen.extend(out.map(|outbound| format!("{outbound:?}")));
         seen
+    }
+
+    fn read_ahead(&mut self, now: Timestamp) -> Vec<String> {
+        let (mut seen, mut ahead) = (Vec::new(), VecDeque::new());
+        while let Some((event, last)) = self.initiator.poll_last(self.call, &mut ahead) {
+            seen.push(event);
+            seen.extend(ahead.drain(..).map(CallEvent::Reply));
+            seen.extend(last.map(CallEvent::Ended));
+        }
+        if matches!(seen.last(), Some(CallEvent::Ended(_))) {
+            self.initiator.detach(now, self.call);
+            self.is_held = false;
+        }
+        seen.into_iter().map(|event| format!("{event:?}")).collect()
     }
 }
 
@@ -318,10 +341,16 @@ proptest! {
     }
 
     #[test]
-    fn a_reader_is_called_once_for_as_many_replies_as_it_waits_for(count in 1..4_usize) {
+    fn a_reader_is_called_once_for_as_many_replies_as_it_waits_for(
+        count in 1..4_usize,
+        is_told_later in any::<bool>(),
+    ) {
+        let wake_after = if is_told_later { 0 } else { u32::try_from(count).unwrap() };
         let Twin { mut initiator, call, .. } =
-            Twin::new(true, &Plan { budgets: vec![None; 3], tells_silent: false });
-        initiator.wake_after(call, count);
+            Twin::new(true, &Plan { budgets: vec![None; 3], tells_silent: false, wake_after });
+        if is_told_later {
+            initiator.wake_after(call, count);
+        }
         for index in 0..3_u32 {
             let peer = u64::from(index) + 2;
             let header = Header { call, task: key(root_path(index), 0) };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use convoke_core::seam::CallBuilderSeam as _;
 use convoke_core::{CallBuilder, NodeId, Path, Payload};
 
 use crate::correctable::Correctable;
@@ -24,13 +25,20 @@ pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
     leaves: Option<Leaves>,
-    /// Words of a tree's nodes about those below them are not believed.
-    ignores_hearsay: bool,
     cancels_late: bool,
     retry: Option<Retry>,
     hedge: Option<Hedge>,
     latencies: Option<Latencies>,
     late: Option<Follow<Resp>>,
+}
+
+/// Needs of whoever decides on a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Nodes of a tree are believed what they say of those below them.
+    pub(super) believes_relays: bool,
+    /// Nobody has to be woken for fewer replies.
+    pub(super) fewest: usize,
 }
 
 impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
@@ -43,7 +51,6 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
             call,
             configuration,
             leaves,
-            ignores_hearsay: false,
             cancels_late: false,
             retry: None,
             hedge: None,
@@ -128,7 +135,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     pub fn open(self) -> Result<QuorumCall<Resp>, QuorumError> {
         let roster = self.roster()?;
         // The rule that is to decide on it, if any, may bear liars.
-        self.believing_relays(false).open_with(roster)
+        self.open_with(roster, Needs { believes_relays: false, fewest: 1 })
     }
 
     /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum).
@@ -201,12 +208,6 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         }
     }
 
-    /// Has the nodes of a tree believed or not of what they say of those below them.
-    pub(super) fn believing_relays(mut self, believes: bool) -> Self {
-        self.ignores_hearsay = self.leaves.is_some() && !believes;
-        self
-    }
-
     /// The members.
     pub(super) fn roster(&self) -> Result<Roster, QuorumError> {
         let asked = self.call.branches().map(|(peer, _)| peer.node());
@@ -220,18 +221,13 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         Ok(roster)
     }
 
-    pub(super) fn open_with(self, roster: Roster) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self {
-            call,
-            configuration,
-            leaves,
-            ignores_hearsay,
-            cancels_late,
-            retry,
-            hedge,
-            latencies,
-            late,
-        } = self;
+    pub(super) fn open_with(
+        self,
+        roster: Roster,
+        needs: Needs,
+    ) -> Result<QuorumCall<Resp>, QuorumError> {
+        let Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late } =
+            self;
         if retry.is_some()
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
         {
@@ -249,12 +245,16 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         let epoch = call.branches().next().map_or(0, |(peer, _)| peer.epoch());
         let members = configuration.map_or(Members::Peers(epoch), Members::Of);
         let (call, plan) = match (retry, hedge) {
-            (None, None) => (call, None),
+            // Who measures how long members take looks at each.
+            (None, None) if latencies.is_some() => (call, None),
+            (None, None) => (call.wake_after(needs.fewest), None),
+            // Replies may come to several rounds.
             (retry, hedge) => {
                 let (now, plan) = Plan::new(call, retry, hedge);
                 (now, Some(plan))
             }
         };
+        let ignores_hearsay = leaves.is_some() && !needs.believes_relays;
         let manner = Manner { cancels_late, ignores_hearsay };
         let source = Source::open(call, plan, manner)?;
         let (replies, is_late, failed_count) = (Replies::new(roster), false, 0);

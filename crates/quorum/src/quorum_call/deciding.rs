@@ -12,6 +12,7 @@ use crate::replies::Replies;
 use crate::roster::Roster;
 use crate::{Configuration, QuorumError, QuorumFunction, Unsuitable, Verdict};
 
+use super::builder::Needs;
 use super::{News, QuorumBuilder, QuorumCall};
 
 /// A quorum call and the rule that decides it: resolves to the answer, or to the reason why there
@@ -39,9 +40,6 @@ enum Heard {
     Something,
     Nothing,
 }
-
-/// The answer, and the call as it was then.
-type Settled<Resp, T> = Result<(T, QuorumCall<Resp>), QuorumError>;
 
 /// A decision, and the members that had a part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,30 +76,33 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
     /// # Cancel safety
     /// Dropped before it resolves, what still runs is cancelled.
     pub async fn detailed(mut self) -> Result<Decided<F::Output>, QuorumError> {
-        let (value, call) = poll_fn(|cx| self.poll_decision(cx)).await?;
+        let value = poll_fn(|cx| self.poll_decision(cx)).await?;
+        let State::Open(call, ..) = &self.0 else {
+            unreachable!("it stays open until it is let run");
+        };
         let answered = call.answered();
         let failed = call.replies.failed().map(|(node, error)| (node, error.clone())).collect();
-        call.let_run();
+        self.let_run();
         Ok(Decided { value, answered, failed })
     }
 
-    /// Resolves to the decision, and the call as it is then.
-    fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Settled<Resp, F::Output>> {
+    /// Resolves to the answer, with the call still open, or to the reason why there is none.
+    fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Result<F::Output, QuorumError>> {
         self.open()?;
         let State::Open(call, function, heard) = &mut self.0 else {
             panic!("polled after it was ready");
         };
         let decided = ready!(poll_verdict(call, function, heard, cx));
-        let State::Open(call, ..) = std::mem::replace(&mut self.0, State::Over) else {
-            unreachable!("it was open above");
-        };
-        Poll::Ready(match decided {
-            Ok(value) => Ok((value, call)),
-            Err(error) => {
-                call.let_run();
-                Err(error)
-            }
-        })
+        if decided.is_err() {
+            self.let_run();
+        }
+        Poll::Ready(decided)
+    }
+
+    fn let_run(&mut self) {
+        if let State::Open(call, ..) = std::mem::replace(&mut self.0, State::Over) {
+            call.let_run();
+        }
     }
 
     fn open(&mut self) -> Result<(), QuorumError> {
@@ -118,9 +119,9 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
                 let fewest = function.system().fewest(roster.members().len());
                 // Replies that do not count may make it impossible sooner.
                 let hopeless = (roster.remaining() + 1).saturating_sub(fewest);
-                let builder = builder.believing_relays(function.believes_relays());
-                let call = builder.open_with(roster)?;
-                call.wake_after(fewest.min(hopeless));
+                let believes_relays = function.believes_relays();
+                let needs = Needs { believes_relays, fewest: fewest.min(hopeless) };
+                let call = builder.open_with(roster, needs)?;
                 self.0 = State::Open(call, function, Heard::Nothing);
                 Ok(())
             }
@@ -177,11 +178,10 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Future for Deciding<Resp,
     type Output = Result<F::Output, QuorumError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let decided = ready!(self.get_mut().poll_decision(cx));
-        Poll::Ready(decided.map(|(value, call)| {
-            call.let_run();
-            value
-        }))
+        let deciding = self.get_mut();
+        let value = ready!(deciding.poll_decision(cx))?;
+        deciding.let_run();
+        Poll::Ready(Ok(value))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Calls whose callers have enough early, or want to know more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::mesh::{Mesh, id};
-use crate::call::CallOptions;
+use crate::call::{CallEvent, CallOptions, End};
 use crate::limits::Limits;
 use crate::task::SendError;
 
@@ -29,6 +29,29 @@ fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
     mesh.with(1, |node| node.decide_call(now, call, true));
     mesh.deliver_all();
     assert_eq!(mesh.stops.len(), 1);
+}
+
+/// A driver takes one lock for them, and one less to let the call go.
+#[test]
+fn replies_that_are_there_are_handed_out_together_and_the_last_ones_with_the_end() {
+    let mut mesh = Mesh::connected(5);
+    let call = mesh.call(1, &[2, 3, 4, 5], CallOptions::default());
+    mesh.deliver_all();
+    let mut ahead = VecDeque::new();
+    let mut read = |mesh: &mut Mesh, branches: &[&'static str]| {
+        branches.iter().for_each(|branch| mesh.answer(branch, branch.as_bytes()));
+        mesh.deliver_all();
+        let (first, end) = mesh.with(1, |node| node.poll_last(call, &mut ahead)).expect("replies");
+        let CallEvent::Reply(first) = first else { panic!("{first:?}") };
+        let all = std::iter::once(first).chain(ahead.drain(..));
+        let all: Vec<_> = all.map(|one| (one.path.to_string(), one.payload)).collect();
+        let expected = branches.iter().map(|one| ((*one).to_owned(), (*one).to_owned().into()));
+        assert_eq!(all, expected.collect::<Vec<_>>(), "in order of arrival");
+        end
+    };
+    assert_eq!(read(&mut mesh, &["/2", "/0", "/3"]), None);
+    assert_eq!(read(&mut mesh, &["/1"]), Some(End::Complete));
+    assert_eq!(mesh.nodes[&1].initiator().call_count(), 0);
 }
 
 #[test]

@@ -20,6 +20,7 @@ const STREAMED: CallOptions = CallOptions {
     traces: false,
     sends_items: true,
     ignores_hearsay: false,
+    wake_after: 0,
 };
 
 /// A call of node 1 whose streamed request has come to node `at`.
