@@ -1,5 +1,8 @@
 //! Each rule is needed: without it, a simulation fails within 2,000 seeds.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use pbft::mutant::{Mutant, set};
 use pbft::world::{Report, Violation, run, run_channels, run_members};
 
@@ -17,28 +20,52 @@ const FOUND_BY_MEMBERS: &[u64] = &[69, 1, 1];
 
 type Run = fn(u64) -> Result<Report, Violation>;
 
-/// Mutants that no seed finds.
-fn alive(mutants: &'static [Mutant], firsts: &[u64], run: Run) -> Vec<&'static Mutant> {
-    assert_eq!(firsts.len(), mutants.len());
-    let mut alive = Vec::new();
-    for (mutant, first) in mutants.iter().zip(firsts) {
-        set(Some(*mutant));
-        let mut seeds = [*first].into_iter().chain(0..SEEDS);
+/// A mutant, the seed that finds it, and the world in which it does.
+#[derive(Clone, Copy)]
+struct Case {
+    mutant: Mutant,
+    first: u64,
+    run: Run,
+}
+
+impl Case {
+    fn all(mutants: &[Mutant], firsts: &[u64], run: Run) -> Vec<Self> {
+        assert_eq!(firsts.len(), mutants.len());
+        let case = |(&mutant, &first)| Self { mutant, first, run };
+        mutants.iter().zip(firsts).map(case).collect()
+    }
+
+    fn is_found(self) -> bool {
+        let Self { mutant, first, run } = self;
+        set(Some(mutant));
+        let mut seeds = [first].into_iter().chain(0..SEEDS);
         let found = seeds.find_map(|seed| run(seed).err().map(|violation| (seed, violation)));
         set(None);
-        match found {
-            Some((seed, violation)) => println!("{mutant:?}: seed {seed}: {violation}"),
-            None => alive.push(mutant),
+        if let Some((seed, violation)) = &found {
+            println!("{mutant:?}: seed {seed}: {violation}");
         }
+        found.is_some()
     }
-    alive
 }
 
 #[test]
 fn each_mutant_is_found() {
-    // One after the other: a mutant is one of the process.
-    let mut alive = alive(Mutant::BY_SEEDS, FOUND_BY, run);
-    alive.extend(self::alive(Mutant::BY_CHANNEL_SEEDS, FOUND_BY_CHANNELS, run_channels));
-    alive.extend(self::alive(Mutant::BY_MEMBER_SEEDS, FOUND_BY_MEMBERS, run_members));
+    let cases = [
+        Case::all(Mutant::BY_SEEDS, FOUND_BY, run),
+        Case::all(Mutant::BY_CHANNEL_SEEDS, FOUND_BY_CHANNELS, run_channels),
+        Case::all(Mutant::BY_MEMBER_SEEDS, FOUND_BY_MEMBERS, run_members),
+    ]
+    .concat();
+    // A mutant is one of its thread.
+    let next = AtomicUsize::new(0);
+    let look = || {
+        let taken = std::iter::from_fn(|| cases.get(next.fetch_add(1, Ordering::Relaxed)));
+        taken.filter(|case| !case.is_found()).map(|case| case.mutant).collect::<Vec<_>>()
+    };
+    let alive = thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let looking: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
+        looking.into_iter().flat_map(|one| one.join().unwrap()).collect::<Vec<_>>()
+    });
     assert!(alive.is_empty(), "not found: {alive:?}");
 }
