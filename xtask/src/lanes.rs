@@ -173,9 +173,11 @@ fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {
     one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
 }
 
-fn grpc_foreign(_: &Workspace) -> anyhow::Result<Plan> {
-    let test = ["test", "-p", "convoke-transport-grpc", "--test", "foreign"];
-    one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FOREIGN_GRPC", "1"))
+/// The program is that of the lane `test`, which leaves out what this one asks for.
+fn grpc_foreign(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let test = Step::cargo(["test", "--workspace", "--test", "foreign"]);
+    let test = test.args(all_portable(workspace)?).args(["--", "--nocapture"]);
+    one(test.env("CONVOKE_FOREIGN_GRPC", "1"))
 }
 
 /// A plan of a single command, which nothing can keep from being made.
