@@ -155,7 +155,7 @@ fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
         step.args(["--seeds", seeds, "--start-seed", "4000000000000"])
     };
     Ok(Plan::Run(vec![
-        Programs::build().args(["--bins"]),
+        Programs::build_all(),
         run("sim", &[], "3000"),
         run("paxos", &["sim", "--core"], "800"),
         run("paxos", &["sim"], "400"),
@@ -173,7 +173,8 @@ fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {
     one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
 }
 
-/// The program is that of the lane `test`, which leaves out what this one asks for.
+/// Built with the features of the lane `test`, so that it is there already; the variable has it do
+/// something.
 fn grpc_foreign(workspace: &Workspace) -> anyhow::Result<Plan> {
     let test = Step::cargo(["test", "--workspace", "--test", "foreign"]);
     let test = test.args(all_portable(workspace)?).args(["--", "--nocapture"]);

@@ -32,10 +32,9 @@ impl Programs {
         Ok(Self { folder: workspace.target()?.join("release") })
     }
 
-    /// Builds those that arguments behind it choose, as `--bins` does all; comes before the first
-    /// that runs.
-    pub(crate) fn build() -> Step {
-        build(crate::rdma::missing_to_build().is_empty())
+    /// Builds them all; comes before the first that runs.
+    pub(crate) fn build_all() -> Step {
+        build(crate::rdma::missing_to_build().is_empty()).args(["--bins"])
     }
 
     /// Runs the program of this name.
@@ -44,7 +43,8 @@ impl Programs {
     }
 }
 
-fn build(has_verbs: bool) -> Step {
+/// Builds those that arguments behind it choose, with verbs or without.
+pub(crate) fn build(has_verbs: bool) -> Step {
     let packages = PACKAGES.into_iter().flat_map(|package| ["-p", package]);
     let verbs = WITH_VERBS.into_iter().filter(|_| has_verbs);
     Step::cargo(["build", "--release"]).args(packages).args(verbs)

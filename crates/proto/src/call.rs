@@ -474,6 +474,7 @@ impl Call {
             ahead.push_back(next);
         }
         if ahead.len() > before {
+            self.wake_after = 1;
             self.inbox.consume_all(ahead.range(before..).map(Delivered::read));
             self.drain_credits();
         }

@@ -343,8 +343,9 @@ impl Initiator {
         Some(event)
     }
 
-    /// Next event of one call, and small replies behind it in `ahead`, all that are there of a flat
-    /// one; with its end where nothing else is left to be told of that, which is let go.
+    /// Next event of one call, and replies behind it in `ahead`: small ones of a full call, all of a
+    /// flat one. Gives the end of a flat one, too, once nothing else is left to be told, and lets it
+    /// go.
     pub(crate) fn poll_last(
         &mut self,
         call: CallId,
@@ -360,9 +361,9 @@ impl Initiator {
         let event = flat.poll_event()?;
         if !flat.is_told() {
             flat.poll_ahead(ahead);
-            if !flat.is_told() {
-                return Some((event, None));
-            }
+        }
+        if !flat.is_told() {
+            return Some((event, None));
         }
         self.discard_flat(call.seq);
         Some((event, Some(End::Complete)))

@@ -24,7 +24,7 @@ pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
 fn plan_in(root: &Path, named: Option<&Path>, program: &Step) -> anyhow::Result<Plan> {
     let data = named.unwrap_or(Path::new("../shared")).join("data").join("ldbc-snb");
     if root.join(&data).is_dir() {
-        let mut steps = vec![Programs::build().args(["--bins"])];
+        let mut steps = vec![Programs::build_all()];
         steps.extend(SHARD_COUNTS.iter().map(|shards| step(program, &data, shards)));
         return Ok(Plan::Run(steps));
     }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, ensure};
 use cargo_metadata::Message;
 
-use crate::programs::Programs;
+use crate::programs;
 use crate::workspace::Workspace;
 
 /// The program.
@@ -20,8 +20,12 @@ pub(crate) const PROGRAM: &str = "pbft";
 /// It does not compile.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     // Of the packages that the lane `sim` builds together, so that it is there already.
-    let step =
-        Programs::build().args(["--bin", PROGRAM, "--message-format", "json-render-diagnostics"]);
+    let step = programs::build(true).args([
+        "--bin",
+        PROGRAM,
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
     println!("$ {step}");
     let messages = step.output(workspace.root())?;
     let executable = |message| match message {

@@ -277,10 +277,15 @@ mod tests {
 
     #[test]
     fn a_failing_case_is_named_and_shows_its_output() {
-        let (results, said) = results(&["start 0 1", "output boom", "done 0 101 2 0"]);
-        assert!(results.failures()[0].contains("a_peer_dies: exited with 101"));
-        assert!(said.iter().any(|line| line.ends_with("| boom")), "{said:?}");
-        assert!(results.failures()[0].ends_with("exited with 101\n       | boom"));
+        let words: Vec<_> = (0..LAST_WORDS).map(|nth| format!("output word {nth}")).collect();
+        let mut lines = vec!["start 0 1", "output early"];
+        lines.extend(words.iter().map(String::as_str));
+        lines.push("done 0 101 2 0");
+        let (results, said) = results(&lines);
+        assert!(said.iter().any(|line| line.ends_with("| early")), "{said:?}");
+        let failure = &results.failures()[0];
+        let expected = "a_peer_dies: exited with 101\n       | word 0\n";
+        assert!(failure.contains(expected) && failure.ends_with("| word 11"), "{failure}");
     }
 
     #[test]

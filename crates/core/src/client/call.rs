@@ -40,7 +40,7 @@ pub struct Call<Resp> {
     last: Option<End>,
     probe: CallProbe,
     is_read_only: bool,
-    /// Nothing of it is read any more, and the node knows.
+    /// The node has let it go; what is left to be read lies here.
     is_let_go: bool,
     types: PhantomData<fn() -> Resp>,
 }
@@ -195,6 +195,7 @@ impl<Resp: Payload> Call<Resp> {
     /// branch has failed or the call has ended: who needs a majority is woken once. Default 1.
     /// Replies that are there already are given without waiting, whatever the count.
     pub fn wake_after(&self, count: usize) {
+        let count = count.saturating_sub(self.ahead.len());
         self.endpoint.driver().ask_node(self.id.origin, |node| node.wake_after(self.id, count));
     }
 

@@ -168,8 +168,8 @@ impl Driver {
         Ok(Some((call, Some(Guard::new(appender)))))
     }
 
-    /// News of a call for its caller, and small replies behind it in `ahead`, and its end, too, if
-    /// only that is left and the call need not be let go any more. Keeps the waker when there is
+    /// News of a call for its caller, and replies behind it in `ahead`, and its end, too, if only
+    /// that is left and the call need not be let go any more. Keeps the waker when there is
     /// none.
     pub(crate) fn poll_call(
         self: &Arc<Self>,

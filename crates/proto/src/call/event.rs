@@ -140,7 +140,7 @@ pub struct CallOptions {
     /// out by itself.
     pub ignores_hearsay: bool,
     /// Have the first reader that waits called once so many replies are there, as
-    /// [`Node::wake_after`](crate::node::Node::wake_after) does. None and one are alike.
+    /// [`Node::wake_after`](crate::node::Node::wake_after) does. 0 and 1 are alike.
     pub wake_after: u32,
 }
 

@@ -343,11 +343,12 @@ proptest! {
     #[test]
     fn a_reader_is_called_once_for_as_many_replies_as_it_waits_for(
         count in 1..4_usize,
+        is_flat in any::<bool>(),
         is_told_later in any::<bool>(),
     ) {
         let wake_after = if is_told_later { 0 } else { u32::try_from(count).unwrap() };
         let Twin { mut initiator, call, .. } =
-            Twin::new(true, &Plan { budgets: vec![None; 3], tells_silent: false, wake_after });
+            Twin::new(is_flat, &Plan { budgets: vec![None; 3], tells_silent: false, wake_after });
         if is_told_later {
             initiator.wake_after(call, count);
         }

@@ -37,7 +37,7 @@ pub struct QuorumBuilder<Resp> {
 pub(super) struct Needs {
     /// Nodes of a tree are believed what they say of those below them.
     pub(super) believes_relays: bool,
-    /// Nobody has to be woken for fewer replies.
+    /// Fewest replies that are worth waking anybody for.
     pub(super) fewest: usize,
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use super::mesh::{Mesh, id};
 use crate::call::{CallEvent, CallOptions, End};
 use crate::limits::Limits;
-use crate::task::SendError;
+use crate::task::{SendError, TaskFailure};
+use crate::wire::{Cause, Executed};
 
 #[test]
 fn a_call_whose_caller_decides_runs_on_and_is_counted_to_its_end() {
@@ -52,6 +53,31 @@ fn replies_that_are_there_are_handed_out_together_and_the_last_ones_with_the_end
     assert_eq!(read(&mut mesh, &["/2", "/0", "/3"]), None);
     assert_eq!(read(&mut mesh, &["/1"]), Some(End::Complete));
     assert_eq!(mesh.nodes[&1].initiator().call_count(), 0);
+}
+
+/// One member of five has failed and another never answers; those that do are a majority.
+#[test]
+fn who_was_told_a_failure_with_a_reply_behind_it_is_called_for_the_next() {
+    let mut mesh = Mesh::connected(6);
+    let options = CallOptions { wake_after: 3, ..CallOptions::default() };
+    let call = mesh.call(1, &[2, 3, 4, 5, 6], options);
+    mesh.deliver_all();
+    let (now, (at, task)) = (mesh.now, mesh.task("/0"));
+    let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+    mesh.with(at, |node| node.fail(now, &task, failure));
+    mesh.answer("/1", b"");
+    mesh.deliver_all();
+    let mut ahead = VecDeque::new();
+    let first = mesh.with(1, |node| node.poll_last(call, &mut ahead));
+    assert!(matches!(first, Some((CallEvent::Failure(_), None))), "{first:?}");
+    assert_eq!(ahead.len(), 1);
+    let ready = |mesh: &mut Mesh| mesh.nodes.get_mut(&1).and_then(|node| node.poll_ready());
+    while ready(&mut mesh).is_some() {}
+    for branch in ["/2", "/3"] {
+        mesh.answer(branch, b"");
+        mesh.deliver_all();
+        assert_eq!(ready(&mut mesh), Some(call), "of {branch}");
+    }
 }
 
 #[test]
