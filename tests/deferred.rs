@@ -20,6 +20,9 @@ const REPLY_FIRST: Method<u64, u64> = Method::new("deferred.Test/ReplyFirst");
 /// is 0.
 const RETURN_LATE: Method<u64, u64> = Method::new("deferred.Test/ReturnLate");
 
+/// Streams five numbers and answers with a sixth, all before it returns.
+const STREAM_FIRST: Method<u64, u64> = Method::new("deferred.Test/StreamFirst");
+
 type Tokens = mpsc::UnboundedReceiver<Deferred<u64>>;
 
 async fn start() -> (Endpoint, Tokens) {
@@ -36,6 +39,16 @@ async fn start() -> (Endpoint, Tokens) {
         .tree(REPLY_FIRST, move |_, task: Task<u64>| {
             let replied = task.reply(&1).map_err(Status::from);
             std::future::ready(replied.and_then(|()| defer(&first, task)))
+        })
+        .tree(STREAM_FIRST, |_, task: Task<u64>| async move {
+            let (later, finish) = task.defer();
+            let mut items = later.task().stream()?;
+            for number in 0..5 {
+                items.send(&number).await?;
+            }
+            later.answer(&99)?;
+            drop(items);
+            Ok(finish)
         })
         .tree(RETURN_LATE, move |ms, task: Task<u64>| {
             let deferred = defer(&late, task);
@@ -97,6 +110,29 @@ async fn what_was_replied_before_leaves_with_the_handler() {
     later.finish();
     assert!(call.next().await.is_none());
     assert!(call.outcome().await.is_complete());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_streamed_before_an_answer_comes_before_it() {
+    let (endpoint, _tokens) = start().await;
+    let call = endpoint.call(STREAM_FIRST, 0).to(endpoint.me()).open().expect("there is room");
+    let (replies, outcome) = call.collect().await.expect("they decode");
+    let replies: Vec<u64> = replies.into_iter().map(convoke::Reply::into_inner).collect();
+    assert_eq!((&replies[..], outcome.end), (&[0, 1, 2, 3, 4, 99][..], End::Complete));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_nobody_has_no_reply_at_once() {
+    let (endpoint, _tokens) = start().await;
+    let nobody: [convoke::Peer; 0] = [];
+    let begun = tokio::time::Instant::now();
+    // Polled again when that time is over, whoever called it or not.
+    let call = tokio::time::timeout(Duration::from_secs(1), async {
+        endpoint.call(LATER, 0).to_all(nobody).await
+    });
+    let error = call.await.expect("it resolves").expect_err("nobody was asked");
+    assert!(matches!(error, convoke::CallError::NoReply), "{error}");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -429,6 +429,22 @@ async fn an_unfinished_stream_ends_with_an_error() -> Result {
     Ok(())
 }
 
+/// Its handler is gone, so nothing was dropped that would have told it.
+#[tokio::test]
+async fn a_part_that_still_reads_is_told_that_its_endpoint_has_closed() -> Result {
+    let Pair { server, client, to, mut ends, .. } = Pair::tcp().await?;
+    let (mut items, _call) = client.call_stream(APART).to(to).open()?;
+    items.send(&vec![1]).await?;
+    // The part waits for an item, and the token for its end.
+    while server.load().waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    server.shutdown(Duration::ZERO).await;
+    let end = tokio::time::timeout(Duration::from_secs(30), ends.recv()).await?;
+    assert!(end.expect("it ended").is_err());
+    Ok(())
+}
+
 /// Its waker was dropped with the task, and nobody called it any more.
 #[tokio::test]
 async fn a_part_that_still_reads_is_told_that_its_task_is_over() -> Result {

@@ -465,9 +465,12 @@ impl Driver {
             self.with_node(start.task.call.origin, fail);
         }
         let mut stoppers = Vec::new();
-        self.with_each(|core, now, _| {
+        self.with_each(|core, now, aftermath| {
             for (task, stopper) in std::mem::take(&mut core.stoppers) {
                 core.node.fail(now, &task, ended(Executed::Maybe));
+                // Where the handler is gone, nobody else tells parts of it that were spawned.
+                let waiting = core.stream_wakers.remove(&task);
+                aftermath.wakers.extend(waiting.into_iter().flatten());
                 stoppers.push(stopper);
             }
         });

@@ -455,8 +455,9 @@ impl Call {
     /// Next event for the application.
     pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
         let event = self.events.pop_front()?;
+        // Also by a failure: after it fewer replies may decide.
+        self.wake_after = 1;
         if let CallEvent::Reply(delivered) = &event {
-            self.wake_after = 1;
             self.consume(delivered);
             self.drain_credits();
         }
@@ -474,7 +475,6 @@ impl Call {
             ahead.push_back(next);
         }
         if ahead.len() > before {
-            self.wake_after = 1;
             self.inbox.consume_all(ahead.range(before..).map(Delivered::read));
             self.drain_credits();
         }

@@ -223,6 +223,10 @@ impl Initiator {
     ) {
         let call = Call::open((id, self.secret), now, deadline, options, branches, &self.limits);
         self.keep(id.seq, call);
+        // One without branches has ended already.
+        if let Some(armed) = self.calls.get_mut(&id.seq) {
+            armed.announce(id.seq, &mut self.ready, &mut self.writable);
+        }
     }
 
     /// Makes a full call of a flat one, which then hears what the flat one could not take.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
 use convoke_core::{
-    Call, CallBuilder, CallError, Cause, Code, Failure, NodeId, Path, Payload, Status,
+    Call, CallBuilder, CallError, Cause, Code, Executed, Failure, NodeId, Path, Payload, Status,
 };
 
 use crate::member_set::MemberSet;
@@ -165,6 +165,11 @@ fn root_of(path: &Path) -> Option<usize> {
     path.indices().next().map(|index| index as usize)
 }
 
+/// True when a connection that was given a request has not taken it after all.
+fn is_refused(failure: &Failure) -> bool {
+    failure.cause == Cause::Unreachable && failure.executed == Executed::No
+}
+
 impl<Resp: Payload> Future for Sending<Resp> {
     type Output = Result<(), MulticastError>;
 
@@ -186,11 +191,14 @@ impl<Resp: Payload> Future for Sending<Resp> {
                     root_of(&path).map(|index| unsent.remove(index));
                 }
                 Some(Progress::Failed(failure)) => {
-                    let index = root_of(&failure.task.path);
+                    // What a member that has its request asks of others is its own concern.
+                    let task = &failure.task;
+                    let is_of_request = task.hop == 0 && task.path.level_count() == 1;
+                    let index = root_of(&task.path).filter(|_| is_of_request);
                     let was_unsent = index.is_some_and(|index| unsent.remove(index));
                     let member = index.and_then(|index| members.get(index).copied());
                     if let Some(member) = member
-                        && (was_unsent || failure.cause == Cause::Unreachable)
+                        && (was_unsent || is_refused(&failure))
                     {
                         failed.push((member, failure));
                     }

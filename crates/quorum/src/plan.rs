@@ -96,11 +96,20 @@ impl<Resp: Payload> Plan<Resp> {
         (now, Box::new(plan))
     }
 
-    /// The next member that is to be asked need not wait for its turn.
+    /// The next member whose turn has not come need not wait for it.
     pub(crate) fn hasten(&mut self) {
-        let hedges = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge);
+        let now = Instant::now();
+        let hedges = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge && waiting.at > now);
         if let Some(next) = hedges.min_by_key(|waiting| waiting.at) {
-            next.at = Instant::now();
+            next.at = now;
+        }
+    }
+
+    /// As [`Self::hasten`], unless it is somebody's turn.
+    pub(crate) fn hasten_if_none_is_due(&mut self) {
+        let now = Instant::now();
+        if !self.waiting.iter().any(|waiting| waiting.is_hedge && waiting.at <= now) {
+            self.hasten();
         }
     }
 

@@ -91,7 +91,7 @@ impl<Resp: Payload> Source<Resp> {
             // After the rounds, for their failures bring forward what waits.
             let Some(plan) = &mut self.plan else { break };
             if self.rounds.is_empty() {
-                plan.hasten(); // Nobody who was asked has anything more to say.
+                plan.hasten_if_none_is_due(); // Nobody who was asked has anything more to say.
             }
             let Some((branch, call)) = plan.poll_due(cx) else { break };
             match Round::open(call, branch, self.manner) {

@@ -59,6 +59,21 @@ async fn a_multicast_that_is_given_up_stays_sent() {
     assert!((1..=2).all(|id| cluster.replica(id).asked() == [1]));
 }
 
+/// It has its request: who sent it again would have it run twice.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_hand_its_request_on_is_not_told_as_unsent() {
+    let cluster = Cluster::start(2).await;
+    cluster.will(1, Behaviour::HandOn); // To one that it does not know.
+    // The other takes long to dial.
+    cluster.network.cut(node(support::CLIENT), node(2));
+    tokio::time::sleep(HOP).await;
+    cluster.network.partition(node(support::CLIENT), node(2));
+    let sent = cluster.all(ASK, 1).send().await;
+    let Err(MulticastError::Unsent { members, failed }) = sent else { panic!("{sent:?}") };
+    let missed: Vec<_> = failed.iter().map(|(member, _)| *member).collect();
+    assert_eq!((members, missed), (2, vec![node(2)]), "{failed:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_unicast_is_a_multicast_to_one_and_keeps_its_place_among_calls() {
     let cluster = Cluster::start(2).await;

@@ -717,6 +717,33 @@ async fn a_hedge_that_is_slower_than_the_deadline_asks_the_next_when_one_fails()
     assert!(told.is_ok() && begun.elapsed() < Duration::from_secs(1), "{told:?}");
 }
 
+/// Each that fails has another asked, also where the caller looks after two have.
+#[tokio::test(start_paused = true)]
+async fn two_that_fail_at_once_have_two_more_asked() {
+    let cluster = Cluster::start(7).await;
+    [1, 2].into_iter().for_each(|id| cluster.will(id, Behaviour::Refuse));
+    cluster.will(5, Behaviour::Hang);
+    let call = cluster.all(ASK, 7).hedge(5, Duration::MAX).open().unwrap();
+    tokio::time::sleep(5 * HOP).await;
+    let begun = Instant::now();
+    let told = call.quorum(Majority).await;
+    assert!(told.is_ok() && begun.elapsed() < Duration::from_secs(1), "{told:?}");
+}
+
+/// One has failed, what another says does not count, and the rest never answer.
+#[tokio::test(start_paused = true)]
+async fn a_failure_and_a_reply_that_does_not_count_make_it_impossible_at_once() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(1, Behaviour::Refuse);
+    cluster.will(2, Behaviour::After(50));
+    [3, 4].into_iter().for_each(|id| cluster.will(id, Behaviour::Hang));
+    let begun = Instant::now();
+    let of_others = Majority.filter(|member, _: &Answer| member != node(2));
+    let told = cluster.all(ASK, 7).quorum(of_others).await;
+    assert!(matches!(told, Err(QuorumError::Impossible(_))), "{told:?}");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
 /// A member that streams may come to say what others say, until its stream has ended.
 #[tokio::test(start_paused = true)]
 async fn members_that_stream_may_still_agree_or_give_what_counts() {

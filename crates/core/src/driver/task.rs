@@ -190,9 +190,10 @@ impl TaskHandle {
     /// Sends the only reply of a task whose handler is gone.
     pub(crate) fn answer_deferred(&self, payload: Encoded) -> Result<(), SendError> {
         let payload = self.packed(payload);
-        let answered = self
-            .driver()
-            .with_node(self.origin(), |node, now| node.answer(now, self.task(), payload));
+        let answered = self.driver().with_node(self.origin(), |node, now| {
+            self.hand_over(node, now);
+            node.answer(now, self.task(), payload)
+        });
         match answered {
             Ok(()) => self.probe.finished(),
             Err(refusal) => {

@@ -55,28 +55,31 @@ fn replies_that_are_there_are_handed_out_together_and_the_last_ones_with_the_end
     assert_eq!(mesh.nodes[&1].initiator().call_count(), 0);
 }
 
-/// One member of five has failed and another never answers; those that do are a majority.
+/// One member of five has failed and another never answers; those that do are a majority. Or they
+/// say what does not count, and there can be none.
 #[test]
-fn who_was_told_a_failure_with_a_reply_behind_it_is_called_for_the_next() {
-    let mut mesh = Mesh::connected(6);
-    let options = CallOptions { wake_after: 3, ..CallOptions::default() };
-    let call = mesh.call(1, &[2, 3, 4, 5, 6], options);
-    mesh.deliver_all();
-    let (now, (at, task)) = (mesh.now, mesh.task("/0"));
-    let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
-    mesh.with(at, |node| node.fail(now, &task, failure));
-    mesh.answer("/1", b"");
-    mesh.deliver_all();
-    let mut ahead = VecDeque::new();
-    let first = mesh.with(1, |node| node.poll_last(call, &mut ahead));
-    assert!(matches!(first, Some((CallEvent::Failure(_), None))), "{first:?}");
-    assert_eq!(ahead.len(), 1);
-    let ready = |mesh: &mut Mesh| mesh.nodes.get_mut(&1).and_then(|node| node.poll_ready());
-    while ready(&mut mesh).is_some() {}
-    for branch in ["/2", "/3"] {
-        mesh.answer(branch, b"");
+fn who_was_told_a_failure_is_called_for_the_next_reply() {
+    for has_reply_behind in [false, true] {
+        let mut mesh = Mesh::connected(6);
+        let options = CallOptions { wake_after: 3, ..CallOptions::default() };
+        let call = mesh.call(1, &[2, 3, 4, 5, 6], options);
         mesh.deliver_all();
-        assert_eq!(ready(&mut mesh), Some(call), "of {branch}");
+        let (now, (at, task)) = (mesh.now, mesh.task("/0"));
+        let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+        mesh.with(at, |node| node.fail(now, &task, failure));
+        if has_reply_behind {
+            mesh.answer("/1", b"");
+        }
+        mesh.deliver_all();
+        let mut ahead = VecDeque::new();
+        let first = mesh.with(1, |node| node.poll_last(call, &mut ahead));
+        assert!(matches!(first, Some((CallEvent::Failure(_), None))), "{first:?}");
+        assert_eq!(ahead.len(), usize::from(has_reply_behind));
+        let ready = |mesh: &mut Mesh| mesh.nodes.get_mut(&1).and_then(|node| node.poll_ready());
+        while ready(&mut mesh).is_some() {}
+        mesh.answer("/2", b"");
+        mesh.deliver_all();
+        assert_eq!(ready(&mut mesh), Some(call));
     }
 }
 
@@ -106,6 +109,14 @@ fn a_node_that_leaves_stops_and_ends_the_calls_that_are_undecided() {
             mesh.stops.iter().map(|(at, task, _)| (*at, task.call)).collect();
         assert_eq!(stopped, [3, 4].map(|at| (at, open)).into(), "and not what is decided");
     }
+}
+
+#[test]
+fn who_asks_nobody_is_called_at_once() {
+    let mut mesh = Mesh::connected(1);
+    let call = mesh.call(1, &[], CallOptions::default());
+    assert_eq!(mesh.nodes.get_mut(&1).and_then(|node| node.poll_ready()), Some(call));
+    assert_eq!(mesh.told(1, call), ["Complete"]);
 }
 
 /// As told of a branch whose request could not leave any more.
