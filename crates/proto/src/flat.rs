@@ -171,8 +171,8 @@ impl Flat {
         })
     }
 
-    /// All replies that come next, in `ahead`: at most one of each branch, none larger than what may
-    /// be sent without being asked for. So nothing is granted anew.
+    /// All replies that come next, in `ahead`: at most one of each branch, none larger than what
+    /// may be sent without being asked for. So nothing is granted anew.
     pub(crate) fn poll_ahead(&mut self, ahead: &mut VecDeque<Delivered>) {
         let unread = (self.heard - self.read) as usize;
         ahead.reserve(unread);

@@ -347,9 +347,9 @@ impl Initiator {
         Some(event)
     }
 
-    /// Next event of one call, and replies behind it in `ahead`: small ones of a full call, all of a
-    /// flat one. Gives the end of a flat one, too, once nothing else is left to be told, and lets it
-    /// go.
+    /// Next event of one call, and replies behind it in `ahead`: small ones of a full call, all of
+    /// a flat one. Gives the end of a flat one, too, once nothing else is left to be told, and lets
+    /// it go.
     pub(crate) fn poll_last(
         &mut self,
         call: CallId,

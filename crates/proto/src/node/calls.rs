@@ -121,9 +121,9 @@ impl<O: Outbox> Node<O> {
         self.initiator.has_output()
     }
 
-    /// Next event of a call, and replies behind it in `ahead`: those that are small, or all of a call
-    /// whose branches reply once each. With its end if only that is left to be told and there is
-    /// nothing else to be looked at: then the call is let go.
+    /// Next event of a call, and replies behind it in `ahead`: those that are small, or all of a
+    /// call whose branches reply once each. With its end if only that is left to be told and there
+    /// is nothing else to be looked at: then the call is let go.
     pub fn poll_last(
         &mut self,
         call: CallId,
