@@ -77,7 +77,7 @@ pub(crate) fn run(workspace: &Workspace, features: &[String]) -> anyhow::Result<
         eprintln!("nothing can be counted: {reason}");
         return Ok(ExitCode::from(CANNOT_RUN));
     }
-    let build = Step::cargo(["build", "--release", "-p", "profile"]).args(with(features));
+    let build = build(features);
     println!("$ {build}");
     ensure!(build.run(workspace.root())?, "`{build}` failed");
     let program = workspace.target()?.join("release").join("profile");
@@ -100,6 +100,11 @@ pub(crate) fn run(workspace: &Workspace, features: &[String]) -> anyhow::Result<
         bail!("a call takes more than it may; xtask/src/counts.rs has the bounds:\n{rows}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program that is counted, with these features on top of the default ones.
+pub(crate) fn build(features: &[String]) -> Step {
+    Step::cargo(["build", "--release", "-p", "profile"]).args(with(features))
 }
 
 /// The argument of cargo that turns these on.

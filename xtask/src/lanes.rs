@@ -1,5 +1,6 @@
 //! The lanes of `cargo xtask test`: each plans what to run, one loop runs them all.
 
+mod ahead;
 mod book;
 mod deny;
 mod features;
@@ -18,6 +19,7 @@ mod semver;
 
 use std::time::{Duration, Instant};
 
+use self::ahead::Ahead;
 use crate::features::all_portable;
 use crate::programs::Programs;
 use crate::report::{Outcome, Report};
@@ -169,8 +171,11 @@ fn counts(_: &Workspace) -> anyhow::Result<Plan> {
 }
 
 fn fuzz(_: &Workspace) -> anyhow::Result<Plan> {
-    let test = ["test", "--release", "-p", "convoke-proto", "--test", "fuzz_decoders"];
-    one(Step::cargo(test).args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
+    one(fuzz_test().args(["--", "--nocapture"]).env("CONVOKE_FUZZ_SECONDS", "30"))
+}
+
+fn fuzz_test() -> Step {
+    Step::cargo(["test", "--release", "-p", "convoke-proto", "--test", "fuzz_decoders"])
 }
 
 /// Built with the features of the lane `test`, so that it is there already; the variable has it do
@@ -212,17 +217,21 @@ fn run_lanes_by(
     runner: Runner<'_>,
 ) -> Report {
     let mut report = Report::default();
-    let is_selected = |name| selection.only.is_empty() || selection.only.iter().any(|x| x == name);
+    let is_selected =
+        |name: &str| selection.only.is_empty() || selection.only.iter().any(|x| x == name);
     for lane in lanes.iter().filter(|lane| is_selected(lane.name)) {
         let start = Instant::now();
         let outcome = if selection.fail_fast && report.has_failures() {
             Outcome::Skipped("an earlier lane failed, and --fail-fast was given".to_owned())
         } else {
             println!("\n== {}: {}", lane.name, lane.about);
-            (lane.plan)(workspace).map_or_else(
+            let ahead = Ahead::begin(lane.name, workspace, is_selected, HANGS);
+            let outcome = (lane.plan)(workspace).map_or_else(
                 |error| Outcome::Failed(format!("{error:#}")),
                 |plan| carry_out(lane.name, plan, selection.fail_fast, runner),
-            )
+            );
+            ahead.end();
+            outcome
         };
         let (word, reason) = outcome.words();
         println!("{}", format!("== {} {word}  {reason}", lane.name).trim_end());

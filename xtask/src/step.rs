@@ -61,6 +61,27 @@ impl Step {
         Ok(limit::wait(&mut child, limit)?.success())
     }
 
+    /// The same command, which leaves the processors to others that want them; `None` where the
+    /// system has no program for that.
+    pub(crate) fn yielding(&self) -> Option<Self> {
+        cfg!(unix).then(|| {
+            let Self { program, arguments, environment } = self.clone();
+            let nice = Self::new("nice").args(["-n", "19", program.as_str()]).args(arguments);
+            Self { environment, ..nice }
+        })
+    }
+
+    /// Like [`run_within`](Self::run_within), with no input, and outputs that nobody reads.
+    ///
+    /// # Errors
+    /// The program could not be started, or hung and was killed.
+    pub(crate) fn run_unheard(&self, limit: Duration, folder: &Path) -> anyhow::Result<bool> {
+        let mut command = self.command(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| self.not_started())?;
+        Ok(limit::wait(&mut child, limit)?.success())
+    }
+
     /// Takes the place of this process where the system can do that, so that an interrupt reaches
     /// only the program, which can then end in order.
     ///
@@ -132,6 +153,17 @@ mod tests {
     fn a_step_prints_as_it_would_be_typed() {
         let step = Step::cargo(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         assert_eq!(step.to_string(), "RUSTDOCFLAGS=\"-D warnings\" cargo doc --no-deps");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn one_that_yields_is_the_same_command() {
+        let step = Step::cargo(["build", "--release"]).env("A", "b");
+        let yielding = step.yielding().expect("this system knows nice");
+        assert_eq!(yielding.to_string(), "A=b nice -n 19 cargo build --release");
+        let said = Step::new("sh").args(["-c", "echo unheard; exit 3"]);
+        let outcome = said.run_unheard(Duration::MAX, Path::new(".")).expect("there is a shell");
+        assert!(!outcome);
     }
 
     #[test]

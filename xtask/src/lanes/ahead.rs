@@ -1,0 +1,74 @@
+//! Builds that later lanes begin with, made while the tests of the lane `test` run.
+//!
+//! Tests wait for timers and for each other: half of two processors is idle meanwhile. The builds
+//! are optimised, so they share no folder of cargo with the tests, and yield to them. The lanes
+//! themselves build again, find it done, and say what is wrong if it is not.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+
+/// Lane that leaves processors idle.
+const IDLES: &str = "test";
+
+/// The builds, on their way.
+pub(super) struct Ahead {
+    builder: Option<JoinHandle<()>>,
+}
+
+impl Ahead {
+    /// Starts what the selected lanes begin with, if `lane` leaves processors idle.
+    pub(super) fn begin(
+        lane: &str,
+        workspace: &Workspace,
+        is_selected: impl Fn(&str) -> bool,
+        limit: Duration,
+    ) -> Self {
+        let steps = if lane == IDLES { builds(is_selected) } else { Vec::new() };
+        let yielding: Vec<Step> = steps.iter().filter_map(Step::yielding).collect();
+        let folder = workspace.root().to_owned();
+        yielding.iter().for_each(|step| println!("$ {step} &"));
+        let build = move || {
+            for step in yielding {
+                // Its lane says what has become of it.
+                let _ = step.run_unheard(limit, &folder);
+            }
+        };
+        Self { builder: (!steps.is_empty()).then(|| std::thread::spawn(build)) }
+    }
+
+    /// Waits for their end.
+    pub(super) fn end(self) {
+        if let Some(builder) = self.builder {
+            builder.join().expect("it leaves errors alone");
+        }
+    }
+}
+
+/// The builds of these lanes, in the order of the lanes.
+fn builds(is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
+    let all: [(&[&str], fn() -> Step); 3] = [
+        (&["sim", "graph", "rdma"], crate::programs::Programs::build_all),
+        (&["counts"], || crate::counts::build(&[])),
+        (&["fuzz"], || super::fuzz_test().args(["--no-run"])),
+    ];
+    let wanted = all.into_iter().filter(|(lanes, _)| lanes.iter().any(|lane| is_selected(lane)));
+    wanted.map(|(_, step)| step()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_ahead_is_what_the_selected_lanes_build() {
+        let of = |selected: &[&str]| builds(|lane| selected.contains(&lane));
+        assert_eq!(of(&["test", "fmt", "docs"]), []);
+        assert_eq!(of(&["graph"]), of(&["sim", "rdma"]));
+        let lines: Vec<_> = of(&["counts", "fuzz"]).iter().map(Step::to_string).collect();
+        let fuzz = "cargo test --release -p convoke-proto --test fuzz_decoders --no-run";
+        assert_eq!(lines, ["cargo build --release -p profile", fuzz]);
+    }
+}
