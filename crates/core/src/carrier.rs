@@ -114,15 +114,15 @@ pub(crate) fn carry<Resp>(
 ) {
     // What is small, as most is, takes no memory for this.
     let is_large = |(peer, request): &(Peer, Request<Resp>)| {
-        request.payload.len() >= BODY_BYTES_MIN && peer.node() != me
+        request.root.payload.len() >= BODY_BYTES_MIN && peer.node() != me
     };
     if branches.iter().filter(|one| is_large(one)).count() < 2 {
         return;
     }
     let mut left: Vec<usize> = (0..branches.len()).filter(|at| is_large(&branches[*at])).collect();
     while let [first, _, ..] = left[..] {
-        let body = branches[first].1.payload.clone().into_bytes();
-        let of_body = |at: &usize| is_same(&branches[*at].1.payload, &body);
+        let body = branches[first].1.root.payload.clone().into_bytes();
+        let of_body = |at: &usize| is_same(&branches[*at].1.root.payload, &body);
         let (same, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|at| of_body(at));
         left = others;
         let to: Vec<NodeId> = same.iter().map(|at| branches[*at].0.node()).collect();
@@ -131,7 +131,7 @@ pub(crate) fn carry<Resp>(
         for at in same {
             let (peer, request) = &mut branches[at];
             if nodes.contains(&peer.node()) {
-                request.payload = payload.clone().into();
+                request.root.payload = payload.clone().into();
             }
         }
     }

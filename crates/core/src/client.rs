@@ -10,15 +10,16 @@ mod stream;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use convoke_proto::call::CallOptions;
-use convoke_proto::node::{self, Opening};
+use convoke_proto::call::{CallOptions, RootRequest, Roots};
+use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::node::Opening;
 use smallvec::SmallVec;
 
-use crate::driver::FlushScope;
-use crate::endpoint::Endpoint;
+use crate::driver::{Driver, FlushScope};
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
@@ -71,15 +72,15 @@ impl<Resp: Payload> Invocation<Resp> {
     /// Addresses it to one peer.
     pub fn to(self, peer: impl Into<Peer>) -> CallBuilder<Resp> {
         let Self { client, request, deadline } = self;
-        let branches = SmallVec::from_buf([(peer.into(), request)]);
+        let branches = Branches(SmallVec::from_buf([(peer.into(), request)]));
         CallBuilder { deadline, ..CallBuilder::new(client, branches) }
     }
 
     /// Addresses it to each of several peers, one branch each.
     pub fn to_all(self, peers: impl IntoIterator<Item: Into<Peer>>) -> CallBuilder<Resp> {
         let Self { client, request, deadline } = self;
-        let branches = peers.into_iter().map(|peer| (peer.into(), request.clone())).collect();
-        CallBuilder { deadline, ..CallBuilder::new(client, branches) }
+        let branches = peers.into_iter().map(|peer| (peer.into(), request.clone()));
+        CallBuilder { deadline, ..CallBuilder::new(client, Branches(branches.collect())) }
     }
 
     // The compiler would say that there is no such method, and nothing of `to`.
@@ -121,8 +122,26 @@ impl<Resp> fmt::Debug for Invocation<Resp> {
     }
 }
 
-/// The root branches of a call; one, most of the time.
-type Branches<Resp> = SmallVec<[(Peer, Request<Resp>); 1]>;
+/// The root branches of a call; one, most of the time. They stay here until they leave.
+struct Branches<Resp>(SmallVec<[(Peer, Request<Resp>); 1]>);
+
+impl<Resp> Roots for Branches<Resp> {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn to(&self, index: u32) -> NodeId {
+        self.0[index as usize].0.node()
+    }
+
+    fn request(&self, index: u32) -> &RootRequest {
+        &self.0[index as usize].1.root
+    }
+
+    fn request_mut(&mut self, index: u32) -> &mut RootRequest {
+        &mut self.0[index as usize].1.root
+    }
+}
 
 /// A call being put together: its root branches, and its deadline.
 ///
@@ -144,18 +163,15 @@ impl<Resp: Payload> CallBuilder<Resp> {
 
     /// Adds a root branch. A deadline of the request is that of this branch alone.
     pub fn branch(mut self, peer: impl Into<Peer>, request: Request<Resp>) -> Self {
-        self.branches.push((peer.into(), request));
+        self.branches.0.push((peer.into(), request));
         self
     }
 
     /// Adds metadata to the requests of all branches that it has by now.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref();
-        self.branches = self
-            .branches
-            .into_iter()
-            .map(|(peer, request)| (peer, request.metadata(key, value)))
-            .collect();
+        let with = |(peer, request): (Peer, Request<Resp>)| (peer, request.metadata(key, value));
+        self.branches = Branches(self.branches.0.into_iter().map(with).collect());
         self
     }
 
@@ -185,7 +201,7 @@ impl<Resp: Payload> CallBuilder<Resp> {
 
     /// The peers of the root branches, in order, and the requests for them.
     pub fn branches(&self) -> impl ExactSizeIterator<Item = (&Peer, &Request<Resp>)> {
-        self.branches.iter().map(|(peer, request)| (peer, request))
+        self.branches.0.iter().map(|(peer, request)| (peer, request))
     }
 
     /// The time it gets: its deadline, else that of its client or endpoint, and in a handler no
@@ -204,40 +220,39 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self.open_with(false)
     }
 
-    fn open_with(self, apart: bool) -> Result<Call<Resp>, CallError> {
-        let Begun { endpoint, mut opening, probe, is_read_only } = self.begin()?;
+    fn open_with(mut self, apart: bool) -> Result<Call<Resp>, CallError> {
+        let probe = self.begin()?;
         let scope = FlushScope::enter();
-        let id = endpoint.driver().open_call(&mut opening, apart)?;
-        endpoint.driver().end_scope(scope);
-        Ok(Call::new(endpoint, id, probe, is_read_only))
+        let (driver, opening) = self.opening();
+        let id = driver.open_call(opening, apart)?;
+        driver.end_scope(scope);
+        Ok(self.opened(id, probe))
     }
 
-    /// Makes the requests what they leave as.
-    fn begin(mut self) -> Result<Begun, CallError> {
-        self.client.prepare(&mut self.branches)?;
-        let budget = self.client.budget(self.deadline);
-        let endpoint = self.client.into_endpoint();
+    /// Makes the requests what they leave as, once.
+    fn begin(&mut self) -> Result<CallProbe, CallError> {
+        let branches = &mut self.branches.0;
+        self.client.prepare(branches)?;
+        let endpoint = self.client.endpoint();
         let limit = endpoint.limits().message_bytes_max;
-        if let Some((size, limit)) = self.branches.iter().find_map(|(_, r)| r.too_large(limit)) {
+        if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let probe = begin(&endpoint, &mut self.branches);
-        let is_read_only = self.branches.iter().all(|(_, request)| request.is_read_only);
-        let mut branches = node::Branches::with_capacity(self.branches.len());
-        for (peer, request) in self.branches {
-            branches.push(request.at(peer.node()));
-        }
-        let opening = Opening { budget, options: self.options, branches };
-        Ok(Begun { endpoint, opening, probe, is_read_only })
+        Ok(begin(endpoint, branches))
     }
-}
 
-/// A call that is about to be opened.
-struct Begun {
-    endpoint: Endpoint,
-    opening: Opening,
-    probe: CallProbe,
-    is_read_only: bool,
+    /// As the driver opens it.
+    fn opening(&mut self) -> (&Arc<Driver>, Opening<'_>) {
+        let Self { client, branches, deadline, options } = self;
+        let budget = client.budget(*deadline);
+        (client.endpoint().driver(), Opening { budget, options: *options, branches })
+    }
+
+    /// The call that it has become.
+    fn opened(self, id: CallId, probe: CallProbe) -> Call<Resp> {
+        let is_read_only = self.branches.0.iter().all(|(_, request)| request.is_read_only);
+        Call::new(self.client.into_endpoint(), id, probe, is_read_only)
+    }
 }
 
 /// More news of the call that a [`CallBuilder`] opens.
@@ -304,7 +319,7 @@ impl<Resp: Payload> CallBuilderSeam for CallBuilder<Resp> {
 impl<Resp> fmt::Debug for CallBuilder<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallBuilder")
-            .field("branches", &self.branches)
+            .field("branches", &self.branches.0)
             .field("deadline", &self.deadline)
             .finish_non_exhaustive()
     }

@@ -6,10 +6,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use convoke_proto::call::RootBranch;
+use convoke_proto::call::RootRequest;
 use convoke_proto::encoded::Encoded;
-use convoke_proto::id::{MethodId, NodeId};
-use convoke_proto::wire::Extension;
+use convoke_proto::id::MethodId;
 
 use crate::message::Payload;
 use convoke_proto::metadata::{self, Oversize};
@@ -128,32 +127,20 @@ impl<Req, Resp> fmt::Debug for Method<Req, Resp> {
 
 /// A request that is to be answered with `Resp`s, not yet addressed.
 pub struct Request<Resp> {
-    pub(crate) method: MethodId,
+    /// As it opens a root branch.
+    pub(crate) root: RootRequest,
     pub(crate) name: &'static str,
     pub(crate) is_read_only: bool,
     pub(crate) is_idempotent: bool,
-    pub(crate) payload: Encoded,
-    pub(crate) extensions: Vec<Extension>,
-    pub(crate) deadline: Option<Duration>,
     pub(crate) oversize: Option<Oversize>,
     types: PhantomData<fn() -> Resp>,
 }
 
 impl<Resp> Request<Resp> {
     fn of(method: MethodId, name: &'static str, is_read_only: bool, payload: Encoded) -> Self {
-        let (extensions, deadline, oversize, types) = (Vec::new(), None, None, PhantomData);
-        let is_idempotent = is_read_only;
-        Self {
-            method,
-            name,
-            is_read_only,
-            is_idempotent,
-            payload,
-            extensions,
-            deadline,
-            oversize,
-            types,
-        }
+        let root = RootRequest { method, extensions: Vec::new(), payload, budget: None };
+        let (is_idempotent, oversize, types) = (is_read_only, None, PhantomData);
+        Self { root, name, is_read_only, is_idempotent, oversize, types }
     }
 
     /// The full name of its method.
@@ -171,15 +158,9 @@ impl<Resp> Request<Resp> {
         self.is_read_only
     }
 
-    /// The branch it opens at `to`.
-    pub(crate) fn at(self, to: NodeId) -> RootBranch {
-        let Self { method, extensions, payload, deadline, .. } = self;
-        RootBranch { to, method, extensions, payload, budget: deadline }
-    }
-
     /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
     pub(crate) fn too_large(&self, message_bytes_max: usize) -> Option<(usize, usize)> {
-        let size = self.payload.len();
+        let size = self.root.payload.len();
         self.oversize.or((size > message_bytes_max).then_some((size, message_bytes_max)))
     }
 
@@ -189,7 +170,7 @@ impl<Resp> Request<Resp> {
     /// [`Cause::Deadline`]: crate::Cause::Deadline
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.root.budget = Some(deadline);
         self
     }
 
@@ -198,7 +179,7 @@ impl<Resp> Request<Resp> {
     /// large.
     #[must_use]
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
-        if let Err(oversize) = metadata::push(&mut self.extensions, key, value.as_ref()) {
+        if let Err(oversize) = metadata::push(&mut self.root.extensions, key, value.as_ref()) {
             self.oversize = Some(oversize);
         }
         self
@@ -208,13 +189,10 @@ impl<Resp> Request<Resp> {
 impl<Resp> Clone for Request<Resp> {
     fn clone(&self) -> Self {
         Self {
-            method: self.method,
+            root: self.root.clone(),
             name: self.name,
             is_read_only: self.is_read_only,
             is_idempotent: self.is_idempotent,
-            payload: self.payload.clone(),
-            extensions: self.extensions.clone(),
-            deadline: self.deadline,
             oversize: self.oversize,
             types: PhantomData,
         }
@@ -225,7 +203,7 @@ impl<Resp> fmt::Debug for Request<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("method", &self.name)
-            .field("payload_bytes", &self.payload.len())
+            .field("payload_bytes", &self.root.payload.len())
             .finish_non_exhaustive()
     }
 }

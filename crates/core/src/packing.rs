@@ -94,13 +94,12 @@ impl Packing {
     }
 
     /// Packs the payload of a request to `to`, if that takes it and it is worth it.
-    pub(crate) fn pack_request(&self, to: NodeId, payload: Encoded) -> Encoded {
+    pub(crate) fn pack_request(&self, to: NodeId, payload: &mut Encoded) {
         #[cfg(feature = "zstd")]
         if let Some(packer) = self.packer.as_ref().filter(|packer| packer.is_accepted_by(to)) {
-            return packer.pack(payload);
+            *payload = packer.pack(std::mem::take(payload));
         }
-        let _ = to;
-        payload
+        let _ = (to, payload);
     }
 
     /// Says in a request of an own call that its replies may be packed.

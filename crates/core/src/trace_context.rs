@@ -171,15 +171,15 @@ impl<Resp> Request<Resp> {
     /// around it if the endpoint records spans, else none.
     #[must_use]
     pub fn trace_context(mut self, context: TraceContext) -> Self {
-        self.extensions.retain(|extension| extension.tag != extension::TRACE_CONTEXT);
-        self.extensions.push(context.to_extension());
+        self.root.extensions.retain(|extension| extension.tag != extension::TRACE_CONTEXT);
+        self.root.extensions.push(context.to_extension());
         self
     }
 
     /// Makes it part of a trace, unless it is of one already.
     pub(crate) fn join_trace(&mut self, context: TraceContext) {
-        if TraceContext::among(&self.extensions).is_none() {
-            self.extensions.push(context.to_extension());
+        if TraceContext::among(&self.root.extensions).is_none() {
+            self.root.extensions.push(context.to_extension());
         }
     }
 }
@@ -255,7 +255,7 @@ mod tests {
         let (first, last) = (TraceContext::root(), TraceContext::root());
         let request = method.request(()).trace_context(first).metadata("a", b"b");
         let request = request.trace_context(last);
-        assert_eq!(TraceContext::among(&request.extensions), Some(last));
-        assert_eq!(request.extensions.len(), 2);
+        assert_eq!(TraceContext::among(&request.root.extensions), Some(last));
+        assert_eq!(request.root.extensions.len(), 2);
     }
 }

@@ -41,7 +41,7 @@ use super::tree::{BranchState, Holder, Tree};
 use super::{Outbound, key};
 use liveness::Liveness;
 
-pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch};
+pub use event::{CallEvent, CallOptions, Delivered, End, RootBranch, RootRequest, Roots};
 pub(crate) use liveness::LinkView;
 use upload::Upload;
 use words::Words;
@@ -97,14 +97,16 @@ impl Call {
         now: Timestamp,
         deadline: Timestamp,
         options: CallOptions,
-        branches: &[RootBranch],
+        branches: &dyn Roots,
         limits: &Limits,
     ) -> Self {
-        let count = branches.len();
+        let count = branches.count();
         let mut call = Self::new((id, secret), count, now, deadline, options, limits);
-        for (index, branch) in (0..).zip(branches) {
-            let path = call.add_root(index, branch.to, now + branch.budget_of(deadline.since(now)));
-            call.note(now, &key(path, 0), || Traced::Opened { node: branch.to });
+        for index in (0..).take(count) {
+            let (to, budget) =
+                (branches.to(index), branches.request(index).budget_of(deadline.since(now)));
+            let path = call.add_root(index, to, now + budget);
+            call.note(now, &key(path, 0), || Traced::Opened { node: to });
         }
         call.evaluate(now);
         call
@@ -599,18 +601,18 @@ pub(crate) fn root_request(
     key: Key,
     budget: Duration,
     floor: u64,
-    branch: &RootBranch,
+    request: &RootRequest,
 ) -> RequestHead<'_> {
-    let own = branch.budget_of(budget);
+    let own = request.budget_of(budget);
     RequestHead {
         key,
         budget_us: micros(own),
         outlasted_us: micros(budget.saturating_sub(own)),
         floor,
-        method: branch.method,
+        method: request.method,
         reply_route: &ReplyRoute::Sender,
         inherited: &[],
-        extensions: &branch.extensions,
+        extensions: &request.extensions,
     }
 }
 

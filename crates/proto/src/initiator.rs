@@ -19,7 +19,7 @@ use crate::time::Timestamp;
 use crate::wire::Statement;
 
 use super::Outbound;
-use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, RootBranch};
+use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, Roots};
 use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
 use super::limits::Limits;
 use super::ring::Ring;
@@ -219,7 +219,7 @@ impl Initiator {
         now: Timestamp,
         deadline: Timestamp,
         options: CallOptions,
-        branches: &[RootBranch],
+        branches: &dyn Roots,
     ) {
         let call = Call::open((id, self.secret), now, deadline, options, branches, &self.limits);
         self.keep(id.seq, call);

@@ -32,11 +32,11 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use convoke_proto::call::{CallEvent, CallOptions, End, RootBranch};
+//! use convoke_proto::call::{CallEvent, CallOptions, End, RootBranch, RootRequest};
 //! use convoke_proto::id::{Incarnation, MethodId, NodeId};
 //! use convoke_proto::key::Secret;
 //! use convoke_proto::limits::Limits;
-//! use convoke_proto::node::{Branches, Identity, Node, Opening};
+//! use convoke_proto::node::{Identity, Node, Opening};
 //! use convoke_proto::time::Timestamp;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,14 +44,14 @@
 //! let identity = Identity { node: me, incarnation: Incarnation::of_random(1 << 8) };
 //! let mut node = Node::new(identity, Secret::new(1, 2), &Limits::default(), 0, now)?;
 //!
-//! let branch = RootBranch {
-//!     to: me,
+//! let request = RootRequest {
 //!     method: MethodId(1),
 //!     extensions: Vec::new(),
 //!     payload: Bytes::from_static(b"21").into(),
 //!     budget: None,
 //! };
-//! let (options, branches) = (CallOptions::default(), Branches::from_iter([branch]));
+//! let branches = &mut vec![RootBranch { to: me, request }];
+//! let options = CallOptions::default();
 //! let call = node.open(now, &mut Opening { budget: None, options, branches })?;
 //!
 //! let mut starts = Vec::new();

@@ -34,7 +34,7 @@ use super::outbox::{Outbox, Queue, Transmit};
 use super::share::Taken;
 use super::visits::{Start, TaskRef, VisitEvent, Visits};
 
-pub use calls::{Branches, Opening};
+pub use calls::Opening;
 pub use casts::Reach;
 pub use ignored::{Ignored, IgnoredCounts};
 

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, ready};
 use crate::driver::FlushDuty;
 use crate::error::CallError;
 use crate::message::Payload;
+use crate::telemetry::CallProbe;
 use crate::transport::{BoxFuture, Lane};
 
-use super::{Begun, Call, CallBuilder, Reply};
+use super::{Call, CallBuilder, Reply};
 
 /// Resolves to the first reply of a call; what still runs then is cancelled. Waits while no
 /// connection to those it asks has room.
@@ -28,10 +29,13 @@ pub struct Awaited<Resp>(State<Resp>);
 enum State<Resp> {
     Ready(CallBuilder<Resp>),
     /// No connection has room.
-    Waiting(BoxFuture<Begun>),
+    Waiting(BoxFuture<Begun<Resp>>),
     Open(Open<Resp>),
     Over,
 }
+
+/// A call whose requests are what they leave as.
+type Begun<Resp> = (CallBuilder<Resp>, CallProbe);
 
 /// A call under way.
 struct Open<Resp> {
@@ -70,25 +74,25 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for one of its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        let (mut begun, is_urgent) = match self {
+        let ((mut builder, probe), is_urgent) = match self {
             Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), true),
             _ => match std::mem::replace(self, Self::Over) {
-                Self::Ready(builder) => (builder.begin()?, false),
+                Self::Ready(mut builder) => {
+                    let probe = builder.begin()?;
+                    ((builder, probe), false)
+                }
                 _ => panic!("a call was polled after it had resolved"),
             },
         };
-        let driver = begun.endpoint.driver();
-        let opened = driver.open_awaited(&mut begun.opening, is_urgent, cx.waker())?;
-        let Some((id, duty)) = opened else {
-            *self = Self::Waiting(Box::pin(when_writable(begun)));
+        let (driver, opening) = builder.opening();
+        let Some((id, duty)) = driver.open_awaited(opening, is_urgent, cx.waker())? else {
+            *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };
         if duty.is_some() {
             cx.waker().wake_by_ref();
         }
-        let Begun { endpoint, probe, is_read_only, .. } = begun;
-        let call = Call::new(endpoint, id, probe, is_read_only);
-        *self = Self::Open(Open { call, duty, failed: None });
+        *self = Self::Open(Open { call: builder.opened(id, probe), duty, failed: None });
         Poll::Ready(Ok(()))
     }
 }
@@ -119,11 +123,11 @@ impl<Resp: Payload + 'static> CallBuilder<Resp> {
 
 /// Waits until there is room for a request of a call: one member that takes nothing keeps none from
 /// the others.
-async fn when_writable(mut begun: Begun) -> Begun {
-    let driver = begun.endpoint.driver().clone();
-    let budget = begun.opening.budget.unwrap_or(begun.endpoint.deadline_default());
+async fn when_writable<Resp: Payload>((mut builder, probe): Begun<Resp>) -> Begun<Resp> {
+    let driver = builder.client().endpoint().driver().clone();
+    let budget = builder.budget();
     let start = driver.now();
-    let nodes = begun.opening.branches.iter().map(|branch| branch.to);
+    let nodes = builder.branches().map(|(peer, _)| peer.node());
     let connections: Vec<_> = nodes.filter_map(|node| driver.connection_to(node)).collect();
     let writable = poll_fn(|cx| {
         let mut polls = connections.iter().map(|of| of.poll_writable(Lane::Data, cx));
@@ -135,8 +139,8 @@ async fn when_writable(mut begun: Begun) -> Begun {
     // A connection that stays full is no reason to wait beyond the deadline: the call then opens
     // with nothing left, and fails as any that is late.
     let _ = tokio::time::timeout(budget, writable).await;
-    begun.opening.budget = Some(budget.saturating_sub(driver.now().since(start)));
-    begun
+    builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
+    (builder, probe)
 }
 
 impl<Resp> fmt::Debug for Awaited<Resp> {

@@ -338,13 +338,12 @@ pub(super) fn begin<Resp>(
     let me = driver.identity().node;
     let probe = CallProbe::begin(&driver.telemetry, me, branches);
     carrier::carry(me, |to, body| driver.offer(to, body), branches);
-    for (peer, request) in branches {
-        packing.accept_replies(&mut request.extensions);
+    for (peer, Request { root, .. }) in branches {
+        packing.accept_replies(&mut root.extensions);
         if peer.epoch() != 0 {
-            request.extensions.push(Extension::epoch(peer.epoch()));
+            root.extensions.push(Extension::epoch(peer.epoch()));
         }
-        let payload = std::mem::take(&mut request.payload);
-        request.payload = packing.pack_request(peer.node(), payload);
+        packing.pack_request(peer.node(), &mut root.payload);
     }
     probe
 }

@@ -15,7 +15,7 @@ use crate::peer::Peer;
 use crate::server::{Context, Task};
 use convoke_proto::metadata::{self, Oversize};
 
-use super::{CallBuilder, Invocation};
+use super::{Branches, CallBuilder, Invocation};
 
 /// Makes calls by an endpoint, with what they have in common: a deadline, metadata, a hook. Cheap
 /// to clone.
@@ -122,7 +122,7 @@ impl Client {
         branches: impl IntoIterator<Item = (P, Request<Resp>)>,
     ) -> CallBuilder<Resp> {
         let branches = branches.into_iter().map(|(peer, request)| (peer.into(), request));
-        CallBuilder::new(self.clone(), branches.collect())
+        CallBuilder::new(self.clone(), Branches(branches.collect()))
     }
 
     /// The time a call gets that asks for `own`, where it is not the endpoint's default.
@@ -169,11 +169,12 @@ impl Client {
 
 impl Common {
     fn apply<Resp>(&self, peer: Peer, request: &mut Request<Resp>) -> Result<(), CallError> {
-        let put = metadata::put_before(&mut request.extensions, &self.metadata);
+        let put = metadata::put_before(&mut request.root.extensions, &self.metadata);
         if let Some((size, limit)) = self.oversize.or(put.err()) {
             return Err(CallError::TooLarge { size, limit });
         }
-        let Request { name: method, extensions, oversize, .. } = request;
+        let Request { root, name: method, oversize, .. } = request;
+        let extensions = &mut root.extensions;
         let mut outgoing = Outgoing { peer, method, extensions, oversize };
         self.hooks.iter().try_for_each(|hook| hook(&mut outgoing)).map_err(CallError::Hook)
     }

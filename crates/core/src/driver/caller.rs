@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use convoke_proto::call::{CallEvent, Delivered, End, RootBranch};
+use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{CallId, LinkId, NodeId};
 use convoke_proto::initiator::OpenError;
@@ -88,17 +88,17 @@ impl Driver {
     /// [`CallError`]; then nothing was sent.
     pub(crate) fn open_call(
         self: &Arc<Self>,
-        opening: &mut Opening,
+        mut opening: Opening<'_>,
         apart: bool,
     ) -> Result<CallId, CallError> {
-        let mut index = self.core_for(opening);
+        let mut index = self.core_for(&opening);
         loop {
             let opened = self.with_core(index, |core, now, aftermath| {
                 if core.is_closed {
                     return Err(CallError::Stopped);
                 }
                 aftermath.starts_apart = apart;
-                Ok(core.node.open(now, opening)?)
+                Ok(core.node.open(now, &mut opening)?)
             });
             let Err(CallError::NotOpened(refusal)) = opened else { return opened };
             index = self.core_with_room(refusal)?;
@@ -107,8 +107,9 @@ impl Driver {
 
     /// The core that a call is opened in: that of the first node it goes to.
     #[inline]
-    fn core_for(&self, opening: &Opening) -> usize {
-        opening.branches.first().map_or(0, |branch| self.cores.routes.of_peer(branch.to))
+    fn core_for(&self, opening: &Opening<'_>) -> usize {
+        let branches = &*opening.branches;
+        if branches.count() == 0 { 0 } else { self.cores.routes.of_peer(branches.to(0)) }
     }
 
     /// A core that can open a call which another has refused: for it has its part of all calls
@@ -131,21 +132,21 @@ impl Driver {
     /// [`CallError`]; then nothing was sent.
     pub(crate) fn open_awaited(
         self: &Arc<Self>,
-        opening: &mut Opening,
+        mut opening: Opening<'_>,
         is_urgent: bool,
         waker: &Waker,
     ) -> Result<Option<(CallId, Option<FlushDuty>)>, CallError> {
-        let (now, mut index) = (self.now(), self.core_for(opening));
+        let (now, mut index) = (self.now(), self.core_for(&opening));
         let (call, flush, aftermath) = loop {
             let mut core = self.cores.lock(index);
-            if !is_urgent && core.has_no_room(opening) {
+            if !is_urgent && core.has_no_room(&opening) {
                 return Ok(None);
             }
             if core.is_closed {
                 return Err(CallError::Stopped);
             }
             self.cores.hear(&mut core, LinkId::LOCAL);
-            match core.open_flushed_by_caller(now, opening) {
+            match core.open_flushed_by_caller(now, &mut opening) {
                 Ok((call, flush)) => {
                     core.parked.park(call, waker);
                     break (call, flush, core.drained(now));
@@ -261,17 +262,17 @@ impl Driver {
 
 impl Core {
     /// True when no connection that a call needs has room.
-    fn has_no_room(&self, opening: &Opening) -> bool {
-        let (full, branches) = (&self.node.outbox().full, &opening.branches);
-        let is_full = |branch: &RootBranch| full.contains(branch.to);
-        !full.is_empty() && !branches.is_empty() && branches.iter().all(is_full)
+    fn has_no_room(&self, opening: &Opening<'_>) -> bool {
+        let (full, branches) = (&self.node.outbox().full, &*opening.branches);
+        let mut nodes = (0..).take(branches.count()).map(|index| branches.to(index));
+        !full.is_empty() && branches.count() > 0 && nodes.all(|node| full.contains(node))
     }
 
     /// Opens a call whose caller sees to it that its requests leave.
     fn open_flushed_by_caller(
         &mut self,
         now: Timestamp,
-        opening: &mut Opening,
+        opening: &mut Opening<'_>,
     ) -> Result<(CallId, CallerFlush), OpenError> {
         let is_alone = self.node.initiator().call_count() == 0;
         self.node.outbox_mut().caller = Some(CallerFlush { is_alone, due: Connections::new() });

@@ -110,7 +110,7 @@ impl Request<RawMessage> {
     /// The deadline it was given, if any. A call has one of its own: see
     /// [`CallBuilder::deadline`](crate::CallBuilder::deadline).
     pub fn deadline_set(&self) -> Option<Duration> {
-        self.deadline
+        self.root.budget
     }
 }
 
@@ -131,7 +131,7 @@ pub trait RequestSeam: Sized {
 
 impl RequestSeam for Request<RawMessage> {
     fn raw_extension(mut self, extension: Extension) -> Self {
-        self.extensions.push(extension);
+        self.root.extensions.push(extension);
         self
     }
 }

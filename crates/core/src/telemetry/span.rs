@@ -168,7 +168,7 @@ impl CallSpan {
         if span.is_disabled() {
             return Self::default();
         }
-        let parent = TraceContext::among(&request.extensions);
+        let parent = TraceContext::among(&request.root.extensions);
         let (kind, method) = (SpanKind::Call, request.name);
         let start = SpanStart { kind, method, node: me, peer: peer.node() };
         if let Some(own) = propagation.begin(&span, &start, parent) {

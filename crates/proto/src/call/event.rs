@@ -102,7 +102,14 @@ impl CallEvent {
 pub struct RootBranch {
     /// At which node.
     pub to: NodeId,
-    /// The method that it is asked for.
+    /// The request for it.
+    pub request: RootRequest,
+}
+
+/// Request that opens a root branch.
+#[derive(Clone, Debug)]
+pub struct RootRequest {
+    /// The method that is asked for.
     pub method: MethodId,
     /// The extensions that travel along.
     pub extensions: Vec<Extension>,
@@ -112,7 +119,40 @@ pub struct RootBranch {
     pub budget: Option<Duration>,
 }
 
-impl RootBranch {
+/// The root branches of a call, in order, where its caller keeps them until it is opened.
+pub trait Roots {
+    /// Number of them.
+    fn count(&self) -> usize;
+
+    /// The node that a branch goes to, by the branch's index.
+    fn to(&self, index: u32) -> NodeId;
+
+    /// The request for it.
+    fn request(&self, index: u32) -> &RootRequest;
+
+    /// The same, whose payload is taken as it leaves.
+    fn request_mut(&mut self, index: u32) -> &mut RootRequest;
+}
+
+impl Roots for Vec<RootBranch> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn to(&self, index: u32) -> NodeId {
+        self[index as usize].to
+    }
+
+    fn request(&self, index: u32) -> &RootRequest {
+        &self[index as usize].request
+    }
+
+    fn request_mut(&mut self, index: u32) -> &mut RootRequest {
+        &mut self[index as usize].request
+    }
+}
+
+impl RootRequest {
     /// The time it gets of the call's.
     #[inline]
     pub(crate) fn budget_of(&self, call: Duration) -> Duration {

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::call::{LinkView, RootBranch};
+use crate::call::{LinkView, RootBranch, RootRequest};
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkNonce, MethodId, Path};
 use crate::initiator::Initiator;
@@ -228,11 +228,13 @@ impl Twin {
         let now = Timestamp::from_nanos(1);
         let branches = (2..).map(node).zip(&plan.budgets).map(|(to, budget)| RootBranch {
             to,
-            method: MethodId(1),
-            extensions: Vec::new(),
-            payload: Encoded::default(),
-            budget: budget
-                .map(|budget| Duration::from_millis(100) * u32::try_from(budget).unwrap()),
+            request: RootRequest {
+                method: MethodId(1),
+                extensions: Vec::new(),
+                payload: Encoded::default(),
+                budget: budget
+                    .map(|budget| Duration::from_millis(100) * u32::try_from(budget).unwrap()),
+            },
         });
         let branches: Vec<RootBranch> = branches.collect();
         let call = initiator.begin(branches.len()).unwrap();
@@ -241,7 +243,7 @@ impl Twin {
                 to: branch.to,
                 link: LINK,
                 life: LIFE,
-                deadline: now + branch.budget_of(BUDGET),
+                deadline: now + branch.request.budget_of(BUDGET),
                 answer: None,
             };
             let mut flat = Flat::new(now, now + BUDGET, options, branches.len());

@@ -1,9 +1,8 @@
 //! Calls of a node: opened with all their branches at once, read, and let go.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
-
-use smallvec::SmallVec;
 
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId};
@@ -12,7 +11,7 @@ use crate::time::Timestamp;
 use crate::wire::{Envelope, Extension, Header, Message};
 
 use super::super::call::{
-    Call, CallEvent, CallOptions, Delivered, End, RootBranch, root_path, root_request,
+    Call, CallEvent, CallOptions, Delivered, End, Roots, root_path, root_request,
 };
 use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
@@ -22,18 +21,24 @@ use super::super::{Arrival, Outbound, key};
 use super::Node;
 
 /// A call to be opened: all of its root branches. It takes no others later.
-#[derive(Debug)]
-pub struct Opening {
+pub struct Opening<'a> {
     /// The time it gets; `None` is the default deadline.
     pub budget: Option<Duration>,
     /// Options of the call: what its caller wants to be told.
     pub options: CallOptions,
-    /// Its root branches, in order.
-    pub branches: Branches,
+    /// Its root branches.
+    pub branches: &'a mut dyn Roots,
 }
 
-/// The root branches of a call. Most have one.
-pub type Branches = SmallVec<[RootBranch; 1]>;
+impl fmt::Debug for Opening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opening")
+            .field("budget", &self.budget)
+            .field("options", &self.options)
+            .field("branches", &self.branches.count())
+            .finish()
+    }
+}
 
 impl<O: Outbox> Node<O> {
     /// Opens a call. A node that cannot be reached is a failure of its branch. The payloads of the
@@ -41,27 +46,29 @@ impl<O: Outbox> Node<O> {
     ///
     /// # Errors
     /// [`OpenError`] at a bound; then nothing is sent, and the opening is as it was.
-    pub fn open(&mut self, now: Timestamp, opening: &mut Opening) -> Result<CallId, OpenError> {
+    pub fn open(&mut self, now: Timestamp, opening: &mut Opening<'_>) -> Result<CallId, OpenError> {
         let Opening { budget, options, ref mut branches } = *opening;
-        if options.sends_items && branches.len() != 1 {
-            return Err(OpenError::ItemsToMany { count: branches.len() });
+        let count = branches.count();
+        if options.sends_items && count != 1 {
+            return Err(OpenError::ItemsToMany { count });
         }
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
-        let call = self.initiator.begin(branches.len())?;
+        let call = self.initiator.begin(count)?;
         if options.sends_items {
-            branches[0].extensions.push(Extension::items());
+            branches.request_mut(0).extensions.push(Extension::items());
         }
         // Its own number is not settled yet.
         let floor = call.seq - self.initiator.floor().min(call.seq);
         let secret = self.secret;
-        let request = |index, branch| root_request(secret.root(call, index), budget, floor, branch);
-        if let Some(flat) = self.flat(now, budget, options, branches) {
+        if let Some(flat) = self.flat(now, budget, options, *branches) {
             let mut rejected = Vec::new();
-            for ((index, branch), leg) in (0..).zip(branches).zip(&flat.legs) {
-                let payload = std::mem::take(&mut branch.payload);
+            for (index, leg) in (0..).zip(&flat.legs) {
+                let request = branches.request_mut(index);
+                let payload = std::mem::take(&mut request.payload);
                 let task = &key(root_path(index), 0);
                 let envelope = Envelope { call, task, relayed: None, key: None };
-                let head = envelope.request(&request(index, branch));
+                let key = secret.root(call, index);
+                let head = envelope.request(&root_request(key, budget, floor, request));
                 let to = Destination { to: leg.to, link: leg.link, lane: Lane::Data };
                 if let Err(reason) = self.hand_over(now, to, head.head(), payload) {
                     rejected.push((root_path(index), reason));
@@ -72,12 +79,15 @@ impl<O: Outbox> Node<O> {
                 self.initiator.handle_unsent(now, call, &path, &text);
             }
         } else {
-            self.initiator.open_full(call, now, now + budget, options, branches);
-            for (index, branch) in (0..).zip(branches) {
+            self.initiator.open_full(call, now, now + budget, options, *branches);
+            for index in (0..).take(count) {
+                let (to, request) = (branches.to(index), branches.request_mut(index));
                 let header = Header { call, task: key(root_path(index), 0) };
-                let payload = std::mem::take(&mut branch.payload);
-                let message = Message::Request(request(index, branch).with(payload.into_bytes()));
-                self.send(now, Outbound::new(branch.to, header, message));
+                let payload = std::mem::take(&mut request.payload);
+                let key = secret.root(call, index);
+                let request = root_request(key, budget, floor, request);
+                let message = Message::Request(request.with(payload.into_bytes()));
+                self.send(now, Outbound::new(to, header, message));
             }
         }
         self.pump(now);
@@ -91,20 +101,24 @@ impl<O: Outbox> Node<O> {
         now: Timestamp,
         budget: Duration,
         options: CallOptions,
-        branches: &[RootBranch],
+        branches: &dyn Roots,
     ) -> Option<Flat> {
-        let least = branches.iter().filter_map(|branch| branch.budget).fold(budget, Duration::min);
-        if !options.suits_flat() || !self.initiator.suits_flat(least, branches.len()) {
+        let count = branches.count();
+        let own = (0..).take(count).filter_map(|index| branches.request(index).budget);
+        if !options.suits_flat()
+            || !self.initiator.suits_flat(own.fold(budget, Duration::min), count)
+        {
             return None;
         }
-        let mut flat = Flat::new(now, now + budget, options, branches.len());
-        for branch in branches {
-            let (link, life) = self.links.current_to(branch.to)?;
+        let mut flat = Flat::new(now, now + budget, options, count);
+        for index in (0..).take(count) {
+            let to = branches.to(index);
+            let (link, life) = self.links.current_to(to)?;
             flat.legs.push(Leg {
-                to: branch.to,
+                to,
                 link,
                 life,
-                deadline: now + branch.budget_of(budget),
+                deadline: now + branches.request(index).budget_of(budget),
                 answer: None,
             });
         }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use convoke_proto::call::{CallEvent, CallOptions, Delivered, End, RootBranch, root_path};
+use convoke_proto::call::{
+    CallEvent, CallOptions, Delivered, End, RootBranch, RootRequest, root_path,
+};
 use convoke_proto::id::{CallId, LinkId, NodeId, TaskKey};
 use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Opening;
@@ -211,12 +213,10 @@ impl World {
             return;
         }
         let method = if spec.is_flat { FLAT } else { TREE };
-        let branches = spec.roots.iter().map(|(to, budget)| RootBranch {
-            to: *to,
-            method,
-            extensions: Vec::new(),
-            payload: encoded(b"root"),
-            budget: *budget,
+        let branches = spec.roots.iter().map(|(to, budget)| {
+            let (extensions, payload) = (Vec::new(), encoded(b"root"));
+            let request = RootRequest { method, extensions, payload, budget: *budget };
+            RootBranch { to: *to, request }
         });
         let options = CallOptions {
             is_flat: spec.is_flat,
@@ -224,7 +224,7 @@ impl World {
             sends_items: spec.items.is_some(),
             ..CallOptions::default()
         };
-        let (budget, branches) = (Some(spec.budget), branches.collect());
+        let (budget, branches) = (Some(spec.budget), &mut branches.collect::<Vec<_>>());
         // In each in turn.
         let host = &mut self.hosts[place];
         let core = self.oracle.calls.len() % host.cores.len();

@@ -98,14 +98,16 @@ impl TaskHandle {
         if let Some((size, limit)) = request.too_large(usize::MAX) {
             return Err(SendError::TooLarge { size, limit });
         }
+        let mut payload = request.root.payload.clone();
+        self.driver().packing.pack_request(peer.node(), &mut payload);
         let branch = Branch {
             to: peer.node(),
-            method: request.method,
-            payload: self.driver().packing.pack_request(peer.node(), request.payload.clone()),
-            extensions: with_epoch(self.probe.extensions_of(&request.extensions), peer),
+            method: request.root.method,
+            payload,
+            extensions: with_epoch(self.probe.extensions_of(&request.root.extensions), peer),
             deadline: None,
         };
-        Ok(NewBranch { branch, budget: request.deadline })
+        Ok(NewBranch { branch, budget: request.root.budget })
     }
 
     /// Opens a branch once the connection to its node has room.

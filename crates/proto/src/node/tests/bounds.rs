@@ -346,8 +346,8 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
     let mut mesh = Mesh::connected_with(3, &limits);
     let ask = |mesh: &mut Mesh, from: u64, bytes: &'static [u8]| {
         let mut branch = root_branch(2);
-        branch.payload = Bytes::from_static(bytes).into();
-        let (now, branches) = (mesh.now, Branches::from_iter([branch]));
+        branch.request.payload = Bytes::from_static(bytes).into();
+        let (now, branches) = (mesh.now, &mut vec![branch]);
         let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
         let call = mesh.with(from, |node| node.open(now, &mut opening).unwrap());
         mesh.deliver_all();

@@ -36,10 +36,10 @@ fn metadata_counts_as_what_waits_behind_a_dial() {
     let mut mesh = Mesh::dialling_with(&limits);
     let branches = [(); 3].map(|()| {
         let mut branch = root_branch(2);
-        metadata::push(&mut branch.extensions, "about", &[7; 900]).unwrap();
+        metadata::push(&mut branch.request.extensions, "about", &[7; 900]).unwrap();
         branch
     });
-    let branches = branches.into_iter().collect();
+    let branches = &mut branches.to_vec();
     let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
     let now = mesh.now;
     let call = mesh.with(1, |node| node.open(now, &mut opening).unwrap());

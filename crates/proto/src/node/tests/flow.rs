@@ -274,8 +274,9 @@ fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
 #[test]
 fn a_branch_that_waited_beyond_its_own_time_has_waited_in_that_of_its_call() {
     let mut mesh = Mesh::dialling();
-    let own = RootBranch { budget: Some(millis(100)), ..root_branch(2) };
-    let (options, branches) = (CallOptions::default(), [own].into());
+    let mut own = root_branch(2);
+    own.request.budget = Some(millis(100));
+    let (options, branches) = (CallOptions::default(), &mut vec![own]);
     let mut opening = Opening { budget: None, options, branches };
     let now = mesh.now;
     mesh.with(1, |node| node.open(now, &mut opening)).unwrap();

@@ -446,7 +446,7 @@ fn empty_items_are_bounded_by_number() {
 #[test]
 fn one_root_branch_alone_takes_items() {
     let mut mesh = Mesh::connected(3);
-    let (now, branches) = (mesh.now, Branches::from_iter([root_branch(2), root_branch(3)]));
+    let (now, branches) = (mesh.now, &mut vec![root_branch(2), root_branch(3)]);
     let mut opening = Opening { budget: None, options: STREAMED, branches };
     let opened = mesh.with(1, |node| node.open(now, &mut opening));
     assert_eq!(opened, Err(OpenError::ItemsToMany { count: 2 }));

@@ -6,7 +6,7 @@ use crate::id::{CallId, MethodId, Path};
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
-use crate::call::{CallEvent, CallOptions, End, RootBranch};
+use crate::call::{CallEvent, CallOptions, End, RootBranch, RootRequest};
 use crate::cores::Routes;
 use crate::encoded::Encoded;
 use crate::id::LinkNonce;
@@ -349,7 +349,7 @@ impl Mesh {
     /// Opens a call at a node with one root branch to each of `roots`.
     pub(super) fn call(&mut self, at: u64, roots: &[u64], options: CallOptions) -> CallId {
         let now = self.now;
-        let branches = roots.iter().map(|root| root_branch(*root)).collect();
+        let branches = &mut roots.iter().map(|root| root_branch(*root)).collect::<Vec<_>>();
         let core = core_name(at, self.opened % self.cores(at).len());
         self.opened += 1;
         self.with(core, |node| {
@@ -424,12 +424,13 @@ pub(super) fn encoded(message: &[u8]) -> Encoded {
 /// A root branch of a call.
 pub(super) fn root_branch(to: u64) -> RootBranch {
     let (extensions, payload) = (Vec::new(), encoded(b""));
-    RootBranch { to: id(to), method: METHOD, extensions, payload, budget: None }
+    let request = RootRequest { method: METHOD, extensions, payload, budget: None };
+    RootBranch { to: id(to), request }
 }
 
 /// Opens a call with one root branch at a lone node.
 pub(super) fn open_one(node: &mut Node, now: Timestamp, to: u64) -> CallId {
-    let branches = Branches::from_iter([root_branch(to)]);
+    let branches = &mut vec![root_branch(to)];
     let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
     node.open(now, &mut opening).unwrap()
 }
