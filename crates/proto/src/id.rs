@@ -1,7 +1,9 @@
 //! Names of things: nodes, calls, branches, tasks, connections.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 use smallvec::SmallVec;
@@ -227,19 +229,19 @@ pub const PATH_LEVELS_MAX: usize = 32;
 /// The initiator's own root is the empty path; its branches are `[0]`, `[1]`, ... Held in wire form
 /// (one varint per level), so that encoding is a copy, comparing is comparing bytes, and all
 /// descendants of a path sort directly behind it.
-#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(SmallVec<[u8; 16]>);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Path(Levels);
 
-/// As one copy: that of a `SmallVec` goes byte by byte.
-impl Clone for Path {
-    #[inline]
-    fn clone(&self) -> Self {
-        match self.0.as_slice() {
-            [level] => Self::of_one(*level),
-            bytes => Self(SmallVec::from_slice(bytes)),
-        }
-    }
+/// The bytes of a path, of which zeros follow those that count: few are in place, as those of most
+/// paths are, and more are shared.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Levels {
+    Few(u8, [u8; FEW]),
+    Many(u8, Arc<[u8; PATH_BYTES_MAX]>),
 }
+
+/// With them a path takes 16 bytes.
+const FEW: usize = 14;
 
 /// A path would be deeper or longer than the protocol allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -248,16 +250,29 @@ pub struct PathTooDeep;
 
 impl Path {
     /// The initiator's own, empty path.
-    pub fn root() -> Self {
-        Self(SmallVec::new())
+    pub const fn root() -> Self {
+        Self(Levels::Few(0, [0; FEW]))
     }
 
     /// The path of one level that one byte says, as every call needs one.
     #[inline]
     pub(crate) fn of_one(level: u8) -> Self {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; FEW];
         bytes[0] = level;
-        Self(SmallVec::from_buf_and_len(bytes, 1))
+        Self(Levels::Few(1, bytes))
+    }
+
+    /// The path of these wire bytes, which are within the bounds.
+    fn of_bytes(wire: &[u8]) -> Self {
+        let len = u8::try_from(wire.len()).expect("at most 64");
+        if wire.len() <= FEW {
+            let mut bytes = [0; FEW];
+            bytes[..wire.len()].copy_from_slice(wire);
+            return Self(Levels::Few(len, bytes));
+        }
+        let mut bytes = [0; PATH_BYTES_MAX];
+        bytes[..wire.len()].copy_from_slice(wire);
+        Self(Levels::Many(len, Arc::new(bytes)))
     }
 
     /// The branch `index` below this one.
@@ -265,10 +280,10 @@ impl Path {
     /// # Errors
     /// [`PathTooDeep`] at [`PATH_LEVELS_MAX`] levels or beyond [`PATH_BYTES_MAX`] bytes.
     pub fn child(&self, index: u32) -> Result<Self, PathTooDeep> {
-        if self.0.is_empty() && index < 0x80 {
+        if self.is_root() && index < 0x80 {
             return Ok(Self::of_one(index.to_le_bytes()[0]));
         }
-        let mut bytes = self.0.clone();
+        let mut bytes = SmallVec::<[u8; PATH_BYTES_MAX]>::from_slice(self.as_wire());
         let mut rest = index;
         while rest >= 0x80 {
             bytes.push((rest & 0x7f) as u8 | 0x80);
@@ -278,7 +293,7 @@ impl Path {
         if bytes.len() > PATH_BYTES_MAX || self.level_count() >= PATH_LEVELS_MAX {
             return Err(PathTooDeep);
         }
-        Ok(Self(bytes))
+        Ok(Self::of_bytes(&bytes))
     }
 
     /// The path of these child indices.
@@ -312,22 +327,26 @@ impl Path {
             }
             (levels, shift, value) = (levels + 1, 0, 0);
         }
-        (shift == 0 && levels <= PATH_LEVELS_MAX).then(|| Self(SmallVec::from_slice(bytes)))
+        (shift == 0 && levels <= PATH_LEVELS_MAX).then(|| Self::of_bytes(bytes))
     }
 
     /// The wire bytes: one varint per level.
+    #[inline]
     pub fn as_wire(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Levels::Few(len, bytes) => &bytes[..usize::from(*len)],
+            Levels::Many(len, bytes) => &bytes[..usize::from(*len)],
+        }
     }
 
     /// True when this is the initiator's own path.
     pub fn is_root(&self) -> bool {
-        self.0.is_empty()
+        matches!(self.0, Levels::Few(0, _))
     }
 
     /// Number of levels that lead here.
     pub fn level_count(&self) -> usize {
-        self.0.iter().filter(|byte| **byte & 0x80 == 0).count()
+        self.as_wire().iter().filter(|byte| **byte & 0x80 == 0).count()
     }
 
     /// The index of a root branch; `None` for any other path.
@@ -342,20 +361,20 @@ impl Path {
 
     /// The branch above and the index below it; `None` for the root.
     pub fn parent(&self) -> Option<(Self, u32)> {
-        let last = self.0.len().checked_sub(1)?;
-        let start = self.0[..last].iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
-        let index = decode_level(&self.0[start..]);
-        Some((Self(SmallVec::from_slice(&self.0[..start])), index))
+        let (_, before) = self.as_wire().split_last()?;
+        let start = before.iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
+        let (above, level) = self.as_wire().split_at(start);
+        Some((Self::of_bytes(above), decode_level(level)))
     }
 
     /// True when `other` is this branch or below it.
     pub fn is_prefix_of(&self, other: &Self) -> bool {
-        other.0.starts_with(&self.0)
+        other.as_wire().starts_with(self.as_wire())
     }
 
     /// The child index by which `below` descends from this path; `None` when it does not.
     pub fn step_towards(&self, below: &Self) -> Option<u32> {
-        let rest = below.0.strip_prefix(self.0.as_slice())?;
+        let rest = below.as_wire().strip_prefix(self.as_wire())?;
         let end = rest.iter().position(|byte| byte & 0x80 == 0)?;
         Some(decode_level(&rest[..=end]))
     }
@@ -363,24 +382,42 @@ impl Path {
     /// The child indices that lead from this path down to `below`; `None` when it is not there or
     /// below.
     pub fn steps_towards<'a>(&self, below: &'a Self) -> Option<impl Iterator<Item = u32> + 'a> {
-        let rest = below.0.strip_prefix(self.0.as_slice())?;
+        let rest = below.as_wire().strip_prefix(self.as_wire())?;
         Some(rest.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level))
     }
 
     /// The child indices from the root down.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
+        self.as_wire().split_inclusive(|byte| byte & 0x80 == 0).map(decode_level)
     }
 
     /// Every path from `[first]` down to this one, itself included.
     pub fn prefixes(&self) -> impl Iterator<Item = Self> + '_ {
-        let ends = self.0.iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
-        ends.map(|(at, _)| Self(SmallVec::from_slice(&self.0[..=at])))
+        let ends = self.as_wire().iter().enumerate().filter(|(_, byte)| **byte & 0x80 == 0);
+        ends.map(|(at, _)| Self::of_bytes(&self.as_wire()[..=at]))
     }
 }
 
 fn decode_level(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |value, byte| value << 7 | u32::from(byte & 0x7f))
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self::root()
+    }
+}
+
+impl Ord for Path {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_wire().cmp(other.as_wire())
+    }
+}
+
+impl PartialOrd for Path {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl fmt::Debug for Path {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, branch, cast, id, millis, root_branch};
-use crate::call::{CallEvent, CallOptions, End, RootBranch};
+use crate::call::{CallEvent, CallOptions, End};
 use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
