@@ -50,7 +50,7 @@ impl Call {
         self.apply_inherited(now, task, &reply.inherited, EntryBy::Descendant);
         if !self.touch(now, by, task) {
             self.refuse_rest(&by, task, &reply);
-            return;
+            return self.settle(now); // There may have been no room for it.
         }
         let is_new = self.tree.get(&task.path).is_some_and(|branch| {
             branch.state != BranchState::GivenUp && !branch.received.contains(reply.index)
@@ -162,7 +162,7 @@ impl Call {
         };
         let is_known = if is_own { self.hear_end(now, by, task) } else { self.know(now, task) };
         if !is_known {
-            return;
+            return self.settle(now); // There may have been no room for it.
         }
         let ignores_hearsay =
             self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch);

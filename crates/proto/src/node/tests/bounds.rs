@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::*;
 use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
 use super::strangers::{closing, fail, keyed, send};
-use crate::call::CallOptions;
+use crate::call::{CallOptions, End};
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
@@ -414,4 +414,28 @@ fn a_failed_branch_that_claims_too_many_children_ends_nothing_beside_it() {
     mesh.finish("/0");
     mesh.deliver_all();
     assert_eq!(mesh.told(1, call)[1..], ["reply /0/0", "reply /1", "Partial"]);
+}
+
+/// Whose branches ask for too much need not answer their CANCEL.
+#[test]
+fn a_call_whose_last_branch_outgrows_its_room_ends_at_once() {
+    let limits = Limits { branches_max: 2, ..Limits::default() };
+    for fails in [false, true] {
+        let mut mesh = Mesh::connected_with(4, &limits);
+        let call = mesh.call(1, &[2, 3], CallOptions::default());
+        mesh.deliver_all();
+        mesh.answer("/1", b"");
+        mesh.delegate("/0", &[4]);
+        mesh.deliver_all();
+        let ((_, child), now) = (mesh.task("/0/0"), mesh.now);
+        match fails {
+            true => mesh.with(4, |node| {
+                let failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+                node.fail(now, &child, failure);
+            }),
+            false => mesh.answer("/0/0", b""),
+        }
+        mesh.deliver_all_but("CANCEL");
+        assert_eq!(mesh.end(1, call), Some(End::Partial), "fails: {fails}");
+    }
 }
