@@ -181,7 +181,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
             Event::Reply { branch, path, from, way, item, asked_at, message } => {
                 let is_item = item.is_some();
                 let heard = |index, is_first| Heard { index, is_first, is_item };
-                let counts = way != Way::Relayed && self.is_answer(branch, &path, from);
+                let counts = self.is_answer(branch, &path, (from, way));
                 match self.replies.hear(from, counts, is_item) {
                     Worth::New(index) => {
                         // An item is the first that counts, where those before were filtered out.
@@ -200,10 +200,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                     Worth::Nothing => self.lose(branch, MemberError::NotItself { from, way }),
                 }
             }
-            Event::Undecodable { branch, path, from, message } => {
+            Event::Undecodable { branch, path, from, way, message } => {
                 let error = MemberError::Undecodable { message };
                 match self.leaves.is_some() {
-                    true if !self.is_answer(branch, &path, from) => None,
+                    true if !self.is_answer(branch, &path, (from, way)) => None,
                     true => self.lose_member(self.replies.index_of(from)?, error),
                     false => self.lose(branch, error),
                 }
@@ -248,7 +248,11 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// True when a reply answers the branch on which its member was asked. A member may be led to
     /// answer others of the same call: who was given a branch can ask anybody on its own below it.
-    fn is_answer(&self, branch: usize, path: &Path, from: NodeId) -> bool {
+    /// Who passes a reply on may claim any sender.
+    fn is_answer(&self, branch: usize, path: &Path, (from, way): (NodeId, Way)) -> bool {
+        if way == Way::Relayed {
+            return false;
+        }
         match &self.leaves {
             Some(leaves) => leaves.is_of(from, path),
             None => {

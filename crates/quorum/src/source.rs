@@ -56,7 +56,7 @@ pub(crate) enum Event<Resp> {
         message: Resp,
     },
     /// A reply that is invalid.
-    Undecodable { branch: usize, path: Path, from: NodeId, message: String },
+    Undecodable { branch: usize, path: Path, from: NodeId, way: Way, message: String },
     /// A branch failed; `is_root` when it is the root branch itself.
     Failed { branch: usize, is_root: bool, failure: Failure },
     /// The root branch ended without a reply.
@@ -204,8 +204,8 @@ impl<Resp: Payload> Round<Resp> {
                 asked_at: self.opened_at,
                 message: reply.into_inner(),
             },
-            Progress::Undecodable { path, from, message } => {
-                Event::Undecodable { branch: self.branch(&path)?, path, from, message }
+            Progress::Undecodable { path, from, way, message } => {
+                Event::Undecodable { branch: self.branch(&path)?, path, from, way, message }
             }
             Progress::Failed(failure) => {
                 let path = &failure.task.path;

@@ -103,6 +103,20 @@ async fn a_reply_through_a_relay_does_not_count_whoever_it_is_said_to_be_from() 
     let error = call().among(&acceptors).quorum(Majority).await.unwrap_err();
     let QuorumError::Impossible(short) = &error else { panic!("{error}") };
     assert_eq!((short.replied.len(), short.silent.len()), (0, 2));
+
+    // Nor is a member lost by one that cannot be decoded.
+    const LEAD_OTHER: Method<u64, Other> = Method::new("test.Replica/Lead");
+    let call = client.call(LEAD_OTHER, 1).to(leader).among(&acceptors);
+    let error = call.quorum(Majority).await.unwrap_err();
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    assert_eq!((short.failed.len(), short.silent.len()), (0, 2), "{error}");
+}
+
+/// No answer of a replica decodes as this.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Other {
+    #[prost(string, tag = "1")]
+    text: String,
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,6 +124,8 @@ pub enum Progress<Resp> {
         path: Path,
         /// Node that sent it.
         from: NodeId,
+        /// The way by which it came.
+        way: Way,
         /// Defect of the message.
         message: String,
     },
@@ -320,7 +322,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
 fn reply_of<Resp>(progress: Progress<Resp>) -> Option<Result<Reply<Resp>, CallError>> {
     match progress {
         Progress::Reply(reply) => Some(Ok(reply)),
-        Progress::Undecodable { path, from, message } => {
+        Progress::Undecodable { path, from, message, .. } => {
             Some(Err(CallError::Decode { path, from, message }))
         }
         Progress::Failed(failure) => Some(Err(CallError::Branch(failure))),
@@ -350,18 +352,18 @@ pub(super) fn begin<Resp>(
 
 fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, extensions, payload, .. } = delivered;
+    let way = match is_authenticated {
+        _ if from == driver.identity().node => Way::Local,
+        true => Way::Direct,
+        false => Way::Relayed,
+    };
     let bytes = driver.packing.unpack(payload);
     match bytes.and_then(|bytes| Resp::decode(bytes).map_err(|error| error.to_string())) {
         Ok(message) => {
-            let way = match is_authenticated {
-                _ if from == driver.identity().node => Way::Local,
-                true => Way::Direct,
-                false => Way::Relayed,
-            };
             driver.note_reply(from, way);
             Progress::Reply(Reply { message, from, way, path, item, extensions })
         }
-        Err(message) => Progress::Undecodable { path, from, message },
+        Err(message) => Progress::Undecodable { path, from, way, message },
     }
 }
 

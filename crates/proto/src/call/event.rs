@@ -176,8 +176,9 @@ pub struct CallOptions {
     /// Items follow the request of the one root branch.
     pub sends_items: bool,
     /// Takes hearsay, the word of a task on a branch that it has opened, for no end of that branch:
-    /// its node may live. Then the branch is open until it speaks for itself, or this node finds
-    /// out by itself.
+    /// its node may live. Nor does it take a failure that another passes on, who knows the key of
+    /// the branch if it has opened it. Then the branch is open until it speaks for itself, or this
+    /// node finds out by itself.
     pub ignores_hearsay: bool,
     /// Have the first reader that waits called once so many replies are there, as
     /// [`Node::wake_after`](crate::node::Node::wake_after) does. 0 and 1 are alike.

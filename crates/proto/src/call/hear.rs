@@ -166,7 +166,8 @@ impl Call {
         }
         let ignores_hearsay =
             self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch);
-        if !is_own && ignores_hearsay {
+        let is_hearsay = !is_own || by.is_relayed();
+        if is_hearsay && ignores_hearsay {
             return self.settle(now);
         }
         let executed = match fail.executed {

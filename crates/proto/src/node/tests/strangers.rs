@@ -109,10 +109,13 @@ fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
     assert_eq!((reply.from, &reply.payload[..], events.len()), (id(2), &b"real"[..], 3));
 }
 
-/// A parent that says of its child that it was not reached, though it was.
+/// A parent that says of its child that it was not reached, though it was; or that passes on what
+/// its child has not said.
 #[test]
 fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
-    for ignores_hearsay in [false, true] {
+    for (ignores_hearsay, is_relayed) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
         let options = CallOptions { ignores_hearsay, ..CallOptions::default() };
         let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
         let now = mesh.now;
@@ -124,7 +127,10 @@ fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
         });
         mesh.deliver_all();
         let child = mesh.key_of(call, "/0").child(0);
-        let lie = keyed(call, "/0/0", child, fail(Some(3), Executed::No));
+        let lie = match is_relayed {
+            false => keyed(call, "/0/0", child, fail(Some(3), Executed::No)),
+            true => relayed(3, keyed(call, "/0/0", child, fail(None, Executed::No))),
+        };
         send(&mut mesh, 2, 1, lie).unwrap();
         mesh.answer("/0/1", b"its own");
         mesh.deliver_all();
