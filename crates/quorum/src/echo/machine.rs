@@ -302,7 +302,10 @@ impl EchoCore {
                     };
                     self.most(phase, may_begin, is_gone) + lies >= at_least
                 }
-                Clause::Heard { node, .. } => !is_gone(node),
+                // So may one that is gone; and what it has told this one others have heard, too.
+                Clause::Heard { phase, node } => {
+                    !is_gone(node) || faulty > 0 || !self.silent(phase).any(|silent| silent == node)
+                }
             };
             let clauses = of.rule().clauses();
             if !may_begin[usize::from(phase)]

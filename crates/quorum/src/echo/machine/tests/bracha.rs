@@ -19,7 +19,7 @@ fn plan(source: u64) -> EchoPlan {
         Phase::new("ready", 2 * faulty + 1)
             .cast_on(Rule::on(ECHO, enough).or(Rule::on(READY, faulty + 1))),
     ];
-    EchoPlan::new(members, phases).unwrap()
+    EchoPlan::new(members, phases).unwrap().bearing(faulty)
 }
 
 /// Three correct members, and what is on its way to them.
@@ -109,6 +109,27 @@ fn no_lie_of_the_source_makes_correct_members_differ() {
         }
     }
     assert!(delivered_any > 1_000, "the liar may also behave");
+}
+
+/// A lying source may have told others what it has not told a member that it is gone for.
+#[test]
+fn a_member_that_has_lost_the_source_may_deliver_what_others_have_heard() {
+    let mut run = Run::new(LIAR);
+    assert!(run.correct[0].is_possible(READY, |of| of == node(LIAR)));
+    let told = [SEND, ECHO].into_iter().flat_map(|phase| [(1, phase), (2, phase)]);
+    run.wire.extend(told.map(|(to, phase)| (to, LIAR, vote(phase, A))));
+    run.deliver(|_| 0);
+    assert_eq!(run.delivered(), [Some(A); 3]);
+}
+
+/// Where nobody lies, others have heard what this member has heard.
+#[test]
+fn a_source_that_is_gone_may_have_been_heard_if_it_has_sent() {
+    let mut core = EchoCore::new(node(1), &members(4), plan(2).bearing(0)).unwrap();
+    let is_possible = |core: &EchoCore| core.is_possible(ECHO, |of| of == node(2));
+    assert!(!is_possible(&core));
+    core.handle_vote(node(2), vote(SEND, A)).unwrap();
+    assert!(is_possible(&core));
 }
 
 proptest! {
