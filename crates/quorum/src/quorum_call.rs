@@ -204,7 +204,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                 let error = MemberError::Undecodable { message };
                 match self.leaves.is_some() {
                     true if !self.is_answer(branch, &path, (from, way)) => None,
-                    true => self.lose_member(self.replies.index_of(from)?, error),
+                    true => self.fail(self.replies.index_of(from)?, branch, error),
                     false => self.lose(branch, error),
                 }
             }
@@ -221,7 +221,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                     (None, _) => is_root.then(|| self.member_of(branch)).flatten(),
                 };
                 match index {
-                    Some(index) => self.lose_member(index, MemberError::Failed(failure)),
+                    Some(index) => self.fail(index, branch, MemberError::Failed(failure)),
                     None => {
                         self.replies.note(failure);
                         None
@@ -232,6 +232,16 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
             Event::Silent { branch } => self.lose(branch, MemberError::Silent),
             Event::NotSent { branch, reason } => self.lose(branch, MemberError::NotSent { reason }),
         }
+    }
+
+    /// Notes that a member gives no reply below a root branch. It is lost where there is no other:
+    /// a leaf may be reached below another one.
+    fn fail(&mut self, index: usize, root: usize, error: MemberError) -> Option<News<Resp>> {
+        if self.leaves.as_mut().is_none_or(|leaves| leaves.fail(index, root)) {
+            return self.lose_member(index, error);
+        }
+        self.replies.note_failed(index, error);
+        None
     }
 
     fn lose(&mut self, branch: usize, error: MemberError) -> Option<News<Resp>> {

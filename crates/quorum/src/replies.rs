@@ -88,6 +88,15 @@ impl<Resp> Replies<Resp> {
         is_news
     }
 
+    /// Notes why a member has given no reply so far, which still may.
+    pub(crate) fn note_failed(&mut self, index: usize, error: MemberError) {
+        self.standing.news = None;
+        if !self.replied().contains(index) {
+            self.standing.failed.retain(|(failed, _)| *failed != index);
+            self.standing.failed.push((index, error));
+        }
+    }
+
     /// Notes that a node failed that is no member.
     pub(crate) fn note(&mut self, failure: Failure) {
         self.standing.news = None;

@@ -5,12 +5,12 @@ mod support;
 
 use std::time::Duration;
 
-use convoke_core::{Context, Endpoint, Method, Peer, Service, Status};
+use convoke_core::{Context, Endpoint, Method, Peer, Service, Status, Task};
 use convoke_quorum::{All, Configuration, Majority, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
-use support::{ASK, Behaviour, Cluster, HOP, NOTE, node, nodes};
+use support::{ASK, Answer, Behaviour, Cluster, HOP, NOTE, node, nodes};
 
 #[tokio::test(start_paused = true)]
 async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_leader() {
@@ -83,6 +83,36 @@ async fn a_leader_that_is_down_makes_it_impossible_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5));
     let QuorumError::Impossible(short) = &error else { panic!("{error}") };
     assert_eq!((&short.silent, short.others.len()), (&nodes([2, 3, 4]), 1), "{error}");
+}
+
+/// One of two leaders finds nobody behind the name of an acceptor that the other reaches.
+#[tokio::test(start_paused = true)]
+async fn an_acceptor_that_one_leader_does_not_reach_may_be_reached_by_another() {
+    let cluster = Cluster::start(3).await;
+    let acceptors = cluster.members.without([node(1)]);
+    let mut leaders = Vec::new();
+    for (leader, third) in [(50, "sim://nobody"), (51, "sim://n3")] {
+        let others = acceptors.clone();
+        let service = Service::new().tree(support::LEAD, move |number, task: Task<Answer>| {
+            let asked: Vec<_> = others.nodes().map(|to| (to, ASK.request(number))).collect();
+            async move { task.fan_out(asked).await }
+        });
+        let builder = support::endpoint(&cluster.network, leader).serve(service);
+        let builder = builder.peer(node(2), "sim://n2").peer(node(3), third);
+        leaders.push(builder.start().await.unwrap());
+        cluster.client.connect(format!("sim://n{leader}")).await.unwrap();
+    }
+    let lead = || {
+        let requests = [50, 51].map(|leader| (node(leader), support::LEAD.request(1)));
+        cluster.client.fan_out(requests).among(&acceptors).deadline(50 * HOP)
+    };
+    assert_eq!(lead().quorum(All).await.unwrap().len(), 2);
+    assert_eq!(lead().hedge(1, Duration::MAX).quorum(All).await.unwrap().len(), 2);
+    // One that fails below both is lost.
+    cluster.will(2, Behaviour::Refuse);
+    let error = lead().quorum(All).await.unwrap_err();
+    let failed: Vec<_> = error.failed(|_| true).collect();
+    assert!(matches!(error, QuorumError::Impossible(_)) && failed.contains(&node(2)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -121,7 +121,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     where
         F: Fn(NodeId, &Path) -> bool + Send + Sync + 'static,
     {
-        self.leaves = self.leaves.map(|_| Leaves::at(is_at));
+        self.leaves = self.leaves.map(|leaves| leaves.at(is_at));
         self
     }
 

@@ -111,7 +111,8 @@ impl<Resp: Payload + 'static> QuorumExt<Resp> for CallBuilder<Resp> {
     }
 
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp> {
-        QuorumBuilder::new(self, Some(members.clone()), Some(Leaves::anywhere()))
+        let leaves = Leaves::below(self.branches().len());
+        QuorumBuilder::new(self, Some(members.clone()), Some(leaves))
     }
 }
 
