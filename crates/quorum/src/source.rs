@@ -2,9 +2,14 @@
 
 use std::task::{Context, Poll};
 
-use convoke_core::proto::call::End;
+use bytes::Bytes;
+use convoke_core::id::TaskKey;
+use convoke_core::proto::call::{End, root_path};
+use convoke_core::proto::metadata::Extensions;
 use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
-use convoke_core::{Call, CallBuilder, CallError, Failure, NodeId, Path, Payload, Way};
+use convoke_core::{
+    Call, CallBuilder, CallError, Cause, Executed, Failure, NodeId, Path, Payload, Way,
+};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -37,6 +42,8 @@ struct Round<Resp> {
     /// The first of its branches in the order in which the quorum call numbers them; the rest
     /// follow.
     first: usize,
+    /// It asks one of several members. What it does not get is that one's doing.
+    is_of_one: bool,
 }
 
 /// News of a quorum call.
@@ -76,7 +83,8 @@ impl<Resp: Payload> Source<Resp> {
         manner: Manner,
     ) -> Result<Self, CallError> {
         let budget = call.budget();
-        let round = Round::open(call, 0, manner)?;
+        let is_of_one = plan.is_some() && call.branches().len() == 1;
+        let round = Round { is_of_one, ..Round::open(call, 0, manner)? };
         let ends_at = round.opened_at.checked_add(budget);
         let rounds = SmallVec::from_iter([round]);
         Ok(Self { rounds, plan, manner, ends_at, end: End::Complete })
@@ -95,7 +103,7 @@ impl<Resp: Payload> Source<Resp> {
             }
             let Some((branch, call)) = plan.poll_due(cx) else { break };
             match Round::open(call, branch, self.manner) {
-                Ok(round) => self.rounds.push(round),
+                Ok(round) => self.rounds.push(Round { is_of_one: true, ..round }),
                 Err(error) => {
                     let reason = error.to_string();
                     return Poll::Ready(Some(Event::NotSent { branch, reason }));
@@ -121,9 +129,12 @@ impl<Resp: Payload> Source<Resp> {
                     }
                 }
                 Poll::Ready(None) => {
-                    let end = round.call.end().filter(|end| *end == End::Exhausted);
-                    self.end = end.unwrap_or(self.end);
-                    self.rounds.remove(index);
+                    let round = self.rounds.remove(index);
+                    match round.call.end() {
+                        Some(End::Exhausted) if round.is_of_one => return Some(round.exhausted()),
+                        Some(End::Exhausted) => self.end = End::Exhausted,
+                        _ => {}
+                    }
                 }
             }
         }
@@ -190,7 +201,24 @@ impl<Resp: Payload> Round<Resp> {
     ) -> Result<Self, CallError> {
         let opened_at = Instant::now();
         let call = if ignores_hearsay { call.ignore_hearsay() } else { call };
-        Ok(Self { call: call.tell_silent().open_apart()?, opened_at, first })
+        let call = call.tell_silent().open_apart()?;
+        Ok(Self { call, opened_at, first, is_of_one: false })
+    }
+
+    /// The failure of the only branch of a call that has outgrown a bound: such a call has no room
+    /// for those of its branches.
+    fn exhausted(&self) -> Event<Resp> {
+        let failure = Failure {
+            task: TaskKey { path: root_path(0), hop: 0 },
+            node: None,
+            cause: Cause::ResourceExhausted,
+            executed: Executed::Maybe,
+            code: 0,
+            text: String::new(),
+            details: Bytes::new(),
+            extensions: Extensions::default(),
+        };
+        Event::Failed { branch: self.first, is_root: true, failure }
     }
 
     fn event(&self, progress: Progress<Resp>) -> Option<Event<Resp>> {

@@ -732,6 +732,22 @@ async fn two_that_fail_at_once_have_two_more_asked() {
 
 /// One has failed, what another says does not count, and the rest never answer.
 #[tokio::test(start_paused = true)]
+async fn a_hedged_member_that_asks_for_more_than_a_call_may_have_is_lost() {
+    let mut limits = convoke_core::Limits::default();
+    limits.branches_max = 1;
+    let cluster = Cluster::start_with(3, limits).await;
+    cluster.will(1, Behaviour::Ask(9));
+    (2..=3).for_each(|id| cluster.will(id, Behaviour::Hang));
+    let call = cluster.all(ASK, 1).hedge(1, HOP).deadline(Duration::from_secs(5));
+    let begun = Instant::now();
+    let error = call.quorum(All).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(1), "after {:?}", begun.elapsed());
+    let QuorumError::Impossible(short) = &error else { panic!("{error}") };
+    let failed: Vec<_> = short.failed.iter().map(|(node, error)| (*node, error.cause())).collect();
+    assert_eq!(failed, [(node(1), Some(Cause::ResourceExhausted))], "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failure_and_a_reply_that_does_not_count_make_it_impossible_at_once() {
     let cluster = Cluster::start(4).await;
     cluster.will(1, Behaviour::Refuse);
