@@ -390,11 +390,6 @@ impl Driver {
         self.admission.lock().is_closing
     }
 
-    /// True when it has closed its connections.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.cores.lock_any().is_closed
-    }
-
     /// Carrier of large bodies to several nodes at once, if there is one.
     pub(crate) fn carrier(&self) -> Option<Arc<dyn BodyCarrier>> {
         self.carrier.lock().clone()
@@ -456,7 +451,8 @@ impl Driver {
         }
     }
 
-    /// Stops every handler that still runs; its initiator is told.
+    /// Stops every handler that still runs, and from now on each that has begun; its initiator is
+    /// told.
     pub(crate) fn stop_all(self: &Arc<Self>) {
         let waiting = self.gates.lock().open_all();
         let ended = |executed| TaskFailure::new(Cause::ShuttingDown, executed, "");
@@ -466,6 +462,7 @@ impl Driver {
         }
         let mut stoppers = Vec::new();
         self.with_each(|core, now, aftermath| {
+            core.is_closed = true;
             for (task, stopper) in std::mem::take(&mut core.stoppers) {
                 core.node.fail(now, &task, ended(Executed::Maybe));
                 // Where the handler is gone, nobody else tells parts of it that were spawned.

@@ -1,11 +1,12 @@
 //! Ends of an endpoint that others still hold.
 
 use std::future::pending;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use convoke_core::{Call, Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_sim::transport::SimNetwork;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 /// Never answers.
@@ -52,4 +53,31 @@ async fn calls_of_an_endpoint_that_is_shut_down_say_so() {
     let error = ended.expect_err("nothing answers").to_string();
     assert!(error.contains("the endpoint that made the call has been shut down"), "{error}");
     assert!(error.ends_with("make it by another (it may have run)"), "{error}");
+}
+
+/// Its first poll drops the last clone of the endpoint.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_has_just_begun_when_its_endpoint_closes_is_stopped() {
+    let (network, last) = (SimNetwork::new(7), Arc::<Mutex<Option<Endpoint>>>::default());
+    let (running, stopped) = oneshot::channel::<()>();
+    let (slot, running) = (last.clone(), Mutex::new(Some(running)));
+    let service = Service::new().unary(NEVER, move |_: u64, _: Context| {
+        let server = slot.lock().expect("nobody panics with it").take();
+        let running = running.lock().expect("nobody panics with it").take();
+        async move {
+            drop(server);
+            let _running = running;
+            pending::<Result<u64, Status>>().await
+        }
+    });
+    let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
+    let server = builder(1).listen("sim://server:0").serve(service);
+    let server = server.start().await.expect("its address is free");
+    let client = builder(2).start().await.expect("it listens nowhere");
+    let peer = client.connect(server.addresses()).await.expect("the server listens");
+    *last.lock().expect("nobody panics with it") = Some(server);
+    let call = client.call(NEVER, 1).to(peer).deadline(HOUR / 10).open().expect("there is room");
+    let stopped = timeout(SOON, stopped).await.expect("it is stopped");
+    assert!(stopped.is_err(), "it has said nothing");
+    drop(call);
 }

@@ -45,7 +45,7 @@ pub(super) struct Core {
     pub(super) spare: Spare,
     pub(super) armed: Timestamp,
     pub(super) is_closing: bool,
-    /// It makes no calls any more.
+    /// It makes no calls any more, and no handler runs on.
     pub(super) is_closed: bool,
 }
 

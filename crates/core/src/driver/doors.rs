@@ -65,7 +65,6 @@ impl Driver {
         self.stop_all();
         let mut readers = Vec::new();
         self.with_each(|core, now, _| {
-            core.is_closed = true;
             core.node.end_calls(now);
             readers.extend(std::mem::take(&mut core.mail_wakers).into_values());
         });

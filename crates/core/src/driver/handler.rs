@@ -112,14 +112,17 @@ impl Driver {
         self.gates.lock().note_stopped(stopped, |task| self.is_running(task));
     }
 
-    /// Keeps what stops a handler, unless its task was stopped before it could.
-    pub(crate) fn keep_stopper(&self, task: &TaskRef, stopper: Arc<Stopper>) {
+    /// Keeps what stops a handler, unless its task, or the endpoint, was stopped before it could.
+    pub(crate) fn keep_stopper(self: &Arc<Self>, task: &TaskRef, stopper: Arc<Stopper>) {
         let mut core = self.cores.lock_of(task.call.origin);
-        if core.node.is_running(task) {
+        if core.node.is_running(task) && !core.is_closed {
             core.stoppers.insert(task.clone(), stopper);
-        } else {
-            stopper.stop();
+            return;
         }
+        drop(core);
+        let failure = TaskFailure::new(Cause::ShuttingDown, Executed::Maybe, "");
+        self.with_node(task.call.origin, |node, now| node.fail(now, task, failure));
+        stopper.stop();
     }
 
     /// Starts the handlers of a batch on this thread, which has entered their runtime and a flush

@@ -4,6 +4,7 @@
 //! and the state is read within it, so that watchers see states in the order in which they came.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use convoke_proto::id::NodeId;
@@ -26,9 +27,9 @@ pub enum PeerState {
     Down,
 }
 
-/// Peers that are watched or being dialled. Bounded by both.
-#[derive(Debug, Default)]
-pub(super) struct Peers(Mutex<BTreeMap<NodeId, Watched>>);
+/// Peers that are watched or being dialled. Bounded by both; none once the endpoint is closed.
+#[derive(Debug)]
+pub(super) struct Peers(Mutex<Option<BTreeMap<NodeId, Watched>>>);
 
 #[derive(Debug, Default)]
 struct Watched {
@@ -39,17 +40,21 @@ struct Watched {
 impl Peers {
     /// Tells those who watch that nothing changes any more.
     pub(super) fn close(&self) {
-        let _dropped_unlocked = std::mem::take(&mut *self.0.lock());
+        let _dropped_unlocked = self.0.lock().take();
+    }
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self(Mutex::new(Some(BTreeMap::new())))
     }
 }
 
 impl Driver {
     /// The state of a peer, from now on. Once the endpoint is closed it never changes, and says so.
     pub(crate) fn watch_peer(&self, node: NodeId) -> watch::Receiver<PeerState> {
-        if self.is_closed() {
-            return watch::channel(PeerState::Down).1;
-        }
         let mut peers = self.peers.0.lock();
+        let Some(peers) = peers.as_mut() else { return watch::channel(PeerState::Down).1 };
         let watched = peers.entry(node).or_default();
         let now = self.peer_state(node, watched.dials);
         match &watched.state {
@@ -69,15 +74,15 @@ impl Driver {
 
     /// A peer is being dialled until the guard is dropped.
     pub(super) fn dialling(self: &Arc<Self>, node: NodeId) -> Dialling {
-        self.peers.0.lock().entry(node).or_default();
-        self.change_peer(node, |dials| *dials += 1);
+        self.change_peer(node, |peer| peer.or_default().dials += 1);
         Dialling { driver: self.clone(), node }
     }
 
-    fn change_peer(&self, node: NodeId, change: impl FnOnce(&mut usize)) {
+    fn change_peer(&self, node: NodeId, change: impl FnOnce(Entry<'_, NodeId, Watched>)) {
         let mut peers = self.peers.0.lock();
+        let Some(peers) = peers.as_mut() else { return };
+        change(peers.entry(node));
         let Some(watched) = peers.get_mut(&node) else { return };
-        change(&mut watched.dials);
         let now = self.peer_state(node, watched.dials);
         watched.state = watched.state.take().filter(|state| state.receiver_count() > 0);
         match &watched.state {
@@ -110,6 +115,46 @@ pub(super) struct Dialling {
 
 impl Drop for Dialling {
     fn drop(&mut self) {
-        self.driver.change_peer(self.node, |dials| *dials -= 1);
+        self.driver.change_peer(self.node, |peer| {
+            peer.and_modify(|watched| watched.dials -= 1);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Endpoint;
+
+    const PEER: NodeId = NodeId::new(2);
+
+    async fn endpoint() -> Endpoint {
+        Endpoint::builder().start().await.expect("nothing to bind")
+    }
+
+    #[tokio::test]
+    async fn dials_that_begin_and_end_at_once_are_all_counted() {
+        let endpoint = endpoint().await;
+        let driver = endpoint.driver();
+        let dial = || (0..100_000).for_each(|_| drop(driver.dialling(PEER)));
+        std::thread::scope(|scope| (0..4).for_each(|_| _ = scope.spawn(dial)));
+        let dialling = driver.dialling(PEER);
+        assert_eq!(*driver.watch_peer(PEER).borrow(), PeerState::Connecting);
+        drop(dialling);
+        assert_eq!(*driver.watch_peer(PEER).borrow(), PeerState::Down);
+    }
+
+    /// It has found the endpoint open.
+    #[tokio::test]
+    async fn who_watches_a_peer_while_the_endpoint_closes_is_told() {
+        let endpoint = endpoint().await;
+        let driver = endpoint.driver();
+        let dialling = driver.dialling(PEER);
+        driver.peers.close();
+        let mut state = driver.watch_peer(PEER);
+        drop(dialling);
+        assert_eq!(*state.borrow_and_update(), PeerState::Down);
+        let changed = tokio::time::timeout(std::time::Duration::from_secs(60), state.changed());
+        assert!(changed.await.expect("it is told").is_err(), "nothing changes any more");
     }
 }
