@@ -7,6 +7,8 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::counts;
+use crate::programs::Programs;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -49,13 +51,13 @@ impl Ahead {
 
 /// The builds of these lanes, in the order of the lanes.
 fn builds(is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
-    let all: [(&[&str], fn() -> Step); 3] = [
-        (&["sim", "graph", "rdma"], crate::programs::Programs::build_all),
-        (&["counts"], || crate::counts::build(&[])),
-        (&["fuzz"], || super::fuzz_test().args(["--no-run"])),
+    let all: [(&[&str], fn() -> Vec<Step>); 3] = [
+        (&["sim", "graph", "rdma"], || vec![Programs::build_all()]),
+        (&["counts"], || counts::builds().into()),
+        (&["fuzz"], || vec![super::fuzz_test().args(["--no-run"])]),
     ];
     let wanted = all.into_iter().filter(|(lanes, _)| lanes.iter().any(|lane| is_selected(lane)));
-    wanted.map(|(_, step)| step()).collect()
+    wanted.flat_map(|(_, steps)| steps()).collect()
 }
 
 #[cfg(test)]
@@ -68,7 +70,9 @@ mod tests {
         assert_eq!(of(&["test", "fmt", "docs"]), []);
         assert_eq!(of(&["graph"]), of(&["sim", "rdma"]));
         let lines: Vec<_> = of(&["counts", "fuzz"]).iter().map(Step::to_string).collect();
+        let counted = "cargo build --release -p profile";
+        let with_all = "cargo build --release -p profile --features everything";
         let fuzz = "cargo test --release -p convoke-proto --test fuzz_decoders --no-run";
-        assert_eq!(lines, ["cargo build --release -p profile", fuzz]);
+        assert_eq!(lines, [counted, with_all, fuzz]);
     }
 }
