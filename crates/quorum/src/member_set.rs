@@ -19,7 +19,10 @@ impl MemberSet {
 
     /// The first `count` members.
     pub fn first(count: usize) -> Self {
-        (0..count).collect()
+        let (full, bit) = place(count);
+        let mut words = SmallVec::from_elem(u64::MAX, full);
+        words.extend((bit > 1).then_some(bit - 1));
+        Self { words }
     }
 
     /// Adds a member. True when it was not in yet.
@@ -128,6 +131,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_first_are_all_below_a_number(count in 0_usize..300) {
+            prop_assert_eq!(MemberSet::first(count), (0..count).collect::<MemberSet>());
+        }
+
         #[test]
         fn it_is_a_set(a in indices(), b in indices(), index in 0_usize..200) {
             let set = |of: &BTreeSet<usize>| of.iter().copied().collect::<MemberSet>();

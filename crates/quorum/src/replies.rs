@@ -152,7 +152,7 @@ impl<Resp> Replies<Resp> {
     }
 
     /// Members that have replied or still may, by index.
-    pub fn possible(&self) -> MemberSet {
+    pub fn possible(&self) -> &MemberSet {
         self.standing.roster.possible()
     }
 
@@ -190,7 +190,7 @@ impl<Resp> Replies<Resp> {
 
     /// True when they and those that still may reply are a quorum of this system.
     pub fn may_reach(&self, system: &(impl QuorumSystem + ?Sized)) -> bool {
-        system.is_quorum(self.members(), &self.possible())
+        system.is_quorum(self.members(), self.possible())
     }
 
     /// Takes the reply of one member out; the member still counts. For a rule that is done with it.

@@ -13,8 +13,8 @@ pub(crate) struct Roster {
     /// Sorted by id, so that a member is found by bisection.
     is_sorted: bool,
     replied: MemberSet,
-    /// Members that will not reply any more, and have not.
-    lost: MemberSet,
+    /// Members that have replied or still may.
+    possible: MemberSet,
     skipped: MemberSet,
     /// Members that have replied with an item and may send another.
     streaming: MemberSet,
@@ -50,15 +50,15 @@ impl Roster {
         if let Some(node) = duplicate {
             return Err(Unsuitable::DuplicateMember { node });
         }
-        let none = MemberSet::new;
-        let [replied, lost, skipped, streaming] = [none(), none(), none(), none()];
-        Ok(Self { members, is_sorted, replied, lost, skipped, streaming })
+        let (possible, none) = (MemberSet::first(members.len()), MemberSet::new);
+        let [replied, skipped, streaming] = [none(), none(), none()];
+        Ok(Self { members, is_sorted, replied, possible, skipped, streaming })
     }
 
     /// There is no request for this member.
     pub(crate) fn skip(&mut self, index: usize) {
         self.skipped.insert(index);
-        self.lost.insert(index);
+        self.possible.remove(index);
     }
 
     /// A reply of this node has come, or an item, which others may follow.
@@ -70,7 +70,7 @@ impl Roster {
         if self.skipped.contains(index) {
             return Worth::Nothing;
         }
-        self.lost.remove(index);
+        self.possible.insert(index);
         if is_item {
             self.streaming.insert(index);
         }
@@ -80,20 +80,20 @@ impl Roster {
     /// This member will not reply any more. Whether that is news: it has not replied before.
     pub(crate) fn lose(&mut self, index: usize) -> bool {
         self.streaming.remove(index);
-        !self.replied.contains(index) && self.lost.insert(index)
+        !self.replied.contains(index) && self.possible.remove(index)
     }
 
     /// The reply of this member was given away: it counts no more, and is not possible any more.
     pub(crate) fn discount(&mut self, index: usize) {
         if self.replied.remove(index) {
-            self.lost.insert(index);
+            self.possible.remove(index);
         }
     }
 
     /// The reply of this member does not count. It will not send another, unless more may follow.
     pub(crate) fn reject(&mut self, index: usize, may_follow: bool) {
         if self.replied.remove(index) && !may_follow {
-            self.lost.insert(index);
+            self.possible.remove(index);
         }
     }
 
@@ -133,13 +133,13 @@ impl Roster {
     }
 
     /// Members that have replied or still may.
-    pub(crate) fn possible(&self) -> MemberSet {
-        (0..self.members.len()).filter(|index| !self.lost.contains(*index)).collect()
+    pub(crate) fn possible(&self) -> &MemberSet {
+        &self.possible
     }
 
     /// Number of members that have not replied and still may.
     pub(crate) fn remaining(&self) -> usize {
-        self.members.len() - self.replied.len() - self.lost.len()
+        self.possible.len() - self.replied.len()
     }
 }
 
