@@ -201,6 +201,22 @@ async fn an_answer_may_come_before_the_handler_returns() {
     assert_eq!(later.answer(&7), Err(SendError::Ended));
 }
 
+/// Its handler waits for something else, or fails, with what would let the task go on.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_told_when_its_task_ends_before_its_handler_has_returned() {
+    let (endpoint, mut tokens) = start().await;
+    let (call, mut given_up) = ask(&endpoint, &mut tokens, RETURN_LATE, 60_000).await;
+    drop(call);
+    let (call, mut late) = ask(&endpoint, &mut tokens, RETURN_LATE, 60_000).await;
+    assert_eq!(only(&call.outcome().await).0, Cause::Deadline);
+    let (call, mut failed) = ask(&endpoint, &mut tokens, RETURN_LATE, 0).await;
+    assert_eq!(only(&call.outcome().await).0, Cause::Application);
+    for token in [&mut given_up, &mut late, &mut failed] {
+        let told = tokio::time::timeout(Duration::from_secs(1), token.stopped()).await;
+        assert!(told.is_ok() && token.is_stopped());
+    }
+}
+
 /// A batching server holds tokens of many calls, on whatever thread.
 #[test]
 fn a_token_can_be_sent_and_shared() {

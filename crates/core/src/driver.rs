@@ -80,7 +80,7 @@ use carried::CarriedCasts;
 use cores::{Core, Cores};
 use doors::Doors;
 use drain::{Aftermath, Rare};
-pub(crate) use ending::{HandlerResult, LastWord};
+pub(crate) use ending::{Deferral, HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
 use full::FullNodes;

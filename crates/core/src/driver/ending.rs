@@ -1,6 +1,7 @@
 //! End of a handler, and the last output of its task.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoke_proto::encoded::Encoded;
 use convoke_proto::task::{Branch, TaskFailure};
@@ -18,7 +19,35 @@ pub(crate) enum HandlerResult {
     /// The task ends with it.
     Ended(LastWord),
     /// The task goes on without it.
-    Deferred(Arc<Stopper>),
+    Deferred(Arc<Deferral>),
+}
+
+/// Word of a handler that its task goes on without it. Where it is never given back, as the handler
+/// has failed or was stopped before it returned, whoever has the task is told that it is over.
+#[derive(Debug)]
+pub(crate) struct Deferral {
+    stopper: Arc<Stopper>,
+    is_given: AtomicBool,
+}
+
+impl Deferral {
+    pub(crate) fn new(stopper: Arc<Stopper>) -> Arc<Self> {
+        Arc::new(Self { stopper, is_given: AtomicBool::new(false) })
+    }
+
+    /// The handler has returned. Gives what is to be told when the task is stopped.
+    pub(super) fn give(&self) -> Arc<Stopper> {
+        self.is_given.store(true, Ordering::Relaxed);
+        self.stopper.clone()
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        if !*self.is_given.get_mut() {
+            self.stopper.stop();
+        }
+    }
 }
 
 /// Last output of a task.

@@ -162,7 +162,7 @@ impl TaskHandle {
     /// The handler ended.
     pub(crate) fn finish(&self, result: HandlerResult) {
         let word = match result {
-            HandlerResult::Deferred(stopper) => return self.defer(stopper),
+            HandlerResult::Deferred(deferral) => return self.defer(deferral.give()),
             HandlerResult::Ended(LastWord::Reply(payload)) => LastWord::Reply(self.packed(payload)),
             HandlerResult::Ended(word) => word,
         };

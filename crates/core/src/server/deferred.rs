@@ -8,7 +8,7 @@ use std::task::Poll;
 use convoke_proto::task::{SendError, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 
-use crate::driver::{HandlerResult, LastWord, Stopper};
+use crate::driver::{Deferral, HandlerResult, LastWord, Stopper};
 use crate::error::Status;
 use crate::message::Payload;
 
@@ -49,7 +49,7 @@ impl<Resp: Payload> Task<Resp> {
     /// ```
     pub fn defer(self) -> (Deferred<Resp>, Finish) {
         let stopper = Arc::<Stopper>::default();
-        let finish = Finish(HandlerResult::Deferred(stopper.clone()));
+        let finish = Finish(HandlerResult::Deferred(Deferral::new(stopper.clone())));
         (Deferred { task: self, stopper, is_over: false }, finish)
     }
 }
@@ -82,7 +82,7 @@ impl<Resp: Payload> Deferred<Resp> {
     }
 
     /// True when nobody waits for an answer any more: the deadline has passed, the call was
-    /// cancelled, or the endpoint was shut down.
+    /// cancelled, the endpoint was shut down, or the handler has not returned its [`Finish`].
     pub fn is_stopped(&self) -> bool {
         self.stopper.is_stopped()
     }
