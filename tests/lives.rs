@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use convoke::transport::{Address, TcpTransport};
 use convoke::{
-    CallError, Context, Endpoint, EndpointBuilder, Executed, Items, Limits, Method, NodeId, Peer,
-    PeerState, Service, Status,
+    CallError, ConnectError, Context, Endpoint, EndpointBuilder, Executed, Items, Limits, Method,
+    NodeId, Peer, PeerState, Service, Status,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -181,6 +181,27 @@ fn calls_under_way_end_with_their_endpoint() -> Result {
         ours.block_on(async { timeout(LONG, ended).await })?;
         assert_eq!(client.load().calls, 0);
         drop(server);
+    }
+    Ok(())
+}
+
+/// Another clone closes while their dials hang.
+#[tokio::test]
+async fn who_connects_is_told_when_the_endpoint_closes() -> Result {
+    let client = patient(2)?.start().await?;
+    let (listeners, strangers) = silent(&client, 2).await?;
+    let address = format!("tcp://{}", listeners[1].local_addr()?);
+    let closing = async {
+        let dialled = (listeners[0].accept().await, listeners[1].accept().await);
+        client.clone().shutdown(Duration::ZERO).await;
+        dialled
+    };
+    let warming = timeout(LONG, client.warm_up(strangers[0]));
+    let connecting = timeout(LONG, client.connect(&address));
+    let (warm, connected, _dialled) = tokio::join!(warming, connecting, closing);
+    let later = timeout(LONG, client.connect(&address)).await;
+    for told in [warm?.err(), connected?.err(), later?.err()] {
+        assert!(matches!(told, Some(ConnectError::Stopped)), "{told:?}");
     }
     Ok(())
 }

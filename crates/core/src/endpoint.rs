@@ -19,7 +19,7 @@ use crate::error::ConnectError;
 use crate::health::Health;
 use crate::peer::Peer;
 use crate::server::{CastSpace, Context};
-use crate::transport::{Address, Counters, ToAddresses, Transport};
+use crate::transport::{Address, Counters, DialError, ToAddresses, Transport};
 
 pub use builder::EndpointBuilder;
 pub use connections::OpenConnection;
@@ -81,8 +81,8 @@ impl Endpoint {
     /// connection already. Those who connect to the same at once share a dial.
     ///
     /// # Errors
-    /// [`ConnectError`] when an address is not one, none is given, or nobody answers with this
-    /// protocol at any; then it is that of the last one.
+    /// [`ConnectError`] when an address is not one, none is given, the endpoint is shut down, or
+    /// nobody answers with this protocol at any; then it is that of the last one.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, a connection may stay open until it is used or closed by
@@ -99,12 +99,24 @@ impl Endpoint {
         }
         let mut result = Err(ConnectError::NoAddress);
         for address in addresses {
-            match self.driver().dial_address(&address).await {
+            match self.unless_stopped(self.driver().dial_address(&address)).await {
                 Ok(node) => return Ok(Peer::new(node)),
-                Err(error) => result = Err(error.into()),
+                Err(error) => result = Err(error),
             }
         }
         result
+    }
+
+    /// What comes of a dial, unless the endpoint is shut down before: no connection is kept then.
+    async fn unless_stopped<T>(
+        &self,
+        dial: impl Future<Output = Result<T, DialError>>,
+    ) -> Result<T, ConnectError> {
+        tokio::select! {
+            biased;
+            () = self.driver().until(Driver::is_closing) => Err(ConnectError::Stopped),
+            dialled = dial => Ok(dialled?),
+        }
     }
 
     /// A node by its name and addresses. It is dialled when first needed, and again after a
@@ -138,9 +150,10 @@ impl Endpoint {
     /// Makes sure there is a connection to `peer`, so that the first call need not wait for one.
     ///
     /// # Errors
-    /// [`ConnectError::Dial`] when none of its addresses answers.
+    /// [`ConnectError::Dial`] when none of its addresses answers, [`ConnectError::Stopped`] when the
+    /// endpoint is shut down first.
     pub async fn warm_up(&self, peer: impl Into<Peer>) -> Result<(), ConnectError> {
-        Ok(self.driver().warm_up(peer.into().node()).await?)
+        self.unless_stopped(self.driver().warm_up(peer.into().node())).await
     }
 
     /// Reachability of `peer`, as a value whose changes can be waited for. This node itself is

@@ -291,6 +291,9 @@ pub enum ConnectError {
     /// Dialling failed.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// The endpoint was shut down.
+    #[error("the endpoint was shut down: it makes no connections any more")]
+    Stopped,
 }
 
 /// The same text: a `main` that returns the error prints this.
