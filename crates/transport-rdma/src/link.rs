@@ -305,9 +305,10 @@ impl Link {
         }
     }
 
-    /// True when the lane has room, or is closed: when nobody needs to wait for it.
-    pub(crate) fn is_writable(&self, lane: Lane) -> bool {
-        self.closing.is_some() || self.account.is_writable(lane)
+    /// True when the lane has room, or is closed: when nobody needs to wait for it. Else whoever
+    /// asks is told once it has.
+    pub(crate) fn poll_writable(&mut self, lane: Lane) -> bool {
+        self.closing.is_some() || self.lanes[index(lane)].poll_writable(&self.account)
     }
 
     /// True when every frame appended is in a message that was written.

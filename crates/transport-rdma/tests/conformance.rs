@@ -91,6 +91,17 @@ async fn many_who_never_read_leave_others_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_share_of_the_room_is_woken() {
+    let fabric = Fabric::new();
+    let narrow = |builder: RdmaTransportBuilder<SimDevice>| {
+        builder.frame_bytes_max(64 << 10).send_bytes_total_max(256 << 10)
+    };
+    let setup = setup(&fabric, DeviceSettings::default(), narrow);
+    conformance::who_waits_for_a_share_of_the_room_is_woken(setup).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_has_its_share_of_the_connections() {
     let fabric = Fabric::new();
     let setup = setup(&fabric, DeviceSettings::default(), |builder| builder.connections_max(4));

@@ -292,6 +292,27 @@ async fn many_who_never_read_leave_others_alone_over_quic() {
     leaves_others_alone(|| over_quic_as(set, &identity)).await;
 }
 
+/// Room for all, of which a connection may soon have no more.
+const NARROW_BYTES: usize = 256 << 10;
+const NARROW_FRAME_BYTES_MAX: u32 = 64 << 10;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_share_of_the_room_is_woken_over_tcp() {
+    let builder = TcpTransport::builder().frame_bytes_max(NARROW_FRAME_BYTES_MAX);
+    let setup = over_flows(&builder.send_bytes_total_max(NARROW_BYTES), 1);
+    conformance::who_waits_for_a_share_of_the_room_is_woken(setup).await;
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_share_of_the_room_is_woken_over_quic() {
+    let setup = over_quic(|builder| {
+        let builder = builder.frame_bytes_max(NARROW_FRAME_BYTES_MAX);
+        builder.send_bytes_total_max(NARROW_BYTES)
+    });
+    conformance::who_waits_for_a_share_of_the_room_is_woken(setup).await;
+}
+
 async fn shares_connections(kind: Kind) {
     let place = kind.place();
     let setup = over_sockets(&TcpTransport::builder().connections_max(4), &place);

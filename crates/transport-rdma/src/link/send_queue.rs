@@ -207,6 +207,14 @@ impl SendQueue {
         self.open = Open::new();
     }
 
+    /// True when nobody needs to wait for the lane. Else somebody does: others may have taken of the
+    /// room for all since a frame was appended.
+    pub(crate) fn poll_writable(&mut self, account: &SendAccount) -> bool {
+        let is_writable = account.is_writable(self.lane);
+        self.is_awaited |= !is_writable;
+        is_writable
+    }
+
     /// True when those who were told to wait should be woken: once, when they would not have to
     /// wait again, at half the soft bound, so that they do not come for every frame.
     #[inline]

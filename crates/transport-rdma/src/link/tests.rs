@@ -103,8 +103,8 @@ fn a_peer_that_takes_nothing_fills_the_lane_and_nothing_is_lost() {
         }
         appended += 1;
     }
-    assert!(is_full && !pair.ends[0].link.is_writable(Lane::Data));
-    assert!(pair.ends[0].link.is_writable(Lane::Control));
+    assert!(is_full && !pair.ends[0].link.poll_writable(Lane::Data));
+    assert!(pair.ends[0].link.poll_writable(Lane::Control));
     pair.settle();
     assert_eq!(pair.ends[0].told, [Told::Writable(Lane::Data)]);
     assert!(pair.ends[0].link.is_flushed());

@@ -46,7 +46,7 @@ impl<P: Provider> Wire<P> {
 
     pub(crate) fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        let is_writable = state.link.as_ref().is_none_or(|link| link.is_writable(lane));
+        let is_writable = state.link.as_mut().is_none_or(|link| link.poll_writable(lane));
         if is_writable || state.is_closing() {
             return Poll::Ready(());
         }

@@ -184,7 +184,9 @@ impl QuicConnection {
             return None;
         }
         own.duty = Duty::Home(duty);
-        let woken = out.take_flushed();
+        // What the last batch had of the room for all is given back by now.
+        let mut woken = out.take_writable();
+        woken.append(&mut out.take_flushed());
         drop(guard);
         woken.wake();
         None

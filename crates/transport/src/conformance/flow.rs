@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use super::frames::{of_lane, pattern, send, writable};
 use super::recorder::Recorder;
@@ -112,4 +113,35 @@ pub async fn a_slow_sink_holds_up_no_other_connection(setup: Setup) {
     pair.b.closed(to_c.link().nonce).await;
     c.check();
     pair.finish().await;
+}
+
+/// Who waits as its connection has much of the room for all is woken when that has left, though
+/// nobody appends anything more.
+pub async fn who_waits_for_a_share_of_the_room_is_woken(setup: Setup) {
+    let pair = setup.connect().await;
+    let mut count = 0;
+    let mut append = || {
+        count += 1;
+        pair.to_b.append_bytes(Lane::Data, &[], pattern(count, 4_000)).expect("there is room")
+    };
+    while append() == Appended::Writable {}
+    let woken = Arc::<Woken>::default();
+    let waker = Waker::from(Arc::clone(&woken));
+    let polled = pair.to_b.poll_writable(Lane::Data, &mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "it is above its share");
+    pair.to_b.flush();
+    let woken = tokio::time::timeout(PATIENCE, woken.0.notified()).await;
+    woken.expect("who waits is woken");
+    pair.b.frames(pair.to_a.link().nonce, count).await;
+    pair.finish().await;
+}
+
+/// Somebody who does not look again before being woken.
+#[derive(Default)]
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
 }

@@ -25,6 +25,10 @@ impl Bounded {
         self.queue.append(&mut self.account, len, write)
     }
 
+    fn poll_writable(&mut self) -> bool {
+        self.queue.poll_writable(&self.account)
+    }
+
     fn take_writable_again(&mut self) -> bool {
         self.queue.take_writable_again(&self.account)
     }
@@ -126,6 +130,21 @@ fn a_queue_above_its_share_waits_until_what_it_has_is_low() {
     drain(&mut queue, || PAYLOAD_MAX);
     assert!(queue.take_writable_again());
     assert_eq!((pool.used(), queue.put(&[0; 10_000])), (0, Ok(Appended::Writable)));
+}
+
+#[test]
+fn who_waits_for_room_that_others_have_taken_is_woken_when_what_the_queue_has_is_low() {
+    let pool = SendPool::new(1 << 20);
+    let mut queue = queue_of(1 << 20, 1 << 20, &pool);
+    assert_eq!(queue.put(&[0; 50_000]), Ok(Appended::Writable));
+    let mut others: Vec<Bounded> = (0..8).map(|_| queue_of(1 << 20, 1 << 20, &pool)).collect();
+    for other in &mut others {
+        while other.put(&[0; 10_000]).is_ok() {}
+    }
+    assert!(!queue.poll_writable() && !queue.take_writable_again());
+    drain(&mut queue, || PAYLOAD_MAX);
+    assert!(queue.take_writable_again() && queue.poll_writable());
+    assert!(!queue.take_writable_again(), "nobody waits any more");
 }
 
 #[test]
