@@ -1,7 +1,7 @@
 //! The transport over one device, as an endpoint is given it.
 
 use std::fmt;
-use std::io;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use convoke_transport::{
     Sink, Transport, own_address,
 };
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use crate::SCHEME;
 use crate::config::{Config, RdmaTransportBuilder};
@@ -120,42 +120,48 @@ impl Transport for RdmaTransport {
     }
 }
 
-/// Dials what the name stands for, one after the other, until somebody answers.
+/// Dials what the name stands for, one after the other, until who is wanted answers.
 async fn dial(
     device: &dyn Device,
     address: Address,
     expected: Option<NodeId>,
     sink: Arc<dyn Sink>,
 ) -> Dialled {
-    let deadline = Instant::now() + device.dial_timeout();
+    let (begun, within) = (Instant::now(), device.dial_timeout());
+    let sockets = sockets::resolve_to_dial(&address, within).await?;
+    let left = within.saturating_sub(begun.elapsed());
+    dial_at(device, (&address, expected), &sink, (&sockets, left)).await
+}
+
+/// The same at these addresses, within what is left of the time.
+async fn dial_at(
+    device: &dyn Device,
+    (address, expected): (&Address, Option<NodeId>),
+    sink: &Arc<dyn Sink>,
+    (sockets, left): (&[SocketAddr], Duration),
+) -> Dialled {
     let unreachable =
         |message: String| DialError::Unreachable { address: address.clone(), message };
-    let timeout = || DialLimit::Connect(device.dial_timeout()).passed(&address);
-    let resolved = timeout_at(deadline, sockets::resolve(address.rest())).await;
-    let resolved = resolved.map_err(|_| timeout())?;
-    let mut last = unreachable("the name has no address".into());
-    for target in resolved.map_err(|error: io::Error| unreachable(error.to_string()))? {
-        let (dialling, dialled) = Dialling::new(address.clone(), expected, Arc::clone(&sink));
-        let mut attempt = match device.dial(target, dialling) {
-            Ok(started) => Attempt { started: Some(started) },
-            Err(error) => {
-                last = unreachable(error.to_string());
-                continue;
-            }
-        };
-        match timeout_at(deadline, dialled).await {
-            Ok(Ok(Err(error @ DialError::Unreachable { .. }))) => last = error,
-            Ok(Ok(dialled)) => {
+    // Who takes the connection has said its hello by then, or refused this one's.
+    let connect = |target, share| async move {
+        let (dialling, dialled) = Dialling::new(address.clone(), expected, Arc::clone(sink));
+        let started = device.dial(target, dialling);
+        let started = started.map_err(|error| unreachable(error.to_string()))?;
+        let mut attempt = Attempt { started: Some(started) };
+        match timeout(share, dialled).await {
+            Ok(Ok(Err(error @ DialError::Unreachable { .. }))) => Err(error),
+            Ok(Ok(answered)) => {
                 attempt.started = None;
-                return dialled;
+                Ok(answered)
             }
             Ok(Err(_)) => {
-                return Err(unreachable("the runtime that drove the device has ended".into()));
+                Err(unreachable("the runtime that drove the device has ended".to_owned()))
             }
-            Err(_) => return Err(timeout()),
+            Err(_) => Err(DialLimit::Connect(device.dial_timeout()).passed(address)),
         }
-    }
-    Err(last)
+    };
+    let none = unreachable("the name has no address".to_owned());
+    sockets::try_each(sockets, left, none, connect, ready).await
 }
 
 /// A dial under way; given up when dropped before it is over.
@@ -252,10 +258,39 @@ impl<P: Provider> Drop for RdmaListener<P> {
     }
 }
 
-#[cfg(all(test, feature = "verbs"))]
+#[cfg(test)]
 mod tests {
+    use convoke_transport::conformance::{PATIENCE, Recorder};
+
     use super::*;
 
+    #[tokio::test]
+    async fn a_node_is_found_at_whichever_address_of_its_name() {
+        let (fabric, mut listeners, mut sockets) = (Fabric::new(), Vec::new(), Vec::new());
+        for node in [1, 2] {
+            let transport = RdmaTransport::simulated(&fabric);
+            let any = "rdma://127.0.0.1:0".parse().expect("it is an address");
+            let listener = transport.listen(&any, Arc::new(Recorder::new(node))).await;
+            let listener = listener.expect("it is free");
+            let at = listener.local_address();
+            sockets.push(at.rest().parse::<SocketAddr>().expect("it is a socket's"));
+            listeners.push((transport, listener));
+        }
+        let client = RdmaTransport::simulated(&fabric);
+        let address = "rdma://several:1".parse().expect("it is an address");
+        let sink: Arc<dyn Sink> = Arc::new(Recorder::new(9));
+        let dial = |expected| {
+            let wanted = (&address, Some(NodeId::new(expected)));
+            dial_at(&*client.device, wanted, &sink, (&sockets, PATIENCE))
+        };
+        let connection = dial(2).await.expect("it is at the last");
+        assert_eq!(connection.link().peer.node, NodeId::new(2));
+        connection.close(CloseReason::Local);
+        let error = dial(3).await.expect_err("it is nowhere");
+        assert!(matches!(error, DialError::WrongNode { .. }), "{error}");
+    }
+
+    #[cfg(feature = "verbs")]
     #[test]
     fn a_device_that_is_not_there_is_named() {
         let text = RdmaTransport::open("nosuch0").expect_err("it has a made-up name").to_string();
