@@ -107,7 +107,7 @@ impl Endpoint {
         result
     }
 
-    /// What comes of a dial, unless the endpoint is shut down before: no connection is kept then.
+    /// Result of a dial, unless the endpoint is shut down before: no connection is kept then.
     async fn unless_stopped<T>(
         &self,
         dial: impl Future<Output = Result<T, DialError>>,
