@@ -369,7 +369,10 @@ impl CastSpace {
     pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
         self.driver.know_voters(&members);
-        self.ask(|mailboxes| mailboxes.change_members(self.name, members));
+        // It may have something to tell who waits for tags.
+        self.driver.with_node(self.reader().origin(), |node, _| {
+            node.mailboxes_mut().change_members(self.name, members);
+        });
     }
 
     /// A tag that is worth a port and has none; `None` once the endpoint was shut down.

@@ -8,7 +8,7 @@ use crate::mutant::{self, Mutant};
 use super::closed::ClosedTags;
 use super::mail::Mail;
 use super::stream::Stream;
-use super::{JoinRefusal, MailKey, Mailboxes, State, Tag};
+use super::{JoinRefusal, MailKey, MailReader, Mailboxes, State, Tag};
 
 /// When a tag that nobody has opened is worth to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,23 +260,30 @@ impl Mailboxes {
             missed: BTreeSet::new(),
             is_waiting: false,
         };
-        for (key, state) in self.boxes.range_mut(all_of(name)) {
-            let MailKey::Tag(tag) = key else { continue };
+        for (_, state) in self.boxes.range(all_of(name)) {
             match state {
-                State::Early { mail, is_announced, .. } => {
+                State::Early { mail, .. } => {
                     if let Some(first) = mail.begun_by {
                         *space.begun.entry(first).or_default() += 1;
-                    }
-                    if space.is_worth_it(mail.senders()) {
-                        *is_announced = true;
-                        space.announced.insert(*tag);
                     }
                 }
                 State::Open { .. } => space.opened += 1,
             }
         }
         self.spaces.open.insert(name, space);
+        self.announce_kept(name);
         Ok(())
+    }
+
+    /// Announces the tags of a space whose casts are kept, as far as they are worth it by now.
+    fn announce_kept(&mut self, name: u64) {
+        for (key, state) in self.boxes.range_mut(all_of(name)) {
+            if let (MailKey::Tag(tag), State::Early { mail, is_announced, .. }) = (key, state)
+                && self.spaces.announce(*tag, mail, is_announced)
+            {
+                self.ready.push_back(MailReader::Space(name));
+            }
+        }
     }
 
     /// The next tag that is worth a reader and has none; the space's is ready once there is such.
@@ -293,13 +300,14 @@ impl Mailboxes {
     }
 
     /// Other members of a space from now on. What waits of those who are no longer stays until its
-    /// time; nothing more of theirs is taken.
+    /// time; nothing more of theirs is taken. What came before of the others counts.
     pub fn change_members(&mut self, name: u64, members: BTreeSet<NodeId>) {
         self.know(members.iter().copied());
         if let Some(space) = self.spaces.get_mut(name) {
             space.members = Some(members);
             space.next.clear();
         }
+        self.announce_kept(name);
     }
 
     /// Takes the casts of these nodes, too, until the members of a space change.

@@ -374,6 +374,21 @@ fn a_tag_is_announced_at_the_first_word_of_its_source() {
     assert!(mailboxes.poll_announced(7).is_some());
 }
 
+/// Casts of those who are to be members next are kept, and count with the change.
+#[test]
+fn a_tag_that_new_members_have_cast_about_is_announced_when_they_are_members() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.open_space(7, 10, TWO, Some([node(1)].into())).unwrap();
+    mailboxes.hear_next(7, [node(2), node(3)].into());
+    (1..=3).for_each(|from| post(&mut mailboxes, from, tag(0, 5), cast(0, 0)));
+    (1..=2).for_each(|from| post(&mut mailboxes, from, tag(0, 6), cast(0, 0)));
+    let announced = |mailboxes: &mut Mailboxes| mailboxes.poll_announced(7).map(|tag| tag.sequence);
+    assert_eq!(announced(&mut mailboxes), None, "one member is not two");
+    mailboxes.change_members(7, [node(2), node(3)].into());
+    assert_eq!(mailboxes.poll_ready(), Some(MailReader::Space(7)));
+    assert_eq!((announced(&mut mailboxes), announced(&mut mailboxes)), (Some(5), None));
+}
+
 #[test]
 fn a_member_begins_no_more_tags_than_its_window_and_opening_makes_room() {
     let mut mailboxes = mailboxes(&Limits::default());

@@ -1,5 +1,7 @@
 //! Rounds about tags: before anybody joins, across crashes, after they are over.
 
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -289,4 +291,27 @@ async fn a_member_that_was_slow_is_told_what_found_no_room_on_its_connection() {
     cluster.network.heal_all();
     let reached = tokio::time::timeout(Duration::from_secs(5), rounds.join_all()).await;
     assert_eq!(reached.expect("it is said again"), [const { Ok(4) }; 4]);
+}
+
+/// It is to be a member next, and has cast before it is one.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_tags_is_told_of_those_that_a_change_of_members_makes_worth_it() {
+    let cluster = cluster(2).await;
+    let announce = Announce { senders_min: 1, source: None };
+    let of = |at: usize| cluster.servers[at].as_ref().expect("it lives");
+    let space = of(0).cast_space(7, 10, announce, Some(&[node(1)])).expect("once");
+    space.hear_next([node(2)]);
+    let theirs = of(1).cast_space(7, 10, announce, None).expect("once");
+    let port = theirs.open(0, 5, Duration::from_secs(60)).expect("it is new");
+    let (digest, payload) = (digest_of(b"a"), Bytes::new());
+    port.send([node(1)], CastBody { phase: 0, sender: 0, epoch: 0, digest, payload });
+    cluster.settle().await;
+    let space = Arc::new(space);
+    let waiting = Arc::clone(&space);
+    let told = tokio::spawn(async move { poll_fn(|cx| waiting.poll_announced(cx)).await });
+    cluster.settle().await;
+    assert!(!told.is_finished());
+    space.change_members([node(2)]);
+    let told = tokio::time::timeout(Duration::from_secs(1), told).await;
+    assert_eq!(told.expect("it is woken").expect("it does not panic"), Some((0, 5)));
 }
