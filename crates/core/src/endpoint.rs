@@ -150,8 +150,8 @@ impl Endpoint {
     /// Makes sure there is a connection to `peer`, so that the first call need not wait for one.
     ///
     /// # Errors
-    /// [`ConnectError::Dial`] when none of its addresses answers, [`ConnectError::Stopped`] when the
-    /// endpoint is shut down first.
+    /// [`ConnectError::Dial`] when none of its addresses answers, [`ConnectError::Stopped`] when
+    /// the endpoint is shut down first.
     pub async fn warm_up(&self, peer: impl Into<Peer>) -> Result<(), ConnectError> {
         self.unless_stopped(self.driver().warm_up(peer.into().node())).await
     }

@@ -207,8 +207,8 @@ impl SendQueue {
         self.open = Open::new();
     }
 
-    /// True when nobody needs to wait for the lane. Else somebody does: others may have taken of the
-    /// room for all since a frame was appended.
+    /// True when nobody needs to wait for the lane. Else somebody does: others may have taken of
+    /// the room for all since a frame was appended.
     pub(crate) fn poll_writable(&mut self, account: &SendAccount) -> bool {
         let is_writable = account.is_writable(self.lane);
         self.is_awaited |= !is_writable;
