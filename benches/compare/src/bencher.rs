@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::drive::{Client, Pipe, Quota, Work, closed_loop, windowed};
 use crate::meter::{Meter, Usage};
@@ -48,6 +49,22 @@ impl Bencher<'_> {
     pub async fn closed_loop(self, client: impl Client) -> Result<Sample> {
         let work = self.work.clone();
         self.sections(async |quota| closed_loop(&client, &work, quota).await).await
+    }
+
+    /// Callers on another thread, which answers each quota with what they did.
+    ///
+    /// # Errors
+    /// When the thread or a server ended.
+    pub async fn closed_loop_elsewhere(
+        self,
+        quotas: UnboundedSender<Quota>,
+        mut tallies: UnboundedReceiver<Tally>,
+    ) -> Result<Sample> {
+        self.sections(async |quota| {
+            quotas.send(quota).ok().context("the thread of the callers has ended")?;
+            tallies.recv().await.context("the thread of the callers has ended")
+        })
+        .await
     }
 
     /// One task with all requests on their way.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
 use crate::bench::{Bench, Form};
 use crate::tally::Tally;
@@ -59,6 +60,12 @@ pub trait Client: Clone + Send + Sync + 'static {
     fn operate(&self, work: &Work) -> impl Future<Output = Result<()>> + Send;
 }
 
+/// A client that stays on its thread, with the callers that share its clones.
+pub trait LocalClient: Clone + 'static {
+    /// One operation, answered in full, or refused where it is to be.
+    fn operate(&self, work: &Work) -> impl Future<Output = Result<()>>;
+}
+
 /// Takes the end of an operation that is to be refused: the refusal that was asked for succeeds,
 /// and an answer fails, as any other error does.
 ///
@@ -80,13 +87,52 @@ pub fn refused<T, E: fmt::Display>(
 /// # Errors
 /// When a caller panicked. Failed operations are counted.
 pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Result<Tally> {
-    let callers = work.bench.in_flight();
-    let quota = quota.share(callers);
-    let callers = (0..callers).map(|index| {
+    callers(work, quota, |index, quota| {
         let (client, work) = (client.of_caller(index), work.clone());
-        tokio::spawn(async move { caller(&client, &work, index, quota).await })
-    });
-    let callers: Vec<_> = callers.collect();
+        tokio::spawn(async move {
+            let mut turns = Turns::new(work, index, quota);
+            while turns.is_on {
+                let result = client.operate(turns.work()).await;
+                turns.ended(result);
+            }
+            turns.tally
+        })
+    })
+    .await
+}
+
+/// The same, all on this thread, within a [`tokio::task::LocalSet`].
+///
+/// # Errors
+/// When a caller panicked. Failed operations are counted.
+pub async fn closed_loop_local(
+    client: &impl LocalClient,
+    work: &Work,
+    quota: Quota,
+) -> Result<Tally> {
+    callers(work, quota, |index, quota| {
+        let (client, work) = (client.clone(), work.clone());
+        tokio::task::spawn_local(async move {
+            let mut turns = Turns::new(work, index, quota);
+            while turns.is_on {
+                let result = client.operate(turns.work()).await;
+                turns.ended(result);
+            }
+            turns.tally
+        })
+    })
+    .await
+}
+
+/// Starts all callers, then waits for them.
+async fn callers(
+    work: &Work,
+    quota: Quota,
+    mut start: impl FnMut(usize, Quota) -> JoinHandle<Tally>,
+) -> Result<Tally> {
+    let count = work.bench.in_flight();
+    let quota = quota.share(count);
+    let callers: Vec<_> = (0..count).map(|index| start(index, quota)).collect();
     let mut all = Tally::default();
     for caller in callers {
         all.absorb(caller.await.context("a caller panicked")?);
@@ -94,26 +140,42 @@ pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Res
     Ok(all)
 }
 
-/// Callers have their refusals at different turns, so that they do not come in bursts.
-async fn caller(client: &impl Client, usual: &Work, index: usize, quota: Quota) -> Tally {
-    let mut tally = Tally::default();
-    let refused = Work { is_refused: true, ..usual.clone() };
-    let mut turn = index;
-    let begin = Instant::now();
-    let mut started = begin;
-    loop {
-        let work = if usual.bench.refuses(turn) { &refused } else { usual };
-        let result = client.operate(work).await;
+/// The operations of one caller, one after another.
+struct Turns {
+    usual: Work,
+    refused: Work,
+    turn: usize,
+    quota: Quota,
+    begin: Instant,
+    started: Instant,
+    is_on: bool,
+    tally: Tally,
+}
+
+impl Turns {
+    /// Callers have their refusals at different turns, so that they do not come in bursts.
+    fn new(usual: Work, index: usize, quota: Quota) -> Self {
+        let refused = Work { is_refused: true, ..usual.clone() };
+        let (begin, tally) = (Instant::now(), Tally::default());
+        let (turn, started) = (index, begin);
+        Self { usual, refused, turn, quota, begin, started, is_on: true, tally }
+    }
+
+    fn work(&self) -> &Work {
+        if self.usual.bench.refuses(self.turn) { &self.refused } else { &self.usual }
+    }
+
+    /// Ends the operation of this turn; the next one starts at once.
+    fn ended(&mut self, result: Result<()>) {
         let now = Instant::now();
         match result {
-            Ok(()) => tally.succeeded(now - started),
-            Err(error) => tally.failed(&error),
+            Ok(()) => self.tally.succeeded(now - self.started),
+            Err(error) => self.tally.failed(&error),
         }
-        if now - begin >= quota.time || tally.ended_count() >= quota.operations {
-            return tally;
-        }
-        started = now;
-        turn += 1;
+        self.is_on =
+            now - self.begin < self.quota.time && self.tally.ended_count() < self.quota.operations;
+        self.started = now;
+        self.turn += 1;
     }
 }
 

@@ -12,8 +12,8 @@ use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::flavour::Flavour;
 use crate::systems::{
-    convoke, convoke_edge, convoke_grpc, convoke_quic, convoke_tcp, convoke_tls, quinn, tarpc,
-    tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server, volo,
+    convoke, convoke_edge, convoke_grpc, convoke_quic, convoke_tcp, convoke_tls, ntex_grpc, quinn,
+    tarpc, tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server, volo,
 };
 
 /// Something that carries requests and answers.
@@ -42,6 +42,8 @@ pub enum System {
     Tonic4Channels,
     /// gRPC, numbered messages over one bidirectional stream.
     TonicBidi,
+    /// gRPC by ntex.
+    NtexGrpc,
     /// tarpc with bincode.
     Tarpc,
     /// Thrift by volo, over one connection.
@@ -58,7 +60,7 @@ pub enum System {
 
 impl System {
     /// All, in the order of the table.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::TcpBlocking,
         Self::TcpTokio,
         Self::ConvokeTcp,
@@ -69,6 +71,7 @@ impl System {
         Self::Tonic,
         Self::Tonic4Channels,
         Self::TonicBidi,
+        Self::NtexGrpc,
         Self::Tarpc,
         Self::Volo,
         Self::VoloPool,
@@ -89,6 +92,7 @@ impl System {
             Self::Tonic => "tonic",
             Self::Tonic4Channels => "tonic-4ch",
             Self::TonicBidi => "tonic-bidi",
+            Self::NtexGrpc => "ntex-grpc",
             Self::Tarpc => "tarpc",
             Self::Volo => "volo",
             Self::VoloPool => "volo-pool",
@@ -105,10 +109,19 @@ impl System {
         if flavour.has_own_servers() && bench != Bench::UnaryThroughput {
             return false;
         }
+        // Its clients stay on one thread, and so do the callers that share one.
+        if self == Self::NtexGrpc && flavour == Flavour::Mt {
+            return false;
+        }
         if bench == Bench::UnaryErrors {
             return matches!(
                 self,
-                Self::ConvokeTcp | Self::Tonic | Self::Tarpc | Self::Volo | Self::VoloPool
+                Self::ConvokeTcp
+                    | Self::Tonic
+                    | Self::NtexGrpc
+                    | Self::Tarpc
+                    | Self::Volo
+                    | Self::VoloPool
             );
         }
         match self {
@@ -124,7 +137,11 @@ impl System {
             Self::Tonic => form != Form::Tree,
             // One call at a time has one connection either way.
             Self::Tonic4Channels | Self::VoloPool => is_throughput,
-            Self::TonicBidi | Self::Tarpc | Self::Volo | Self::QuinnStreamPerRequest => is_echo,
+            Self::TonicBidi
+            | Self::NtexGrpc
+            | Self::Tarpc
+            | Self::Volo
+            | Self::QuinnStreamPerRequest => is_echo,
         }
     }
 
@@ -141,6 +158,7 @@ impl System {
             | Self::Tonic
             | Self::Tonic4Channels
             | Self::TonicBidi
+            | Self::NtexGrpc
             | Self::Tarpc
             | Self::Volo
             | Self::VoloPool
@@ -163,6 +181,7 @@ impl System {
             | Self::Tonic
             | Self::Tonic4Channels
             | Self::TonicBidi
+            | Self::NtexGrpc
             | Self::Tarpc
             | Self::Volo
             | Self::VoloPool
@@ -184,6 +203,7 @@ impl System {
             | Self::Tonic
             | Self::Tonic4Channels
             | Self::TonicBidi
+            | Self::NtexGrpc
             | Self::Tarpc
             | Self::Volo
             | Self::VoloPool
@@ -205,6 +225,7 @@ impl System {
             Self::TcpBlocking
             | Self::TcpTokio
             | Self::ConvokeEdge
+            | Self::NtexGrpc
             | Self::Tarpc
             | Self::Volo
             | Self::VoloPool
@@ -229,6 +250,7 @@ impl System {
             Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => {
                 tonic_server::serve(control).await
             }
+            Self::NtexGrpc => ntex_grpc::serve(control).await,
             Self::Tarpc => tarpc::serve(control).await,
             Self::Volo => volo::serve(control, volo::Sharing::Multiplex).await,
             Self::VoloPool => volo::serve(control, volo::Sharing::Pool).await,
@@ -251,6 +273,7 @@ impl System {
             Self::Tonic | Self::ConvokeEdge => tonic::measure(bencher, 1).await,
             Self::Tonic4Channels => tonic::measure(bencher, 4).await,
             Self::TonicBidi => tonic_bidi::measure(bencher).await,
+            Self::NtexGrpc => ntex_grpc::measure(bencher).await,
             Self::Tarpc => tarpc::measure(bencher).await,
             Self::Volo => volo::measure(bencher, volo::Sharing::Multiplex).await,
             Self::VoloPool => volo::measure(bencher, volo::Sharing::Pool).await,
@@ -278,5 +301,18 @@ mod tests {
             assert_eq!(serde_json::to_value(system).unwrap(), system.name());
         }
         assert_eq!(System::value_variants(), System::ALL);
+    }
+
+    #[test]
+    fn a_client_that_stays_on_its_thread_has_no_rows_of_two_workers() {
+        let applies = |system: System, flavour| {
+            let can = |bench: &Bench| system.applies(*bench, Form::Client, flavour);
+            Bench::ALL.iter().filter(|bench| can(bench)).count()
+        };
+        for flavour in [Flavour::Ct, Flavour::OneWorker, Flavour::TwoWorkers] {
+            let counts = (applies(System::NtexGrpc, flavour), applies(System::Volo, flavour));
+            assert_eq!(counts.0, counts.1, "{flavour}");
+        }
+        assert_eq!(applies(System::NtexGrpc, Flavour::Mt), 0);
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod convoke_quic;
 pub(crate) mod convoke_tcp;
 pub(crate) mod convoke_tls;
 pub(crate) mod frames;
+pub(crate) mod ntex_grpc;
 pub(crate) mod quinn;
 pub(crate) mod tarpc;
 pub(crate) mod tcp_blocking;
