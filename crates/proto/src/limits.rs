@@ -18,7 +18,8 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Calls of this node that are open at once. Default 131,072.
     pub calls_max: usize,
-    /// Branches of one call, in all. Default 65,536.
+    /// Branches of one call, in all. Each later hop of one that the call hears of counts as
+    /// another. Default 65,536.
     pub branches_max: u32,
     /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes
     /// each, the messages that are not read or not whole, and the text, details and metadata of

@@ -143,8 +143,9 @@ pub struct Tree {
     open: u64,
     missing: u64,
     unsaid: u64,
+    /// Branches there ever were, and their moves to later hops.
     ever: u64,
-    /// Branches there ever were below each root branch, itself included.
+    /// The same of each root branch, and all below it.
     of_root: BTreeMap<u32, u64>,
     /// Root branches there will be.
     root_count: usize,
@@ -244,43 +245,58 @@ impl Tree {
 
     /// Records the node that a branch was sent to, as its sender says, unless something later is
     /// known. True when it was news.
-    pub fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
+    ///
+    /// # Errors
+    /// [`TreeFault::TooManyBranches`] when it has moved on to there, and the call would outgrow its
+    /// bound.
+    pub fn hold(&mut self, task: &TaskKey, holder: Holder) -> Result<bool, TreeFault> {
+        let is_news = self.move_on(task, holder)?;
         if let Some(branch) = self.branches.get_mut(&task.path)
             && branch.named.is_none_or(|(hop, _)| hop < task.hop)
         {
             branch.named = Some((task.hop, holder.node));
         }
-        self.move_on(task, holder)
+        Ok(is_news)
     }
 
-    fn move_on(&mut self, task: &TaskKey, holder: Holder) -> bool {
-        let Some(branch) = self.branches.get_mut(&task.path) else { return false };
-        let is_news = task.hop > branch.hop
+    /// Each move to a later hop counts as a branch: who is asked there remembers it as one.
+    fn move_on(&mut self, task: &TaskKey, holder: Holder) -> Result<bool, TreeFault> {
+        let Some(branch) = self.branches.get(&task.path) else { return Ok(false) };
+        let is_later = task.hop > branch.hop;
+        let is_news = is_later
             || (task.hop == branch.hop && branch.holder.is_none())
             || mutant::is(Mutant::HopIgnored);
-        if is_news {
-            let last = branch.holder.filter(|_| branch.hop.checked_add(1) == Some(task.hop));
-            branch.before = last.map(|last| last.node);
-            branch.hop = task.hop;
-            branch.holder = Some(holder);
-            if mutant::is(Mutant::TailIsWord) && task.hop > 0 && !branch.has_word {
-                branch.has_word = true;
-                self.unsaid -= 1;
-            }
+        if !is_news {
+            return Ok(false);
         }
-        is_news
+        if is_later {
+            self.take_room(&task.path)?;
+        }
+        let Some(branch) = self.branches.get_mut(&task.path) else { return Ok(false) };
+        let last = branch.holder.filter(|_| branch.hop.checked_add(1) == Some(task.hop));
+        branch.before = last.map(|last| last.node);
+        branch.hop = task.hop;
+        branch.holder = Some(holder);
+        if mutant::is(Mutant::TailIsWord) && task.hop > 0 && !branch.has_word {
+            branch.has_word = true;
+            self.unsaid -= 1;
+        }
+        Ok(true)
     }
 
     /// Records that a task itself was heard of, and by which way: that is how it can be spoken to,
     /// whatever was assumed before. True when it was news where the branch is.
-    pub fn hear(&mut self, task: &TaskKey, holder: Holder) -> bool {
-        let is_news = self.move_on(task, holder);
+    ///
+    /// # Errors
+    /// As [`Self::hold`].
+    pub fn hear(&mut self, task: &TaskKey, holder: Holder) -> Result<bool, TreeFault> {
+        let is_news = self.move_on(task, holder)?;
         if let Some(branch) = self.branches.get_mut(&task.path)
             && branch.hop == task.hop
         {
             branch.holder = Some(holder);
         }
-        is_news
+        Ok(is_news)
     }
 
     /// Records that the holder of a task cannot be reached through a relay any more.
@@ -528,7 +544,7 @@ impl Tree {
         self.unsaid
     }
 
-    /// Branches there ever were.
+    /// Branches there ever were. Each move of one to a later hop counts as another.
     pub fn branch_count(&self) -> u64 {
         self.ever
     }

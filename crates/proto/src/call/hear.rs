@@ -181,7 +181,7 @@ impl Call {
         match self.fail_by_word(task, children) {
             Ok(true) => {
                 if let Some(entry) = &entry {
-                    self.note_holders(entry);
+                    self.note_holders(now, entry);
                 }
                 self.record(Failure {
                     task: task.clone(),
@@ -254,7 +254,7 @@ impl Call {
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
         for child in &asked {
             if self.ensure(now, child) {
-                self.hold(child, Holder { node: report.node, relay: None });
+                self.hold(now, child, Holder { node: report.node, relay: None });
                 // Who passed on what it said has lost it: there is no way but the straight one.
                 self.tree.lose_relay(child, Holder { node: report.node, relay: Some(by.via) });
                 // One that went on since was sent on by another.
@@ -321,32 +321,43 @@ impl Call {
     /// Registers a frame's sender as the holder of its branch. False when nothing about the branch
     /// can be news.
     pub(super) fn touch(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
-        self.ensure(now, task) && self.hear(by, task)
+        self.ensure(now, task) && self.hear(now, by, task)
     }
 
     /// The same of a frame that says that its task is over: that does not open a branch that nobody
     /// wants.
     fn hear_end(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
-        self.know(now, task) && self.hear(by, task)
+        self.know(now, task) && self.hear(now, by, task)
     }
 
-    fn hear(&mut self, by: Arrival, task: &TaskKey) -> bool {
-        self.note_node(by.via);
-        if self.tree.hear(task, holder_of(&by)) {
-            self.liveness.forget_root_link(task);
+    fn hear(&mut self, now: Timestamp, by: Arrival, task: &TaskKey) -> bool {
+        match self.tree.hear(task, holder_of(&by)) {
+            Ok(true) => self.liveness.forget_root_link(task),
+            Ok(false) => {}
+            Err(fault) => {
+                self.contradict(now, task, fault);
+                return false;
+            }
         }
+        self.note_node(by.via);
         self.liveness.note_news(&self.tree, task);
         true
     }
 
     /// Registers where a branch was sent, as its sender says. True when it was news.
-    pub(super) fn hold(&mut self, task: &TaskKey, holder: Holder) -> bool {
-        self.note_node(holder.node);
-        let is_news = self.tree.hold(task, holder);
-        if is_news {
-            self.liveness.forget_root_link(task);
+    pub(super) fn hold(&mut self, now: Timestamp, task: &TaskKey, holder: Holder) -> bool {
+        match self.tree.hold(task, holder) {
+            Ok(true) => {
+                self.note_node(holder.node);
+                self.liveness.forget_root_link(task);
+                true
+            }
+            Ok(false) => false,
+            Err(fault) => {
+                self.contradict(now, task, fault);
+                false
+            }
         }
-        is_news
     }
 
     pub(super) fn ensure(&mut self, now: Timestamp, task: &TaskKey) -> bool {
@@ -406,13 +417,13 @@ impl Call {
             Outcome::Finished => {
                 if self.close(now, &entry.task, entry.children, entry.replies) {
                     self.note(now, &entry.task, || Traced::Ended { entry: entry.clone(), by });
-                    self.note_holders(entry);
+                    self.note_holders(now, entry);
                 }
             }
             Outcome::Failed(cause) => {
                 match self.fail_by_word(&entry.task, entry.children) {
                     Ok(true) => {
-                        self.note_holders(entry);
+                        self.note_holders(now, entry);
                         // An entry does not say; some tasks fail without having run.
                         let executed = match cause {
                             Cause::Application | Cause::Panicked | Cause::Dropped => Executed::Yes,
@@ -468,10 +479,10 @@ impl Call {
         }
     }
 
-    pub(super) fn note_holders(&mut self, entry: &Entry) {
+    pub(super) fn note_holders(&mut self, now: Timestamp, entry: &Entry) {
         for (index, holder) in (0..entry.children).zip(&entry.holders) {
             if let (Some(node), Ok(path)) = (holder, entry.task.path.child(index)) {
-                self.hold(&key(path, 0), Holder { node: *node, relay: None });
+                self.hold(now, &key(path, 0), Holder { node: *node, relay: None });
             }
         }
     }

@@ -461,8 +461,12 @@ impl Call {
             && (follows_request || self.liveness.fence_allowed.contains_key(path))
     }
 
-    /// The parent lost its connection to `node`: ask there, fencing, at once.
+    /// The parent lost its connection to `node`: ask there, fencing, at once. Nothing is asked for
+    /// a call that has ended (`settlement.md` S3).
     pub(super) fn probe_now(&mut self, now: Timestamp, node: NodeId, tasks: Vec<TaskKey>) {
+        if self.end.is_some() {
+            return;
+        }
         let is_held = |task: &TaskKey| {
             let branch = self.tree.get(&task.path);
             branch.is_some_and(|b| {
@@ -540,7 +544,7 @@ impl Call {
             }
             TaskStatus::Tailed { node } => {
                 let next = key(task.path.clone(), task.hop.saturating_add(1));
-                if self.hold(&next, Holder { node: *node, relay: None }) {
+                if self.hold(now, &next, Holder { node: *node, relay: None }) {
                     self.liveness.note_progress(now);
                     return Some(next);
                 }

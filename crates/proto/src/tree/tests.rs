@@ -79,8 +79,8 @@ fn a_silent_task_closes_its_branch_and_owes_nothing() {
 #[test]
 fn a_stale_hop_neither_closes_a_branch_nor_moves_it_back() {
     let mut tree = tree(&["/0"]);
-    assert!(tree.hold(&task("/0", 2), holder(3)));
-    assert!(!tree.hold(&task("/0", 1), holder(2)));
+    assert_eq!(tree.hold(&task("/0", 2), holder(3)), Ok(true));
+    assert_eq!(tree.hold(&task("/0", 1), holder(2)), Ok(false));
     assert_eq!(tree.close(&task("/0", 1), 0, 5), Ok(false));
     let branch = tree.get(&path("/0")).unwrap();
     assert_eq!((branch.hop, branch.holder), (2, Some(holder(3))));
@@ -92,19 +92,19 @@ fn a_stale_hop_neither_closes_a_branch_nor_moves_it_back() {
 #[test]
 fn an_entry_of_a_later_hop_leaves_the_holder_with_its_own_hop() {
     let mut tree = tree(&["/0"]);
-    tree.hold(&task("/0", 0), holder(1));
+    tree.hold(&task("/0", 0), holder(1)).unwrap();
     tree.close(&task("/0", 2), 0, 1).unwrap();
     let branch = tree.get(&path("/0")).unwrap();
     assert_eq!((branch.hop, branch.holder), (0, Some(holder(1))));
-    assert!(tree.hold(&task("/0", 2), holder(3)));
+    assert_eq!(tree.hold(&task("/0", 2), holder(3)), Ok(true));
 }
 
 #[test]
 fn a_task_that_is_heard_of_is_spoken_to_the_way_it_came() {
     let mut tree = tree(&["/0"]);
-    tree.hold(&task("/0", 0), holder(1));
+    tree.hold(&task("/0", 0), holder(1)).unwrap();
     let relayed = Holder { relay: Some(NodeId::new(9)), ..holder(1) };
-    assert!(!tree.hear(&task("/0", 0), relayed));
+    assert_eq!(tree.hear(&task("/0", 0), relayed), Ok(false));
     assert_eq!(tree.get(&path("/0")).unwrap().holder, Some(relayed));
 }
 
@@ -192,7 +192,7 @@ fn a_guess_is_no_word_until_the_task_says_one() {
 #[test]
 fn the_word_of_an_earlier_hop_is_no_word_of_the_branch() {
     let mut tree = tree(&["/0"]);
-    tree.hold(&task("/0", 1), holder(2));
+    tree.hold(&task("/0", 1), holder(2)).unwrap();
     assert!(tree.fail(&path("/0")));
     assert_eq!(tree.fail_with_children(&task("/0", 0), 0), Ok(false));
     assert_eq!(tree.unsaid(), 1);
@@ -216,8 +216,8 @@ fn a_named_branch_is_open_once_it_is_heard_of() {
 fn who_sent_a_branch_somewhere_names_its_holder() {
     let mut tree = tree(&["/0"]);
     let (said, other) = (NodeId::new(3), NodeId::new(4));
-    tree.hold(&task("/0", 1), holder(3));
-    tree.hear(&task("/0", 1), holder(4));
+    tree.hold(&task("/0", 1), holder(3)).unwrap();
+    tree.hear(&task("/0", 1), holder(4)).unwrap();
     let branch = tree.get(&path("/0")).unwrap();
     assert!(branch.is_named(1, said) && !branch.is_named(1, other) && !branch.is_named(0, said));
 }

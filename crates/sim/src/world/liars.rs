@@ -374,7 +374,10 @@ impl World {
             }
             _ => {
                 let children = (0..2).filter_map(|index| name.task.path.child(index).ok());
-                let children = children.map(|path| TaskKey { path, hop: 0 }).collect();
+                let mut children: Vec<_> = children.map(|path| TaskKey { path, hop: 0 }).collect();
+                if self.liars.random.chance(40) {
+                    children = vec![TaskKey { hop: name.task.hop + 1, ..name.task.clone() }];
+                }
                 let node = self.some_node();
                 let own = self.liars.random.chance(30).then_some(entry);
                 Message::LinkDown(LinkDown { node, children, own, inherited })

@@ -439,3 +439,58 @@ fn a_call_whose_last_branch_outgrows_its_room_ends_at_once() {
         assert_eq!(mesh.end(1, call), Some(End::Partial), "fails: {fails}");
     }
 }
+
+/// Says of a call's branch `/1`, which node 3 holds, that it was handed on to `node` at the hop
+/// behind `hop`, and that it is lost there.
+fn hand_on(mesh: &mut Mesh, call: CallId, hop: u32, node: u64) {
+    let at = |hop| TaskKey { hop, ..task(&[1]) };
+    let (own, inherited) = (None, Vec::new());
+    let report = LinkDown { node: id(node), children: vec![at(hop + 1)], own, inherited };
+    let (header, key) = (Header { call, task: at(hop) }, mesh.key_of(call, "/1"));
+    send(mesh, 3, 1, Frame::keyed(header, key, Message::LinkDown(report))).unwrap();
+}
+
+/// Each would have the node that it names remember a fence in the share of the initiator.
+#[test]
+fn a_branch_that_is_handed_on_and_on_uses_up_its_own_room() {
+    let limits = Limits { branches_max: 1_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(4, &limits);
+    let call = mesh.call(1, &[2, 3], CallOptions::default());
+    mesh.deliver_all();
+    let before = used(&mesh.nodes[&2], Pool::Records);
+    (0..10_000).for_each(|hop| hand_on(&mut mesh, call, hop, 2));
+    let asked = mesh.on_wire().iter().filter(|line| *line == "1-2 PROBE").count();
+    mesh.deliver_all();
+    let fences = used(&mesh.nodes[&2], Pool::Records) - before;
+    assert!((400..=1_000).contains(&asked) && fences <= asked, "{asked} {fences}");
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told[0].contains("/1") && told[0].contains("outgrew a bound"), "{told:?}");
+    assert_eq!(told[1..], ["reply /0", "Partial"]);
+}
+
+#[test]
+fn a_branch_that_is_handed_on_to_many_nodes_enters_its_call_with_few() {
+    let limits = Limits { branches_max: 100, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let call = mesh.call(1, &[2, 3], CallOptions::default());
+    mesh.deliver_all();
+    for hop in 0..1_000 {
+        hand_on(&mut mesh, call, hop, 1_000 + u64::from(hop));
+    }
+    let initiator = mesh.nodes[&1].initiator();
+    let entered = (1_000..2_000).filter(|node| initiator.open_at(id(*node), None) > 0).count();
+    assert!((40..=100).contains(&entered), "{entered}");
+}
+
+#[test]
+fn nobody_is_asked_for_a_call_that_has_been_decided() {
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+    let now = mesh.now;
+    mesh.with(1, |node| node.decide_call(now, call, false));
+    for hop in 0..10 {
+        hand_on(&mut mesh, call, hop, 2);
+    }
+    assert_eq!(mesh.on_wire(), [""; 0]);
+}
