@@ -15,6 +15,8 @@ use bytes::Bytes;
 use crate::encoded::Encoded;
 use crate::wire::{Extension, Part, ReplyKind};
 
+#[cfg(test)]
+pub(crate) use assembly::ASKED;
 pub use assembly::{Accepted, PieceFault, Whole};
 pub(crate) use assembly::{Assembly, cost_of};
 pub(crate) use channel::Channel;

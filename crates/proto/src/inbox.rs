@@ -5,7 +5,8 @@
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
 //! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 
@@ -44,7 +45,9 @@ pub(crate) const MESSAGE_BYTES: u64 = 128;
 /// The replies of one call that are not whole or not read.
 #[derive(Debug)]
 pub struct Inbox {
-    assemblies: BTreeMap<ReplyName, Assembly>,
+    assemblies: BTreeMap<ReplyName, Opened>,
+    /// Sums over these.
+    sums: Sums,
     /// Replies that were given up half-way: what still comes of them is not wanted.
     forgotten: BTreeSet<ReplyName>,
     unread: u64,
@@ -58,7 +61,60 @@ pub struct Inbox {
     of_root: BTreeMap<u32, u64>,
     root_count: usize,
     limits: InboxLimits,
-    credits: Vec<(ReplyName, u64)>,
+    credits: VecDeque<(ReplyName, u64)>,
+}
+
+/// A reply that is not whole, and what of it the sums say.
+#[derive(Debug)]
+struct Opened {
+    assembly: Assembly,
+    summed: Summed,
+}
+
+/// Part of the sums that one reply is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Summed {
+    /// Bytes granted that are not here.
+    outstanding: u64,
+    /// Bytes that it should be granted now, or 0.
+    want: u64,
+    /// It may get no further without a grant.
+    waits: bool,
+}
+
+/// What all replies that are not whole come to. A frame and a reader change what one of them is
+/// alone, so none looks at the others.
+#[derive(Debug, Default)]
+struct Sums {
+    outstanding: u64,
+    /// Those that should be granted something, the fewest bytes first.
+    wanting: BTreeSet<(u64, ReplyName)>,
+    waiting_count: usize,
+}
+
+impl Sums {
+    /// A reply has changed.
+    fn update(&mut self, path: &Path, index: u32, reply: &mut Opened, stream_window: u64) {
+        let outstanding = reply.assembly.outstanding();
+        let want = reply.assembly.wants(stream_window).unwrap_or(0);
+        let now = Summed { outstanding, want, waits: outstanding == 0 || want > 0 };
+        self.replace((path, index), &mut reply.summed, now);
+    }
+
+    fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
+        let before = std::mem::replace(summed, now);
+        self.outstanding = self.outstanding + now.outstanding - before.outstanding;
+        self.waiting_count =
+            self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
+        if before.want != now.want {
+            if before.want > 0 {
+                self.wanting.remove(&(before.want, (path.clone(), index)));
+            }
+            if now.want > 0 {
+                self.wanting.insert((now.want, (path.clone(), index)));
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +136,7 @@ impl Inbox {
         };
         Self {
             assemblies: BTreeMap::new(),
+            sums: Sums::default(),
             forgotten: BTreeSet::new(),
             unread: 0,
             unread_count: 0,
@@ -88,7 +145,7 @@ impl Inbox {
             of_root: BTreeMap::new(),
             root_count,
             limits,
-            credits: Vec::new(),
+            credits: VecDeque::new(),
         }
     }
 
@@ -145,21 +202,26 @@ impl Inbox {
         }
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
-        let assembly =
-            self.assemblies.entry(name).or_insert_with(|| Assembly::new(unscheduled, is_stream));
+        let opened = self.assemblies.entry(name).or_insert_with(|| Opened {
+            assembly: Assembly::new(unscheduled, is_stream),
+            summed: Summed::default(),
+        });
+        let assembly = &mut opened.assembly;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let (kind, part, extensions) = (reply.kind, reply.part, reply.extensions.clone());
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         self.gathered = self.gathered + assembly.unfinished() - before;
         self.beside = self.beside + assembly.beside() - beside_before;
+        if accepted.as_ref().is_ok_and(|accepted| accepted.is_whole) {
+            self.remove(&(path.clone(), reply.index));
+        } else {
+            self.sums.update(path, reply.index, opened, self.limits.stream_window);
+        }
         let accepted = accepted?;
         self.unread_count += accepted.messages.len() as u64;
         for message in &accepted.messages {
             self.unread += message.payload.len() as u64;
             self.beside += cost_of(&message.extensions);
-        }
-        if accepted.is_whole {
-            self.remove(&(path.clone(), reply.index));
         }
         self.grant();
         Ok(accepted)
@@ -179,15 +241,16 @@ impl Inbox {
             inbox.unread_count -= 1;
             inbox.beside -= cost_of(extensions);
         });
-        if let Some(assembly) = self.assemblies.get_mut(&(path.clone(), index)) {
-            assembly.consume(super::flow::cost(len));
+        if let Some(opened) = self.assemblies.get_mut(&(path.clone(), index)) {
+            opened.assembly.consume(super::flow::cost(len));
+            self.sums.update(path, index, opened, self.limits.stream_window);
         }
     }
 
     /// Gives up the replies of a branch that are not whole.
     pub fn forget(&mut self, path: &Path) {
-        let of_branch = self.assemblies.keys().filter(|(of, _)| of == path);
-        for name in of_branch.cloned().collect::<Vec<_>>() {
+        let of_branch = self.assemblies.range(all_of(path)).map(|(name, _)| name.clone());
+        for name in of_branch.collect::<Vec<_>>() {
             self.counted(root_of(path), |inbox| {
                 inbox.remove(&name);
                 inbox.forgotten.insert(name);
@@ -197,9 +260,10 @@ impl Inbox {
     }
 
     fn remove(&mut self, name: &ReplyName) {
-        if let Some(assembly) = self.assemblies.remove(name) {
-            self.gathered -= assembly.unfinished();
-            self.beside -= assembly.beside();
+        if let Some(mut opened) = self.assemblies.remove(name) {
+            self.gathered -= opened.assembly.unfinished();
+            self.beside -= opened.assembly.beside();
+            self.sums.replace((&name.0, name.1), &mut opened.summed, Summed::default());
         }
     }
 
@@ -215,7 +279,7 @@ impl Inbox {
 
     /// Grants to send, as totals, in order.
     pub fn poll_credit(&mut self) -> Option<(ReplyName, u64)> {
-        if self.credits.is_empty() { None } else { Some(self.credits.remove(0)) }
+        self.credits.pop_front()
     }
 
     /// Bytes whole and unread.
@@ -226,15 +290,14 @@ impl Inbox {
     /// Says again what the replies of a branch have been granted and did not bring: what was said
     /// may have been lost with its connection. Limits are totals, so a copy changes nothing.
     pub fn repeat_credits(&mut self, path: &Path) {
-        let of_branch = (path.clone(), 0)..=(path.clone(), u32::MAX);
-        let granted = self.assemblies.range(of_branch).filter(|(_, reply)| reply.outstanding() > 0);
-        self.credits.extend(granted.map(|(name, reply)| (name.clone(), reply.limit())));
+        let of_branch = self.assemblies.range(all_of(path));
+        let granted = of_branch.filter(|(_, opened)| opened.summed.outstanding > 0);
+        self.credits.extend(granted.map(|(name, of)| (name.clone(), of.assembly.limit())));
     }
 
     /// Bytes unread, gathered and granted: what the call may come to hold.
     pub fn committed(&self) -> u64 {
-        let held = |assembly: &Assembly| assembly.outstanding() + assembly.held();
-        self.unread + self.assemblies.values().map(held).sum::<u64>()
+        self.unread + self.gathered + self.sums.outstanding
     }
 
     /// True when nothing is in it.
@@ -247,38 +310,29 @@ impl Inbox {
         if self.unread >= self.limits.stream_window / 2 {
             return true; // All of one stream, for what is known here.
         }
-        let waits = |assembly: &Assembly| {
-            assembly.outstanding() == 0 || assembly.wants(self.limits.stream_window).is_some()
-        };
-        self.unread_count > 0 && self.assemblies.values().any(waits)
+        self.unread_count > 0 && self.sums.waiting_count > 0
     }
 
     fn grant(&mut self) {
-        if self.assemblies.is_empty() {
-            return;
-        }
-        let mut order: Vec<(u64, ReplyName)> = self
-            .assemblies
-            .iter()
-            .filter_map(|(name, a)| Some((a.wants(self.limits.stream_window)?, name.clone())))
-            .collect();
-        if order.is_empty() {
-            return; // As after most frames.
-        }
-        let mut free = self.limits.total.saturating_sub(self.committed());
-        order.sort_unstable();
-        for (want, name) in order {
-            let grant = want.min(free);
-            if grant == 0 {
+        while !self.sums.wanting.is_empty() {
+            let free = self.limits.total.saturating_sub(self.committed());
+            if free == 0 {
                 return;
             }
-            free -= grant;
-            let assembly = self.assemblies.get_mut(&name).expect("names come from the map");
-            let limit = assembly.limit() + grant;
-            assembly.raise(limit);
-            self.credits.push((name, limit));
+            let Some((want, name)) = self.sums.wanting.pop_first() else { return };
+            let opened = self.assemblies.get_mut(&name).expect("what wants is not whole");
+            opened.summed.want = 0;
+            let limit = opened.assembly.limit() + want.min(free);
+            opened.assembly.raise(limit);
+            self.sums.update(&name.0, name.1, opened, self.limits.stream_window);
+            self.credits.push_back((name, limit));
         }
     }
+}
+
+/// The names of all replies of a branch.
+fn all_of(path: &Path) -> RangeInclusive<ReplyName> {
+    (path.clone(), 0)..=(path.clone(), u32::MAX)
 }
 
 /// The root branch that a branch is below.

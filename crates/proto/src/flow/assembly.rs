@@ -143,17 +143,13 @@ impl Assembly {
         self.window.received().saturating_sub(self.whole)
     }
 
-    /// Bytes of pieces whose message is not whole.
-    pub(crate) fn held(&self) -> u64 {
-        let early: usize = self.early.values().map(|piece| piece.payload.len()).sum();
-        (self.gathered.len() + early) as u64
-    }
-
     /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A
     /// stream is granted a window ahead of what was read, and the whole of an item that is larger.
     /// It is topped up once half of that is used and half was read, or all: short streams cost no
     /// CREDIT, and slow readers do not send one for each item.
     pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
+        #[cfg(test)]
+        ASKED.with(|asked| asked.set(asked.get() + 1));
         let target = match self.is_stream {
             false => self.total.unwrap_or(0),
             true if self.window.received() < self.unscheduled / 2 => 0,
@@ -275,4 +271,10 @@ const EXTENSION_BYTES: u64 = 64;
 /// Bytes that extensions take.
 pub(crate) fn cost_of(extensions: &[Extension]) -> u64 {
     extensions.iter().map(|extension| extension.value.len() as u64 + EXTENSION_BYTES).sum()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of times that a reply was asked what it wants.
+    pub(crate) static ASKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use bytes::Bytes;
 
 use super::*;
+use crate::flow::ASKED;
 use crate::flow::tests::Buffers;
 use crate::wire::Part;
 
@@ -182,6 +183,41 @@ proptest! {
         prop_assert_eq!(seen, (0..20).collect::<Vec<_>>());
     }
 
+    #[test]
+    fn sums_are_those_of_all_replies_that_are_not_whole(
+        steps in prop::collection::vec((0_u32..4, 0_usize..150, 0_u8..8), 0..80),
+    ) {
+        let mut inbox = Inbox::new(1, &Limits { reply_bytes_max: 1_500, ..limits() });
+        let (mut sent, mut unread) = ([0; 4], Vec::new());
+        for (at, len, what) in steps {
+            let of = Path::root().child(at).unwrap();
+            let seq = &mut sent[at as usize];
+            match what {
+                0 => inbox.forget(&of),
+                1..=3 => inbox.consume_all(
+                    unread.drain(..).as_slice().iter().map(|(of, len)| (of, 0, *len, &[] as &[_])),
+                ),
+                _ => {
+                    let taken = inbox.accept(&of, &item(*seq, what == 7 && len > 100, len));
+                    *seq += 1;
+                    match taken {
+                        Ok(taken) => unread.extend(
+                            taken.messages.iter().map(|whole| (of.clone(), whole.payload.len())),
+                        ),
+                        Err(_) => inbox.forget(&of),
+                    }
+                }
+            }
+            let all = inbox.assemblies.iter().map(|(name, of)| (name, &of.assembly));
+            let wants = all.clone().filter_map(|(n, a)| Some((a.wants(400)?, n.clone())));
+            prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
+            let outstanding: u64 = all.clone().map(|(_, a)| a.outstanding()).sum();
+            prop_assert_eq!(outstanding, inbox.sums.outstanding);
+            let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(400).is_some());
+            prop_assert_eq!(waits.count(), inbox.sums.waiting_count);
+        }
+    }
+
     /// I20: what was granted and what is held never exceed the bound of the call.
     #[test]
     fn grants_stay_within_the_bound(
@@ -287,4 +323,26 @@ fn replies_of_a_slow_reader_keep_few_of_the_buffers_that_they_came_in() {
     let early = ReplyKind::Item { seq: 2_000, is_last: false };
     inbox.accept(&path(), &reply(0, early, None, buffers.slice(10))).unwrap();
     assert_eq!(buffers.count(), IN_BUFFERS_MAX, "nor does what came before its turn");
+}
+
+#[test]
+fn an_item_costs_the_same_however_many_streams_are_open() {
+    let asked_with = |count: u32| {
+        let mut inbox = Inbox::new(1, &Limits { reply_bytes_max: 1 << 30, ..Limits::default() });
+        let mut take = |index, seq| {
+            let item = reply(index, ReplyKind::Item { seq, is_last: false }, None, bytes(1_000));
+            inbox.accept(&path(), &item).unwrap();
+            inbox.consume_all([(&path(), index, 1_000, &[] as &[_])]);
+            while inbox.poll_credit().is_some() {}
+        };
+        (0..count).for_each(|index| take(index, 0));
+        let before = ASKED.get();
+        for seq in 1..100 {
+            (0..10).for_each(|index| take(index, seq));
+        }
+        ASKED.get() - before
+    };
+    let few = asked_with(10);
+    assert_eq!(asked_with(10_000), few);
+    assert!(few <= 990 * 3, "{few}");
 }
