@@ -182,7 +182,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self
     }
 
-    /// Keeps what is learnt of the tree that is executed; see [`Call::trace`].
+    /// Keeps what is learnt of the tree that is executed, the first 65,536 events; see
+    /// [`Call::trace`].
     pub fn trace(mut self) -> Self {
         self.options.traces = true;
         self

@@ -544,7 +544,8 @@ impl Call {
         self.deadline
     }
 
-    /// Events that the initiator has learnt, in order, if the call was opened with `traces`.
+    /// The first [`EVENTS_MAX`](super::trace::EVENTS_MAX) events that the initiator has learnt, in
+    /// order, if the call was opened with `traces`.
     pub fn trace(&self) -> &[TraceEvent] {
         &self.trace
     }

@@ -57,6 +57,8 @@ pub struct Inbox {
     gathered: u64,
     /// Bytes of extensions, of messages unread and not whole.
     beside: u64,
+    /// Replies that came whole while the one before them did not: their indices are kept apart.
+    gaps: u64,
     /// Bytes of all this that each root branch has, where there are several.
     of_root: BTreeMap<u32, u64>,
     root_count: usize,
@@ -142,6 +144,7 @@ impl Inbox {
             unread_count: 0,
             gathered: 0,
             beside: 0,
+            gaps: 0,
             of_root: BTreeMap::new(),
             root_count,
             limits,
@@ -176,8 +179,13 @@ impl Inbox {
 
     /// Bytes kept, with what each message takes besides.
     fn held(&self) -> u64 {
-        let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
-        self.unread + self.gathered + self.beside + count * MESSAGE_BYTES
+        self.unread + self.gathered + self.beside + self.count() * MESSAGE_BYTES
+    }
+
+    /// Number of what takes memory besides its bytes.
+    fn count(&self) -> u64 {
+        let begun = (self.assemblies.len() + self.forgotten.len()) as u64;
+        self.unread_count + begun + self.gaps
     }
 
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
@@ -267,13 +275,21 @@ impl Inbox {
         }
     }
 
+    /// The indices of the replies that came of a branch have so many gaps more or fewer, each of
+    /// which takes memory as a message does.
+    pub fn note_gaps(&mut self, path: &Path, before: usize, now: usize) {
+        if before != now {
+            let (before, now) = (before as u64, now as u64);
+            self.counted(root_of(path), |inbox| inbox.gaps = inbox.gaps + now - before);
+        }
+    }
+
     /// True when the call holds more than it may: what came without being granted is bounded by
     /// this alone. Messages are bounded in number, too, for an empty one takes memory, and what
     /// comes beside them in bytes; each apart from the bytes of messages, so that what was granted
     /// always fits.
     pub fn is_over(&self) -> bool {
-        let count = self.unread_count + (self.assemblies.len() + self.forgotten.len()) as u64;
-        let held = [self.unread + self.gathered, self.beside, count * MESSAGE_BYTES];
+        let held = [self.unread + self.gathered, self.beside, self.count() * MESSAGE_BYTES];
         held.into_iter().any(|bytes| bytes > self.limits.total)
     }
 

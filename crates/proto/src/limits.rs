@@ -22,8 +22,9 @@ pub struct Limits {
     /// another. Default 65,536.
     pub branches_max: u32,
     /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes
-    /// each, the messages that are not read or not whole, and the text, details and metadata of
-    /// failures, which are told without these beyond it. Default 64 MiB.
+    /// each, the messages that are not read or not whole and the gaps in the numbers of a task's
+    /// replies, and the text, details and metadata of failures, which are told without these beyond
+    /// it. Default 64 MiB.
     pub reply_bytes_max: u64,
     /// Bytes of one reply that may be sent before the initiator grants any. Default 16 KiB. Must be
     /// the same on all nodes that talk to each other.

@@ -5,6 +5,10 @@ use crate::id::{NodeId, TaskKey};
 use crate::time::Timestamp;
 use crate::wire::{Cause, Entry};
 
+/// Events that a call keeps, the first of them: some 10 MiB. A peer can send items of a stream
+/// without end.
+pub const EVENTS_MAX: usize = 1 << 16;
+
 /// One thing the initiator learnt, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
@@ -24,7 +28,7 @@ pub enum Traced {
         /// At this node.
         node: NodeId,
     },
-    /// A frame of a reply came.
+    /// A frame of a reply came that was not whole yet.
     Reply {
         /// From this node.
         from: NodeId,

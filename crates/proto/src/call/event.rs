@@ -171,7 +171,8 @@ pub struct CallOptions {
     /// Tell of root branches whose request was handed to a connection, as [`CallEvent::Sent`].
     /// Those at this node itself are not told of.
     pub tells_sent: bool,
-    /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace).
+    /// Keep what the initiator learns, for [`Call::trace`](super::Call::trace): the first
+    /// [`EVENTS_MAX`](crate::trace::EVENTS_MAX) events.
     pub traces: bool,
     /// Items follow the request of the one root branch.
     pub sends_items: bool,

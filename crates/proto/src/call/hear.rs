@@ -14,8 +14,8 @@ use super::super::failure::Failure;
 use super::super::flow::{PieceFault, Whole};
 use super::super::inbox::InboxFault;
 use super::super::mutant::{self, Mutant};
-use super::super::trace::{EntryBy, TraceEvent, Traced};
-use super::super::tree::{Branch, BranchState, Holder, TreeFault};
+use super::super::trace::{EVENTS_MAX, EntryBy, TraceEvent, Traced};
+use super::super::tree::{Branch, BranchState, Holder, Tree, TreeFault};
 use super::super::{Arrival, key};
 use super::{Call, CallEvent, Delivered, End, LinkView};
 
@@ -55,8 +55,10 @@ impl Call {
         let is_new = self.tree.get(&task.path).is_some_and(|branch| {
             branch.state != BranchState::GivenUp && !branch.received.contains(reply.index)
         });
-        let (from, bytes) = (by.from, reply.payload.len());
-        self.note(now, task, || Traced::Reply { from, bytes });
+        if is_new {
+            let (from, bytes) = (by.from, reply.payload.len());
+            self.note(now, task, || Traced::Reply { from, bytes });
+        }
         if is_new && self.takes_replies() {
             self.take_reply(now, by, task, &reply);
         } else {
@@ -89,7 +91,7 @@ impl Call {
         }
         let was_streaming = self.is_streaming(&task.path);
         if accepted.is_whole
-            && let Err(fault) = self.tree.receive(&task.path, reply.index)
+            && let Err(fault) = self.receive(&task.path, reply.index)
         {
             self.inbox.consume_all(accepted.messages.iter().map(|message| {
                 (&task.path, reply.index, message.payload.len(), message.extensions.as_slice())
@@ -115,6 +117,15 @@ impl Call {
         if was_streaming && self.tree.get(&task.path).is_none() {
             self.tell_silent(&task.path);
         }
+    }
+
+    /// Records that a reply is here, and what the gaps before it take.
+    fn receive(&mut self, path: &Path, index: u32) -> Result<(), TreeFault> {
+        let gaps = |tree: &Tree| tree.get(path).map_or(0, |branch| branch.received.gap_count());
+        let before = gaps(&self.tree);
+        self.tree.receive(path, index)?;
+        self.inbox.note_gaps(path, before, gaps(&self.tree));
+        Ok(())
     }
 
     /// True when a reply of a branch is known to be a stream.
@@ -594,7 +605,7 @@ impl Call {
     }
 
     pub(super) fn note(&mut self, at: Timestamp, task: &TaskKey, what: impl FnOnce() -> Traced) {
-        if self.options.traces {
+        if self.options.traces && self.trace.len() < EVENTS_MAX {
             self.trace.push(TraceEvent { at, task: task.clone(), what: what() });
         }
     }

@@ -12,9 +12,10 @@ use crate::link::Hello;
 use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
+use crate::trace::EVENTS_MAX;
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Entry, Executed, Header, LinkDown, Manifest, Outcome,
-    Probe, Reply, ReplyRoute, Request, TASKS_MAX,
+    Probe, Reply, ReplyKind, ReplyRoute, Request, TASKS_MAX,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -493,4 +494,81 @@ fn nobody_is_asked_for_a_call_that_has_been_decided() {
         hand_on(&mut mesh, call, hop, 2);
     }
     assert_eq!(mesh.on_wire(), [""; 0]);
+}
+
+fn numbered(index: u32, kind: ReplyKind) -> Message {
+    let is_item = kind != ReplyKind::Message;
+    let payload = Bytes::from_static(if is_item { b"i" } else { b"" });
+    Message::Reply(Reply { index, kind, is_final: false, ..Reply::sole(payload) })
+}
+
+/// Limits of a call that may hold so many small messages.
+fn room_for_messages(count: u64) -> Limits {
+    Limits {
+        reply_bytes_max: 128 * count,
+        message_bytes_max: 1_000,
+        unscheduled_bytes: 1_000,
+        stream_window_bytes: 1_000,
+        ..Limits::default()
+    }
+}
+
+/// Each index beyond a gap is kept until the gap is filled.
+#[test]
+fn gaps_in_the_indices_of_replies_use_up_a_share_of_the_call() {
+    let limits = room_for_messages(1_000);
+    for (roots, taken) in [(&[2, 3][..], 500..=501), (&[3], 1_000..=1_001)] {
+        let mut mesh = Mesh::connected_with(3, &limits);
+        let call = mesh.call(1, roots, CallOptions::default());
+        mesh.deliver_all();
+        let (mut read, path) = (0, format!("/{}", roots.len() - 1));
+        let key = mesh.key_of(call, &path);
+        for index in 1..10_000 {
+            let message = numbered(2 * index, ReplyKind::Message);
+            send(&mut mesh, 3, 1, keyed(call, &path, key, message)).unwrap();
+            read += mesh.told(1, call).iter().filter(|line| line.starts_with("reply")).count();
+        }
+        assert!(taken.contains(&read), "{read}");
+        mesh.deliver_all();
+        let ended = mesh.end(1, call);
+        assert_eq!(ended, (roots.len() == 1).then_some(End::Exhausted), "the other branch goes on");
+    }
+}
+
+#[test]
+fn replies_beside_an_open_stream_are_one_gap() {
+    let mut mesh = Mesh::connected_with(2, &room_for_messages(10));
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let key = mesh.key_of(call, "/0");
+    let item = numbered(0, ReplyKind::Item { seq: 0, is_last: false });
+    send(&mut mesh, 2, 1, keyed(call, "/0", key, item)).unwrap();
+    for index in 1..100 {
+        let message = numbered(index, ReplyKind::Message);
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, message)).unwrap();
+        mesh.told(1, call);
+    }
+    assert_eq!(mesh.end(1, call), None);
+}
+
+#[test]
+fn a_trace_keeps_its_first_events_and_none_of_copies() {
+    let options = CallOptions { traces: true, ..CallOptions::default() };
+    let (mut mesh, call) = Mesh::calling_with(2, &[2], options);
+    let key = mesh.key_of(call, "/0");
+    let traced = |mesh: &Mesh| mesh.nodes[&1].call(call).unwrap().trace().len();
+    let before = traced(&mesh);
+    for _ in 0..10 {
+        let message = numbered(0, ReplyKind::Message);
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, message)).unwrap();
+    }
+    assert_eq!(traced(&mesh), before + 1);
+    let most = u64::try_from(EVENTS_MAX).unwrap();
+    for seq in 0..most + 10 {
+        let item = numbered(1, ReplyKind::Item { seq, is_last: false });
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, item)).unwrap();
+        mesh.told(1, call);
+        mesh.wire.clear();
+    }
+    assert_eq!(traced(&mesh), EVENTS_MAX);
 }
