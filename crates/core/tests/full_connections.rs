@@ -137,3 +137,44 @@ async fn a_member_that_takes_nothing_does_not_keep_the_others_from_answering() {
     let alone = client.call(PART, 1).deadline(LONG / 4).to(peer).await;
     assert_eq!(alone.expect_err("it waits").failure().map(|f| f.cause), Some(Cause::Deadline));
 }
+
+/// It is asked once its connection has room, in the order of the requests to it.
+#[tokio::test(start_paused = true)]
+async fn a_branch_that_waits_for_room_keeps_no_other_from_being_asked() {
+    let network = SimNetwork::new(4);
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let part = move |number: u64, _: Context| {
+        let told = told.clone();
+        async move {
+            let _ = told.send(number);
+            Ok::<_, Status>(number)
+        }
+    };
+    let parts = || Service::new().unary(PART, part.clone());
+    let hang = |_: String, _: Context| pending::<Result<u64, Status>>();
+    let (_full, _other) =
+        (start(&network, 2, parts().unary(FILL, hang)).await, start(&network, 3, parts()).await);
+    let spread = Service::new().tree(PART, |_: u64, task: Task<u64>| async move {
+        let asked = [(2, 21), (2, 22), (3, 31), (2, 23), (3, 32)];
+        task.fan_out(asked.map(|(to, number)| (node(to), PART.request(number)))).await
+    });
+    let (server, client) =
+        (start(&network, 1, spread).await, start(&network, 4, Service::new()).await);
+    let peer = meet(&server).await;
+    let other = server.peer(node(3), "sim://n3").expect("it is an address");
+    server.warm_up(other).await.expect("it listens");
+    let _held = fill(&network, &server, peer).await;
+    let asked = client.peer(node(1), "sim://n1").expect("it is an address");
+    let mut call = client.call(PART, 0).to(asked).open().expect("there is room");
+    for number in [31, 32] {
+        let reply = tokio::time::timeout(LONG, call.next()).await.expect("it has room");
+        assert_eq!(reply.expect("a reply").expect("a reply").into_inner(), number);
+    }
+    network.heal_all();
+    let outcome = call.outcome().await;
+    assert!(outcome.is_complete(), "{outcome:?}");
+    hears.close();
+    let mut ran = Vec::new();
+    hears.recv_many(&mut ran, 8).await;
+    assert_eq!(ran, [31, 32, 21, 22, 23]);
+}

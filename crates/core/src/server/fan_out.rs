@@ -31,9 +31,10 @@ pub struct FanOut<Resp> {
 }
 
 impl<Resp: Payload> Task<Resp> {
-    /// Opens branches and ends. Waits while the connection to a peer has no room. A peer that is
-    /// known to be dead is asked all the same, so that it becomes a failure record at the initiator
-    /// and the others go on.
+    /// Opens branches and ends. Peers whose connections have no room are asked last: this waits
+    /// until they have, and the others do not wait for them. A peer that is known to be dead is
+    /// asked all the same, so that it becomes a failure record at the initiator and the others go
+    /// on.
     ///
     /// All branches are taken from the iterator at once; it may borrow from the handler's own:
     /// ```

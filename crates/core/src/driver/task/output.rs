@@ -10,6 +10,7 @@ use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
+use smallvec::SmallVec;
 
 use crate::method::Request;
 use crate::peer::Peer;
@@ -125,8 +126,9 @@ impl TaskHandle {
         })
     }
 
-    /// Opens branches in their order, each once the connection to its node has room, the first few
-    /// of them under one lock. One at a node that is known to be dead is a failure record.
+    /// Opens branches, the first few of them under one lock. Those of a node whose connection has
+    /// no room are passed over, and opened in their order once it has: the others do not wait for
+    /// them. One at a node that is known to be dead is a failure record.
     pub(crate) fn poll_fan_out(
         &self,
         branches: &mut VecDeque<NewBranch>,
@@ -134,10 +136,21 @@ impl TaskHandle {
     ) -> Poll<Result<(), SendError>> {
         self.driver().with_core(self.core_index(), |core, now, _| {
             self.hand_over(&mut core.node, now);
-            for _ in 0..BRANCHES_A_LOCK {
-                let Some(branch) = branches.front_mut() else { break };
+            let (mut opened, mut passed) = (0, Vec::new());
+            let mut full = SmallVec::<[NodeId; 4]>::new();
+            while opened < BRANCHES_A_LOCK
+                && let Some(mut branch) = branches.pop_front()
+            {
                 let to = branch.branch.to;
-                ready!(self.poll_room(core, to, cx));
+                // Each full connection is looked at once, however many branches wait for it.
+                let is_known = full.contains(&to);
+                if is_known || self.poll_room(core, to, cx).is_pending() {
+                    if !is_known {
+                        full.push(to);
+                    }
+                    passed.push(branch);
+                    continue;
+                }
                 let node = &mut core.node;
                 match node.delegate(now, self.task(), branch.take(now)) {
                     Ok(_) => {}
@@ -145,9 +158,12 @@ impl TaskHandle {
                     Err(refusal) => return Poll::Ready(Err(refusal)),
                 }
                 self.let_go_beside_poll(node, now);
-                branches.pop_front();
+                opened += 1;
             }
-            Poll::Ready(Ok(()))
+            let waits = branches.is_empty() && !passed.is_empty();
+            // In front of the others again: requests to one node leave in their order.
+            passed.into_iter().rev().for_each(|branch| branches.push_front(branch));
+            if waits { Poll::Pending } else { Poll::Ready(Ok(())) }
         })
     }
 
