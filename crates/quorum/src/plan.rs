@@ -26,14 +26,14 @@ impl Retry {
         Self { attempts, pause: Duration::from_millis(20) }
     }
 
-    /// After this pause, doubling. Default 20 ms.
+    /// After this pause, doubling; after 1 ms at least. Default 20 ms.
     #[must_use]
     pub const fn pause(self, pause: Duration) -> Self {
         Self { pause, ..self }
     }
 
     fn pause_before(self, attempt: u32) -> Duration {
-        self.pause.saturating_mul(2_u32.saturating_pow(attempt))
+        self.pause.saturating_mul(2_u32.saturating_pow(attempt)).max(PAUSE_MIN)
     }
 }
 
@@ -161,6 +161,10 @@ impl<Resp: Payload> Plan<Resp> {
         !self.waiting.is_empty()
     }
 }
+
+/// Without a pause a member that fails at once would be asked again and again in one poll, and
+/// nothing else on its thread would have a turn.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Beyond any deadline that an endpoint grants, and within what a clock can add.
 const FAR: Duration = Duration::from_secs(1 << 30);

@@ -7,13 +7,15 @@ mod support;
 use std::time::Duration;
 
 use convoke_core::{
-    Call, Cause, Context, Endpoint, Limits, Method, PeerState, Service, Status, Task,
+    Call, Cause, Context, Endpoint, Limits, Method, Peer, PeerState, Service, Status, Task,
 };
 use convoke_quorum::{All, Majority, QuorumExt, Retry};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport_tcp::TcpTransport;
 
-use support::{ASK, Answer, Behaviour, CLIENT, Cluster, NOTE, Replica, addressed, node, service};
+use support::{
+    ASK, Answer, Behaviour, CLIENT, Cluster, NOTE, REPEAT, Replica, addressed, node, service,
+};
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Blob {
@@ -220,4 +222,17 @@ async fn a_reader_that_waits_for_several_items_is_woken_when_no_more_have_room()
     let start = tokio::time::Instant::now();
     assert!(call.next().await.unwrap().is_ok());
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_fails_at_once_is_asked_again_after_others_had_a_turn() {
+    let cluster = Cluster::start(1).await;
+    // Nobody knows where it is, so it fails without a frame.
+    let call = cluster.client.call(REPEAT, 1).to_all([Peer::from(node(9))]);
+    let call = call.retry(Retry::times(10_000).pause(Duration::ZERO)).quorum(All);
+    tokio::select! {
+        biased;
+        told = call.into_future() => panic!("it was asked without a pause: {told:?}"),
+        () = tokio::task::yield_now() => {}
+    }
 }
