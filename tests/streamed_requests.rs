@@ -417,6 +417,12 @@ async fn an_unfinished_stream_ends_with_an_error() -> Result {
     items.finish();
     assert_eq!(ends.recv().await.expect("it ended"), Ok(1));
 
+    let (mut items, call) = client.call_stream(APART).to(to).open()?;
+    call.let_run();
+    items.send(&vec![1]).await?;
+    drop(items);
+    assert!(ends.recv().await.expect("it ended").is_err(), "finishing is what was left out");
+
     // And one that comes from a node that is gone.
     let other = tcp(3, Limits::default()).start().await?;
     let to = other.connect(server.addresses()).await?;

@@ -61,7 +61,7 @@ pub struct Call {
     /// The root branches that end before the others, and when.
     early: BTreeSet<(Timestamp, Path)>,
     end: Option<End>,
-    /// It was decided, and what was late then cancelled.
+    /// It was decided, and what was late then, or when its items ended unfinished, cancelled.
     cancels_late: bool,
     /// Its time to wind is over.
     is_forgotten: bool,
@@ -289,6 +289,19 @@ impl Call {
             upload.finish();
             self.drain_items();
         }
+    }
+
+    /// The items end unfinished: their task must not take what it has for the whole. That cancels
+    /// the call, also one that was decided and let run, unless the task reads no more.
+    pub(crate) fn abandon_items(&mut self, now: Timestamp) {
+        self.cancel(now);
+        if self.end == Some(End::Decided)
+            && self.upload.as_ref().is_some_and(|upload| upload.is_open())
+        {
+            self.send_cancel(now, CancelReason::Caller);
+            self.cancels_late = true;
+        }
+        self.stop_items(SendError::Ended);
     }
 
     /// The task's node grants bytes of the items. False when it is not the one they go to.

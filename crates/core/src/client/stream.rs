@@ -98,8 +98,9 @@ fn with_items<Req, Resp: Payload>(call: Call<Resp>) -> (RequestStream<Req>, Call
 /// Sends the items of a streamed request, within the credit that their reader grants: at most
 /// `Limits::stream_window_bytes` are on their way or unread.
 ///
-/// Dropped before [`RequestStream::finish`] it cancels the call, so that a task never takes a part
-/// for the whole. Dropping the [`Call`] ends the items, too, unless it was let run.
+/// Dropped before [`RequestStream::finish`] it cancels the call, also one that was let run, so that
+/// a task never takes a part for the whole. Dropping the [`Call`] ends the items, too, unless it was
+/// let run.
 #[must_use = "dropped unfinished, it cancels the call"]
 pub struct RequestStream<Req> {
     endpoint: Endpoint,
@@ -139,7 +140,7 @@ impl<Req> Drop for RequestStream<Req> {
     fn drop(&mut self) {
         if !self.is_finished {
             let call = self.call;
-            self.endpoint.driver().let_items_go(call, |node, now| node.cancel_call(now, call));
+            self.endpoint.driver().let_items_go(call, |node, now| node.abandon_items(now, call));
         }
     }
 }

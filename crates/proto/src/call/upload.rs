@@ -95,9 +95,14 @@ impl Upload {
         Ok(Some((link, item, payload)))
     }
 
+    /// True when more items can come, and their reader waits for them.
+    pub(crate) fn is_open(&self) -> bool {
+        self.check().is_ok()
+    }
+
     /// No further items come.
     pub(crate) fn finish(&mut self) {
-        if self.check().is_ok() {
+        if self.is_open() {
             self.is_finished = true;
             self.channel.finish();
         }

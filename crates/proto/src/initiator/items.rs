@@ -4,6 +4,7 @@ use crate::Arrival;
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId};
 use crate::task::SendError;
+use crate::time::Timestamp;
 use crate::wire::Item;
 
 use super::Initiator;
@@ -37,6 +38,10 @@ impl Initiator {
             armed.call.finish_items();
             self.drain(call.seq);
         }
+    }
+
+    pub(crate) fn abandon_items(&mut self, now: Timestamp, call: CallId) {
+        self.with(call.seq, |call| call.abandon_items(now));
     }
 
     /// The node of a task grants items of its request. False when it has no say in them; of a call

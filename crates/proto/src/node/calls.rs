@@ -238,6 +238,15 @@ impl<O: Outbox> Node<O> {
         self.pump(now);
     }
 
+    /// The items of a call's request end unfinished. That cancels the call, also one that was
+    /// decided and let run.
+    pub fn abandon_items(&mut self, now: Timestamp, call: CallId) {
+        if let Some(initiator) = self.initiator.of_mut(call) {
+            initiator.abandon_items(now, call);
+        }
+        self.pump(now);
+    }
+
     /// A call that is not flat, for inspection.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.initiator.call(call)

@@ -299,6 +299,27 @@ fn a_decided_call_still_sends_items() {
     assert_eq!(mesh.nodes[&1].initiator().call_count(), 0);
 }
 
+/// A part is not taken for all, though nobody waits for what the task makes of it. Once it reads no
+/// more, or has all, it runs on.
+#[test]
+fn items_that_end_unfinished_cancel_a_decided_call_while_they_are_read() {
+    let stops_when = |before: fn(&mut Mesh, CallId)| {
+        let (mut mesh, call) = streaming();
+        let now = mesh.now;
+        mesh.send(call, "part").unwrap();
+        mesh.with(1, |node| node.decide_call(now, call, false));
+        before(&mut mesh, call);
+        mesh.deliver_all();
+        mesh.with(1, |node| node.abandon_items(now, call));
+        mesh.deliver_all();
+        let left = mesh.nodes[&1].initiator().unsettled_count();
+        (mesh.stops.len(), left)
+    };
+    assert_eq!(stops_when(|_, _| ()), (1, 0));
+    assert_eq!(stops_when(|mesh, _| drop_items(mesh)), (0, 1));
+    assert_eq!(stops_when(|mesh, call| mesh.finish_items(call)), (0, 1));
+}
+
 #[test]
 fn a_lost_connection_ends_the_items_at_both_ends_and_the_call_goes_on() {
     let (mut mesh, call) = streaming();
