@@ -134,6 +134,8 @@ pub(crate) struct Driver {
     advertised: Mutex<Vec<Address>>,
     /// Nodes that are dialled because a core has something for them.
     dials: Mutex<BTreeSet<NodeId>>,
+    /// Nodes whose connections beyond the first are watched until they end.
+    draining: Mutex<BTreeSet<NodeId>>,
     by_name: Joint<NodeId, ()>,
     by_address: Joint<Address, NodeId>,
     /// Wakes who waits to dial a node again, when any has been given addresses.
@@ -215,6 +217,7 @@ impl Driver {
             gates: Mutex::default(),
             advertised: Mutex::default(),
             dials: Mutex::default(),
+            draining: Mutex::default(),
             by_name: Joint::default(),
             by_address: Joint::default(),
             configured: Arc::default(),

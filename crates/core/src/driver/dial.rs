@@ -1,9 +1,10 @@
 //! Dials for the node, and for callers who know only an address.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use convoke_proto::id::NodeId;
+use convoke_proto::id::{LinkNonce, NodeId};
 
 use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink};
 
@@ -185,36 +186,55 @@ impl Driver {
     }
 
     /// Of two connections between the same nodes, dialled at once, both ends keep the same one for
-    /// what begins from now on. The other ends once nothing has gone over it for the keep-alive
-    /// timeout.
+    /// what begins from now on. Each other ends once nothing has gone over it for the keep-alive
+    /// timeout. However many there are of a node, one task watches them.
     pub(super) fn drain_doubles(self: &Arc<Self>, node: NodeId) {
-        let doubles = self.doubles(node);
-        if doubles.is_empty() {
+        if self.doubles(node).is_empty() || !self.draining.lock().insert(node) {
             return;
         }
         let (driver, pause) = (self.me.clone(), self.keep_alive_timeout);
         self.runtime.spawn(async move {
-            let mut before: Vec<Counters> = Vec::new();
-            loop {
-                let seen: Vec<Counters> = doubles.iter().map(|double| double.counters()).collect();
-                let frames = |all: &[Counters]| -> Vec<(u64, u64)> {
-                    all.iter().map(|c| (c.frames_sent, c.frames_received)).collect()
-                };
-                if frames(&seen) == frames(&before) {
-                    break;
+            let mut before = BTreeMap::new();
+            while let Some(driver) = driver.upgrade() {
+                before = driver.close_quiet(driver.doubles(node), &before);
+                if !driver.has_to_drain(node) {
+                    return;
                 }
-                before = seen;
+                drop(driver);
                 tokio::time::sleep(pause).await;
             }
-            let Some(driver) = driver.upgrade() else { return };
-            // One of them may have become the only one.
-            let still = driver.doubles(node);
-            for double in
-                doubles.iter().filter(|double| still.iter().any(|s| Arc::ptr_eq(s, double)))
-            {
-                double.close(CloseReason::Local);
-            }
         });
+    }
+
+    /// Closes those over which nothing has gone since they had carried so many frames `before`, and
+    /// says how many the others have by now.
+    fn close_quiet(
+        &self,
+        doubles: Vec<Arc<dyn Connection>>,
+        before: &BTreeMap<LinkNonce, (u64, u64)>,
+    ) -> BTreeMap<LinkNonce, (u64, u64)> {
+        let mut carried = BTreeMap::new();
+        for double in doubles {
+            let (nonce, Counters { frames_sent, frames_received, .. }) =
+                (double.link().nonce, double.counters());
+            if before.get(&nonce) == Some(&(frames_sent, frames_received)) {
+                double.close(CloseReason::Local);
+            } else {
+                carried.insert(nonce, (frames_sent, frames_received));
+            }
+        }
+        carried
+    }
+
+    /// True while a node has doubles. When it has none, the next that opens has a task begin.
+    fn has_to_drain(&self, node: NodeId) -> bool {
+        // Whoever opens one has told the cores of it before it comes to this lock.
+        let mut draining = self.draining.lock();
+        let has_doubles = !self.doubles(node).is_empty();
+        if !has_doubles {
+            draining.remove(&node);
+        }
+        has_doubles
     }
 
     /// Dials an address.
@@ -235,5 +255,62 @@ impl Driver {
 
     pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn crate::transport::Transport>> {
         self.transports.iter().find(|transport| transport.schemes().contains(&scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use convoke_transport::conformance::{Recorder, send};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::Endpoint;
+    use crate::transport::mem::MemTransport;
+    use crate::transport::{Lane, Transport};
+
+    /// The second is never quiet, and others come and go beside it.
+    #[tokio::test(start_paused = true)]
+    async fn one_task_watches_all_doubles_of_a_node() {
+        /// A frame that says what its sender can do, with its only word.
+        const FEATURES: Bytes = Bytes::from_static(&[0x2f, 0x00, 0x01]);
+        let transport = MemTransport::new();
+        let builder = Endpoint::builder().transport(transport.clone()).listen("mem://doubles:0");
+        let endpoint = builder.start().await.expect("the name is free");
+        let (driver, node) = (endpoint.driver(), NodeId::new(7));
+        let moment = Duration::from_millis(1);
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let peer = Arc::new(Recorder::new(7));
+        let address = endpoint.addresses()[0].clone();
+        let dial = async || {
+            let dialled = transport.dial(&address, None, peer.clone()).await;
+            sleep(moment).await; // The endpoint has opened its end.
+            dialled.expect("it listens")
+        };
+
+        let (_first, busy) = (dial().await, dial().await);
+        let before = tasks();
+        let mut closed = Vec::new();
+        for _ in 0..200 {
+            let brief = dial().await;
+            let ends = driver.doubles(node);
+            let end = ends.iter().find(|end| end.link().nonce == brief.link().nonce);
+            closed.push(Arc::downgrade(end.expect("it is a double")));
+            brief.close(CloseReason::Local);
+            sleep(moment).await;
+        }
+        assert_eq!(tasks(), before, "one watches them all");
+        assert!(closed.iter().all(|end| end.upgrade().is_none()), "it keeps none that has closed");
+
+        for _ in 0..3 {
+            send(&busy, Lane::Control, &FEATURES).await;
+            sleep(driver.keep_alive_timeout).await;
+        }
+        assert_eq!(driver.doubles(node).len(), 1, "it has not been quiet");
+        sleep(2 * driver.keep_alive_timeout).await;
+        assert!(driver.doubles(node).is_empty() && driver.draining.lock().is_empty());
+        assert!(driver.connection_to(node).is_some(), "one stays");
     }
 }
