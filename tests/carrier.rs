@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke::cast::{Announce, CastBody, CastPort};
-use convoke::transport::BoxFuture;
-use convoke::transport::TcpTransport;
+use convoke::transport::{BoxFuture, Lane, TcpTransport, Transport};
 use convoke::{
-    Caller, Cause, Context, Endpoint, Executed, Method, NodeId, Peer, Service, Status, Task,
+    Caller, Cause, Context, Endpoint, Executed, Limits, Method, NodeId, Peer, Service, Status, Task,
 };
 use convoke_core::carrier::{BodyCarrier, Carried, CarryError};
+use convoke_core::proto::id::{CallId, Incarnation, Path, TaskKey};
+use convoke_core::proto::wire::{About, Cast, Digest, Frame, Header, Message};
 use convoke_core::seam::EndpointSeam;
+use convoke_transport::conformance::{PATIENCE, Recorder, send};
 use tokio::sync::Notify;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -380,5 +382,53 @@ async fn a_large_value_travels_beside_its_cast() -> Result {
     let sent = client.counters().bytes_sent - before;
     assert!((200_000..201_000).contains(&sent), "{sent} bytes went with the casts");
     assert_eq!(shelf.offers().len(), 1);
+    Ok(())
+}
+
+/// They are got from the senders, which say different names and never answer.
+#[tokio::test]
+async fn values_of_casts_from_one_place_leave_calls_to_others() -> Result {
+    const CASTS: u64 = 300;
+    let mut limits = Limits::default();
+    limits.calls_max = 512;
+    let builder = Endpoint::builder().transport(TcpTransport::new()).listen("tcp://127.0.0.1:0");
+    let builder = builder.serve(Service::new().unary(LEN, len)).cores(1).limits(limits);
+    let endpoint = builder.start().await?;
+    let cast = |seq| {
+        let header = Header {
+            call: CallId { origin: Incarnation(7), seq },
+            task: TaskKey { path: Path::root(), hop: 0 },
+        };
+        let cast = Cast {
+            about: About::Tag { view: 0 },
+            phase: 0,
+            sender: 0,
+            epoch: 0,
+            budget_us: 600_000_000,
+            digest: Digest::ZERO,
+            is_carried: true,
+            payload: Bytes::from_static(b"a reference"),
+        };
+        Frame::new(header, Message::Cast(cast)).to_bytes()
+    };
+    let address = &endpoint.addresses()[0];
+    let mut silent = Vec::new();
+    for node in 2..6 {
+        let sink = Arc::new(Recorder::new(node));
+        let connection = TcpTransport::new().dial(address, None, sink).await?;
+        for seq in 0..CASTS {
+            send(&connection, Lane::Data, &cast(seq)).await;
+        }
+        silent.push(connection);
+    }
+    let all_but_one_share = 4 * CASTS - 256;
+    tokio::time::timeout(PATIENCE, async {
+        while endpoint.casts_dropped().over_limit < all_but_one_share {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await?;
+    assert!(endpoint.load().calls <= 256, "{:?}", endpoint.load());
+    assert_eq!(endpoint.call(LEN, vec![7; 9]).to(endpoint.me()).await?, 9);
     Ok(())
 }

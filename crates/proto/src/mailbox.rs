@@ -212,6 +212,14 @@ enum State {
     },
 }
 
+/// Place of a cast that counts.
+enum Worth {
+    /// The mailbox of what it is about.
+    Post,
+    /// The stream of its tag's space.
+    Stream(Tag),
+}
+
 impl State {
     fn mail(&self) -> &Mail {
         let (Self::Early { mail, .. } | Self::Open { mail, .. }) = self;
@@ -304,25 +312,50 @@ impl Mailboxes {
         cast: Cast,
         epoch: u64,
     ) {
-        // As everywhere, epoch zero stands for no epoch.
-        if cast.epoch > 0 && cast.epoch < epoch {
-            self.dropped.stale_epoch += 1;
-            return;
-        }
-        let is_known = is_known || mutant::is(Mutant::StrangersCast);
-        let kept = match key {
-            MailKey::Call(_) if !is_known => Err(&mut self.dropped.strangers),
-            MailKey::Call(name) if self.closed_calls.contains(name) => Err(&mut self.dropped.late),
-            MailKey::Call(_) => self.post(now, from, key, cast),
-            MailKey::Tag(tag) => match self.spaces.hear(tag, from, is_known) {
-                Heard::Stranger => Err(&mut self.dropped.strangers),
-                Heard::Late => Err(&mut self.dropped.late),
-                Heard::Post => self.post(now, from, key, cast),
-                Heard::Stream => self.post_to_stream(from, tag, cast),
-            },
+        let kept = match self.judge((from, is_known), key, &cast, epoch) {
+            Ok(Worth::Post) => self.post(now, from, key, cast),
+            Ok(Worth::Stream(tag)) => self.post_to_stream(from, tag, cast),
+            Err(count) => Err(count),
         };
         if let Err(count) = kept {
             *count += 1;
+        }
+    }
+
+    /// True when a cast would be kept, were there room. One that would not is counted.
+    pub(crate) fn would_keep(
+        &mut self,
+        from: (NodeId, bool),
+        key: MailKey,
+        cast: &Cast,
+        epoch: u64,
+    ) -> bool {
+        self.judge(from, key, cast, epoch).map_err(|count| *count += 1).is_ok()
+    }
+
+    /// Where a cast goes, or what it is counted as.
+    fn judge(
+        &mut self,
+        (from, is_known): (NodeId, bool),
+        key: MailKey,
+        cast: &Cast,
+        epoch: u64,
+    ) -> Result<Worth, &mut u64> {
+        // As everywhere, epoch zero stands for no epoch.
+        if cast.epoch > 0 && cast.epoch < epoch {
+            return Err(&mut self.dropped.stale_epoch);
+        }
+        let is_known = is_known || mutant::is(Mutant::StrangersCast);
+        match key {
+            MailKey::Call(_) if !is_known => Err(&mut self.dropped.strangers),
+            MailKey::Call(name) if self.closed_calls.contains(name) => Err(&mut self.dropped.late),
+            MailKey::Call(_) => Ok(Worth::Post),
+            MailKey::Tag(tag) => match self.spaces.hear(tag, from, is_known) {
+                Heard::Stranger => Err(&mut self.dropped.strangers),
+                Heard::Late => Err(&mut self.dropped.late),
+                Heard::Post => Ok(Worth::Post),
+                Heard::Stream => Ok(Worth::Stream(tag)),
+            },
         }
     }
 

@@ -12,32 +12,33 @@ use convoke_transport::parts::Mutex;
 use smallvec::SmallVec;
 
 use crate::carrier::{Carried, REFERENCE_BYTES_MAX};
+use crate::transport::{Link, PeerName};
 
 use super::Driver;
 
-/// Number of casts of each sender that wait for their values.
+/// Number of casts of each peer that wait for their values.
 #[derive(Debug, Default)]
-pub(super) struct CarriedCasts(Mutex<BTreeMap<NodeId, usize>>);
+pub(super) struct CarriedCasts(Mutex<BTreeMap<PeerName, usize>>);
 
-/// Most casts of one sender that wait for their values. One more is dropped, as a cast is that
-/// finds no room in its mailbox.
+/// Most casts of one peer that wait for their values, under whichever names it casts. One more is
+/// dropped, as a cast is that finds no room in its mailbox.
 const WAITING_MAX: usize = 256;
 
 impl CarriedCasts {
-    fn enter(&self, from: NodeId) -> bool {
+    fn enter(&self, from: &PeerName) -> bool {
         let mut counts = self.0.lock();
-        let waiting = counts.entry(from).or_default();
+        let waiting = counts.entry(from.clone()).or_default();
         let has_room = *waiting < WAITING_MAX;
         *waiting += usize::from(has_room);
         has_room
     }
 
-    fn leave(&self, from: NodeId) {
+    fn leave(&self, from: &PeerName) {
         let mut counts = self.0.lock();
-        if let Some(waiting) = counts.get_mut(&from) {
+        if let Some(waiting) = counts.get_mut(from) {
             *waiting -= 1;
             if *waiting == 0 {
-                counts.remove(&from);
+                counts.remove(from);
             }
         }
     }
@@ -69,15 +70,20 @@ impl Driver {
         self.offer(&others, value)
     }
 
-    /// Hands a cast to its mailbox once its value is here.
-    pub(super) fn bring_cast(self: Arc<Self>, from: NodeId, frame: Frame) {
+    /// Hands a cast to its mailbox once its value is here. One that the mailbox would not keep has
+    /// nothing brought: its value may cost a call to its sender.
+    pub(super) fn bring_cast(self: Arc<Self>, link: &Link, frame: Frame) {
         let call = frame.header.call;
         let Message::Cast(cast) = frame.message else { return };
         // A relayed one is a fault elsewhere; here it is nobody's.
         if cast.payload.len() > REFERENCE_BYTES_MAX || frame.relayed.is_some() {
             return;
         }
-        if !self.carried.enter(from) {
+        let (from, name) = (link.peer.node, link.peer_name());
+        if !self.ask_node(call.origin, |node| node.would_keep_cast(from, call, &cast)) {
+            return;
+        }
+        if !self.carried.enter(&name) {
             self.ask_node(call.origin, |node| node.mailboxes_mut().note_over_limit());
             return;
         }
@@ -86,7 +92,7 @@ impl Driver {
         self.runtime.spawn(async move {
             let value = driver.bring(from, cast.payload.clone(), budget);
             let value = tokio::time::timeout(budget, value).await;
-            driver.carried.leave(from);
+            driver.carried.leave(&name);
             match value {
                 Ok(Ok(payload)) => driver.with_node(call.origin, |node, now| {
                     let spent_us = u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);

@@ -48,8 +48,7 @@ impl Sink for Driver {
         let taken = driver.take_batch(&mut intake);
         let Intake { count, carried, .. } = intake;
         self.telemetry.on_batch(count);
-        let peer = from.link().peer.node;
-        carried.into_iter().for_each(|frame| driver.clone().bring_cast(peer, frame));
+        carried.into_iter().for_each(|frame| driver.clone().bring_cast(from.link(), frame));
         taken
     }
 

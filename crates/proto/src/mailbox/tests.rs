@@ -207,6 +207,24 @@ fn strangers_leave_nothing_behind() {
 }
 
 #[test]
+fn a_value_is_worth_bringing_if_its_cast_would_be_kept() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.open_space(7, 10, TWO, Some([node(1), node(2)].into())).unwrap();
+    mailboxes.join(call(2)).unwrap();
+    mailboxes.close(NOW, call(2), true);
+    let mut is_worth = |from, is_known, key, epoch| {
+        let cast = Cast { epoch, ..cast(0, 0) };
+        mailboxes.would_keep((node(from), is_known), key, &cast, 5)
+    };
+    assert!(is_worth(1, false, tag(0, 1), 0) && is_worth(3, true, call(1), 5));
+    assert!(!is_worth(3, true, tag(0, 1), 0) && !is_worth(3, false, call(1), 0));
+    assert!(!is_worth(1, true, call(2), 0) && !is_worth(1, true, call(1), 4));
+    let dropped = mailboxes.dropped();
+    assert_eq!((dropped.strangers, dropped.late, dropped.stale_epoch), (2, 1, 1));
+    assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (0, 0));
+}
+
+#[test]
 fn a_payload_does_not_keep_the_buffer_that_it_came_in() {
     let mut mailboxes = mailboxes(&Limits::default());
     let buffer = Bytes::from(vec![7; 64 << 10]);

@@ -23,14 +23,29 @@ impl<O: Outbox> Node<O> {
     /// A cast of `from` came.
     pub fn handle_cast(&mut self, now: Timestamp, from: NodeId, call: CallId, cast: Cast) {
         let key = MailKey::of(call, cast.about);
-        // Nobody votes any more on what is settled.
-        if let MailKey::Call(CallName { origin, seq }) = key
-            && self.visits.is_call_settled(origin, seq)
-        {
+        if self.is_settled(key) {
             return self.mailboxes.note_late();
         }
         let is_known = self.may_vote(from);
         self.mailboxes.handle_cast(now, (from, is_known), key, cast, self.visits.epoch());
+    }
+
+    /// True when a cast of `from` would be kept, as far as can be told before its value is here.
+    /// One that would not is counted.
+    pub fn would_keep_cast(&mut self, from: NodeId, call: CallId, cast: &Cast) -> bool {
+        let key = MailKey::of(call, cast.about);
+        if self.is_settled(key) {
+            self.mailboxes.note_late();
+            return false;
+        }
+        let is_known = self.may_vote(from);
+        self.mailboxes.would_keep((from, is_known), key, cast, self.visits.epoch())
+    }
+
+    /// True of a call on which nobody votes any more.
+    fn is_settled(&self, key: MailKey) -> bool {
+        let MailKey::Call(CallName { origin, seq }) = key else { return false };
+        self.visits.is_call_settled(origin, seq)
     }
 
     /// False of a stranger. Who was told of nobody cannot tell strangers apart.
