@@ -160,6 +160,15 @@ impl Reader {
 
     fn on_timer(&mut self) -> Option<CloseReason> {
         let now = Instant::now();
+        self.end_if_due(now).or_else(|| {
+            self.last_tick = now;
+            None
+        })
+    }
+
+    /// Reason of an end whose time has come. Asked before anything is delivered, too: to a peer
+    /// that always has more to read the timer never comes.
+    fn end_if_due(&self, now: Instant) -> Option<CloseReason> {
         let end = match (&self.ending, &self.goodbye) {
             (Some(ending), _) if ending.deadline <= now => Some(ending.reason.clone()),
             (None, Some((text, deadline))) if *deadline <= now => {
@@ -167,10 +176,7 @@ impl Reader {
             }
             _ => None,
         };
-        end.or_else(|| self.end_if_paused(now)).or_else(|| {
-            self.last_tick = now;
-            None
-        })
+        end.or_else(|| self.end_if_paused(now))
     }
 
     /// Had this process been running, QUIC would have closed the connection: what has waited in the
@@ -213,7 +219,7 @@ impl Reader {
         match large {
             Ok(Arrived { number, frame }) => {
                 let frames = self.backlog.complete(number, frame);
-                self.end_if_paused(Instant::now()).or_else(|| self.hand_over(frames))
+                self.end_if_due(Instant::now()).or_else(|| self.hand_over(frames))
             }
             Err(LargeError::Fault(fault)) => Some(CloseReason::Fault(fault.to_string())),
             Err(LargeError::Lost(lost)) => Some(self.end_by_loss(&lost)),
@@ -222,7 +228,7 @@ impl Reader {
 
     /// Hands the whole frames of a lane's pieces to the sink.
     fn deliver_lane(&mut self, lane: Lane, count: usize) -> Option<CloseReason> {
-        if let Some(reason) = self.end_if_paused(Instant::now()) {
+        if let Some(reason) = self.end_if_due(Instant::now()) {
             return Some(reason);
         }
         let own = if lane == Lane::Control { &mut self.control } else { &mut self.data };

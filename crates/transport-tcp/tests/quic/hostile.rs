@@ -2,17 +2,18 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::conformance::{Recorder, pattern, send};
+use convoke_transport::conformance::{Hooked, Recorder, pattern, send};
 use convoke_transport::{Appended, CloseReason, Connection, DialError, Lane, NotWritable};
 use convoke_transport::{Listener, Transport};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::raw::{Raw, client_config, socket, word};
-use crate::{Cluster, assert_serves, dial, listen};
+use crate::{Cluster, any, assert_serves, dial, listen};
 
 /// Node 2, its cluster, and a peer that has said a good hello as node 9.
 struct Scene {
@@ -150,6 +151,42 @@ async fn a_peer_that_does_not_read_fills_its_own_buffer_only() {
     let reason = scene.sink.closed(scene.connection.link().nonce).await;
     assert_eq!(reason, CloseReason::Overloaded);
     assert!(scene.raw.close_text().await.contains("did not read"));
+}
+
+/// The grace is over before the sink has taken what came first: nothing is read any more of a peer
+/// that always has more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_comes_after_the_grace_of_a_close_is_not_delivered() {
+    let cluster = Cluster::new();
+    let (comes, mut has_come) = unbounded_channel();
+    let (may_go_on, waits) = mpsc::channel::<()>();
+    let waits = Mutex::new(waits);
+    let sink = Hooked::new(2, move |asked, _| {
+        if asked == "batch" {
+            comes.send(()).expect("the test waits for it");
+            let waits = waits.lock().expect("nobody panics");
+            let _ = tokio::task::block_in_place(|| waits.recv());
+        }
+    });
+    let transport = cluster.builder(2).close_grace(Duration::ZERO).build();
+    let transport = transport.expect("the settings go together");
+    let listening = transport.listen(&any(), Arc::clone(&sink) as _).await;
+    let listener = listening.expect("a loopback port is free");
+    let mut raw = Raw::hello(&listener.local_address(), &cluster.issue(9), 9).await;
+    let connection = sink.recorder.opened(0).await;
+
+    let frame = [&word(0, 1_000)[..], &[7; 1_000]].concat();
+    raw.send(&frame).await;
+    has_come.recv().await.expect("the first frame comes");
+    raw.send(&frame.repeat(100)).await;
+    raw.data.0.finish().expect("it is open");
+    assert_eq!(raw.data.0.stopped().await, Ok(None), "the other end has all of it");
+    connection.close(CloseReason::Local);
+    drop(may_go_on);
+    let nonce = connection.link().nonce;
+    assert_eq!(sink.recorder.closed(nonce).await, CloseReason::Local);
+    assert_eq!(sink.recorder.frame_count(nonce), 1);
+    sink.recorder.check();
 }
 
 #[tokio::test]
