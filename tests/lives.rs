@@ -253,6 +253,27 @@ async fn who_has_moved_is_not_taken_for_who_listens_there_now() -> Result {
 }
 
 #[tokio::test]
+async fn who_has_moved_is_not_dialled_where_it_was() -> Result {
+    let client = builder(9).start().await?;
+    let mut state = client.watch_peer(NodeId::new(1));
+    let mut places = Vec::new();
+    for _ in 0..2 {
+        let one = server(1, ANY).await?;
+        places.push(one.addresses()[0].clone());
+        client.connect(one.addresses()).await?;
+        one.shutdown(Duration::ZERO).await;
+        state.wait_for(|state| *state == PeerState::Down).await?;
+    }
+    // At the first somebody takes connections and says nothing, at the second it starts again.
+    let silent = TcpListener::bind(places[0].rest()).await?;
+    let one = server(1, places[1].as_str()).await?;
+    client.warm_up(one.node()).await?;
+    let accepted = poll_fn(|cx| Poll::Ready(silent.poll_accept(cx).is_ready())).await;
+    assert!(!accepted, "it was dialled where it was");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_peer_that_is_found_elsewhere_while_it_is_dialled_is_dialled_there() -> Result {
     let client = builder(9).start().await?;
     let one = server(1, ANY).await?;

@@ -20,15 +20,20 @@ impl Links {
     }
 
     /// Another place where a node can be dialled: the endpoint's owner gave it without a name, and
-    /// this node, in its present life, answered.
+    /// this node, in its present life, answered. Of the places that came so before, those at which
+    /// only an earlier life did are forgotten.
     pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
-        let neighbour = self.neighbours.entry(node).or_default();
-        let life = neighbour.incarnation;
-        if !neighbour.configured.contains(&address) {
-            neighbour.configured.push(address.clone());
-            neighbour.met.push((address, life));
-        } else if let Some(life) = life {
-            self.note_met(node, life, &address);
+        let Neighbour { incarnation, configured, met, .. } =
+            self.neighbours.entry(node).or_default();
+        if let Some((_, life)) = met.iter_mut().find(|(at, _)| *at == address) {
+            *life = *incarnation;
+        }
+        for (past, _) in met.extract_if(.., |(_, life)| life != incarnation) {
+            configured.retain(|at| *at != past);
+        }
+        if !configured.contains(&address) {
+            configured.push(address.clone());
+            met.push((address, *incarnation));
         }
     }
 

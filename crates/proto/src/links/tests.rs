@@ -102,6 +102,28 @@ fn another_address_ends_a_pause_and_the_same_one_does_not() {
 }
 
 #[test]
+fn where_only_an_earlier_life_answered_is_forgotten_once_another_place_is_known() {
+    let mut links = links(1);
+    let at = |port: u16| -> Address { format!("tcp://127.0.0.1:{port}").parse().unwrap() };
+    let meet = |links: &mut Links, life: u64, nonce, port| {
+        let mut link = link(2, nonce, true);
+        link.peer.incarnation = Incarnation::of_random(life << 8);
+        links.handle_up(Timestamp::ZERO, &link);
+        links.note_met(node(2), link.peer.incarnation, &at(port));
+        links.configure_also(node(2), at(port));
+    };
+    links.configure(node(2), vec![at(9)]);
+    meet(&mut links, 5, 10, 1);
+    meet(&mut links, 5, 11, 2);
+    assert_eq!(links.configured(node(2)), [at(9), at(1), at(2)]);
+    // It has moved, and one of its places is the same.
+    meet(&mut links, 6, 12, 2);
+    assert_eq!(links.configured(node(2)), [at(9), at(2)]);
+    meet(&mut links, 7, 13, 3);
+    assert_eq!(links.configured(node(2)), [at(9), at(3)], "what was given by name stays");
+}
+
+#[test]
 fn a_forgotten_node_is_a_stranger_and_has_no_pause_once_it_is_known_again() {
     let mut links = links(1);
     let address: Address = "tcp://127.0.0.1:1".parse().unwrap();
