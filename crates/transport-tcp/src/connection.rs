@@ -270,6 +270,12 @@ impl<P: Platform> Flow for TcpConnection<P> {
     fn wake_reader(&self) {
         self.reader_signal.notify_one();
     }
+
+    fn expect_goodbye(&self, reason: CloseReason) {
+        let woken = self.out.lock().outbound.expect_goodbye(reason);
+        woken.wake();
+        self.reader_signal.notify_one();
+    }
 }
 
 impl<P: Platform> fmt::Debug for TcpConnection<P> {

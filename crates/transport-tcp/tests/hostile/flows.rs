@@ -1,10 +1,11 @@
 //! Connections of several flows: who may join one, and what one flow can do to the others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use convoke_transport::conformance::{PATIENCE, Recorder};
-use convoke_transport::{CloseReason, Connection, Lane, Order, Transport};
+use convoke_transport::{CloseReason, Connection, Lane, NotWritable, Order, Transport};
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 
 use crate::places::Kind;
@@ -235,6 +236,39 @@ async fn a_flow_that_is_lost_ends_the_connection_and_no_other() {
         }
     }
     victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn a_goodbye_over_one_flow_ends_the_others_after_the_grace() {
+    // It outlasts the test, unless what is waited for is the grace.
+    let patient = of_three().keep_alive_timeout(PATIENCE * 10);
+    let grace = Duration::from_millis(10);
+    let victim = Victim::new(Kind::Tcp, patient.clone().close_grace(grace)).await;
+    for first in 0..3 {
+        let (mut raws, connection) = open(&victim).await;
+        raws[first].send(&frame(4, 0, b"bye")).await;
+        let reason = victim.sink.closed(connection.link().nonce).await;
+        assert_eq!(reason, CloseReason::Peer("bye".into()));
+        for raw in raws {
+            raw.heard().await;
+        }
+    }
+    victim.lives_on().await;
+
+    let victim = Victim::new(Kind::Tcp, patient.close_grace(PATIENCE * 10)).await;
+    let (mut raws, connection) = open(&victim).await;
+    raws[1].send(&frame(4, 0, b"bye")).await;
+    raws.remove(1).heard().await;
+    for group in 0..16 {
+        let refused = connection.append_bytes(Lane::Data, &[], Bytes::from(vec![group; 9]));
+        assert_eq!(refused, Err(NotWritable::Closed));
+    }
+    for raw in &mut raws {
+        raw.send(&[data([0, 0], b"before"), frame(4, 0, b"and bye")].concat()).await;
+    }
+    let nonce = connection.link().nonce;
+    assert_eq!(victim.sink.closed(nonce).await, CloseReason::Peer("bye".into()));
+    assert_eq!(victim.sink.frame_count(nonce), 2, "what was sent before its goodbye is there");
 }
 
 #[tokio::test]

@@ -15,7 +15,9 @@
 //!   method, waits at the other end until so many have arrived. Frames behind it in its flow wait
 //!   with it, and give no credit back. The sender need not know which frames are such.
 //! - The control lane is that of the first flow.
-//! - The end of one flow is the end of all: the frames in it are lost, as those of a connection.
+//! - The end of one flow is the end of all: the frames in it are lost, as those of a connection. A
+//!   goodbye comes over each, behind what was sent there; those of the others have the grace of a
+//!   close to come after the first.
 //!
 //! No two flows wait for each other: of all frames that wait, the one that was appended first has
 //! everything before it at the sink, in its own flow and in the others.
@@ -55,6 +57,10 @@ pub const PREFIX_BYTES_MAX: u32 = (FLOWS_MAX as u32 - 1) * sent::COUNT_BYTES_MAX
 pub trait Flow: Carrier {
     /// Has the reader look at its valve.
     fn wake_reader(&self);
+
+    /// The peer has said goodbye over another flow. Its goodbye over this one, behind what it sent
+    /// here, may come for the grace of a close; then the flow ends for this reason.
+    fn expect_goodbye(&self, reason: CloseReason);
 }
 
 /// A connection of several flows.
@@ -134,6 +140,10 @@ impl<C: Flow> Flows<C> {
         if size > limit { Err(NotWritable::TooLarge { size, limit }) } else { Ok(()) }
     }
 
+    fn check_open(&self) -> Result<(), NotWritable> {
+        if self.ending.lock().has_begun() { Err(NotWritable::Closed) } else { Ok(()) }
+    }
+
     /// True when the sink has taken so many frames of each flow.
     fn have_arrived(&self, counts: &[u64]) -> bool {
         let mut pairs = self.arrived.iter().zip(counts);
@@ -142,6 +152,18 @@ impl<C: Flow> Flows<C> {
 
     fn close_all(&self, reason: &CloseReason) {
         self.flows.iter().for_each(|flow| flow.close(reason.clone()));
+    }
+
+    /// One flow has ended, as the first.
+    fn end_others(&self, reason: &CloseReason) {
+        match reason {
+            // Each has a goodbye of its own. A word of this end could have the peer drop what it
+            // still sends there.
+            CloseReason::Peer(_) => {
+                self.flows.iter().for_each(|flow| flow.expect_goodbye(reason.clone()));
+            }
+            _ => self.close_all(reason),
+        }
     }
 }
 
@@ -185,9 +207,7 @@ impl<C: Flow> Buffer for Spread<'_, C> {
         if lane == Lane::Control {
             return self.flows.append_control(|flow| flow.append(lane, len, write));
         }
-        if self.flows.ending.lock().has_begun() {
-            return Err(NotWritable::Closed);
-        }
+        self.flows.check_open()?;
         if len > COPY_BYTES_MAX {
             let mut frame = BytesMut::zeroed(len);
             write(&mut frame);
@@ -211,7 +231,10 @@ impl<C: Flow> Buffer for Spread<'_, C> {
         self.flows.check_size(head.len() + body.len())?;
         match lane {
             Lane::Control => self.flows.append_control(|flow| flow.append_bytes(lane, head, body)),
-            Lane::Data => self.append_data(head, body),
+            Lane::Data => {
+                self.flows.check_open()?;
+                self.append_data(head, body)
+            }
         }
     }
 }

@@ -37,10 +37,10 @@ pub struct Closing {
 
 impl Closing {
     /// The end with this reason. After a failed write the peer's last frames and its goodbye may
-    /// still be there to read.
+    /// still be there to read, and after its goodbye over another flow those of this one.
     pub fn new(reason: CloseReason) -> Self {
-        let is_delivering = reason.is_gentle() || matches!(reason, CloseReason::Network(_));
-        Self { reason, is_delivering }
+        let may_follow = matches!(reason, CloseReason::Network(_) | CloseReason::Peer(_));
+        Self { is_delivering: reason.is_gentle() || may_follow, reason }
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Outbound {
     /// Frames to be sent.
     pub queue: SendQueue,
     waiters: Waiters,
-    /// Set once; the connection is closed from then on.
+    /// Set once; the connection is closed from then on, or about to be.
     closing: Option<CloseReason>,
 }
 
@@ -33,6 +33,13 @@ impl Outbound {
         self.queue.close(reason.goodbye_text(), reason.is_gentle());
         self.closing = Some(reason);
         Some(self.waiters.take_all())
+    }
+
+    /// Begins the end by the peer, whose goodbye is expected. What is queued still goes out; nobody
+    /// waits for it. An earlier reason stands.
+    pub fn expect_goodbye(&mut self, reason: CloseReason) -> Wakers {
+        self.closing.get_or_insert(reason);
+        self.waiters.take_all()
     }
 
     /// Ends it: everything is dropped, and nothing goes out any more. An earlier reason stands.

@@ -13,7 +13,7 @@ pub(super) struct Ending<C: Flow> {
 
 /// Consequences of the end of one flow.
 pub(super) struct Ended<C: Flow> {
-    /// It was the first, and did not end in order: the others are to be closed so.
+    /// It was the first: the others are to end so.
     pub(super) others: Option<CloseReason>,
     /// It was the last: the connection is over, for this reason.
     pub(super) last: Option<(Lifetime<Flows<C>>, CloseReason)>,
@@ -41,10 +41,7 @@ impl<C: Flow> Ending<C> {
     /// A flow has ended.
     pub(super) fn on_flow_ended(&mut self, reason: &CloseReason) -> Ended<C> {
         self.left -= 1;
-        let is_first = self.reason.is_none();
-        // A goodbye comes over each of them, behind what was sent there.
-        let ends_others = is_first && !matches!(reason, CloseReason::Peer(_));
-        let others = ends_others.then(|| reason.clone());
+        let others = self.reason.is_none().then(|| reason.clone());
         let reason = self.reason_or(reason);
         let over = if self.left == 0 { self.lifetime.take() } else { None };
         Ended { others, last: over.map(|lifetime| (lifetime, reason)) }

@@ -172,8 +172,7 @@ impl<C: Flow> Sink for Inlet<C> {
     }
 
     fn on_closed(&self, _: &Link, reason: CloseReason) {
-        let is_delivering = Closing::new(reason.clone()).is_delivering;
-        if is_delivering || matches!(reason, CloseReason::Peer(_)) {
+        if Closing::new(reason.clone()).is_delivering {
             self.waiting().is_orphan.store(true, Ordering::SeqCst);
             // A fault has closed the connection; there is no reader to do more.
             let _ = self.resume();
@@ -183,7 +182,7 @@ impl<C: Flow> Sink for Inlet<C> {
         }
         let ended = self.flows.ending.lock().on_flow_ended(&reason);
         if let Some(reason) = ended.others {
-            self.flows.close_all(&reason);
+            self.flows.end_others(&reason);
         }
         if let Some((lifetime, reason)) = ended.last {
             self.flows.sending.lock().sink = None;
