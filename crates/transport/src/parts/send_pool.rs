@@ -26,7 +26,16 @@ const CONNECTION_PART: usize = 4;
 pub struct SendPool {
     max: usize,
     used: AtomicUsize,
-    peers: Mutex<BTreeMap<PeerName, Arc<AtomicUsize>>>,
+    peers: Mutex<BTreeMap<PeerName, OfPeer>>,
+}
+
+/// Part of a peer in a pool.
+#[derive(Debug, Default)]
+struct OfPeer {
+    /// Number of its shares.
+    shares: usize,
+    /// Charge of all of them.
+    charged: Arc<AtomicUsize>,
 }
 
 /// Share of one connection in a pool, or of one of its flows; given back when it is dropped.
@@ -66,7 +75,11 @@ impl SendPool {
         name: PeerName,
         of_connection: Option<Arc<AtomicUsize>>,
     ) -> SendShare {
-        let of_peer = self.peers.lock().entry(name.clone()).or_default().clone();
+        let mut peers = self.peers.lock();
+        let OfPeer { shares, charged } = peers.entry(name.clone()).or_default();
+        *shares += 1;
+        let of_peer = Arc::clone(charged);
+        drop(peers);
         SendShare { pool: Arc::clone(self), name, of_peer, of_connection, charged: 0 }
     }
 
@@ -140,8 +153,9 @@ impl Drop for SendShare {
     fn drop(&mut self) {
         self.give_back(self.charged);
         let mut peers = self.pool.peers.lock();
-        // Those of the map and of this share.
-        if Arc::strong_count(&self.of_peer) == 2 {
+        let of_peer = peers.get_mut(&self.name).expect("it has this share");
+        of_peer.shares -= 1;
+        if of_peer.shares == 0 {
             peers.remove(&self.name);
         }
     }
@@ -154,6 +168,8 @@ const fn charge_of(bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     const MAX: usize = 256 << 20;
@@ -185,6 +201,20 @@ mod tests {
         assert!(other > MAX / 12, "half of the half that is left, and a quarter of that: {other}");
         drop(shares);
         assert_eq!(pool.used(), 0);
+        assert!(pool.peers.lock().is_empty());
+    }
+
+    #[test]
+    fn a_peer_whose_last_shares_go_at_once_is_not_remembered() {
+        let (pool, both) = (SendPool::new(MAX), Barrier::new(2));
+        let open_and_drop = || {
+            for peer in 0..10_000 {
+                let share = pool.open(place(peer));
+                both.wait();
+                drop(share);
+            }
+        };
+        std::thread::scope(|scope| (0..2).for_each(|_| _ = scope.spawn(open_and_drop)));
         assert!(pool.peers.lock().is_empty());
     }
 
