@@ -37,6 +37,8 @@ pub enum Mutant {
     SupportsEverybody,
     /// A leader that nobody hears goes on.
     LeadsUnheard,
+    /// A leader goes on that has learned another value for a slot than it proposed.
+    LeadsOutvoted,
     /// A new leader proposes before it has applied what was chosen before.
     ProposesBehind,
     /// Questions of who is no member, or of a configuration that is over, are answered.
@@ -75,12 +77,13 @@ impl Mutant {
     ];
 
     /// Those that a simulation meets too seldom: a test of the rule itself finds them.
-    pub const BY_RULES: [Self; 5] = [
+    pub const BY_RULES: [Self; 6] = [
         Self::PromiseNotDurable,
         Self::BallotNotPersisted,
         Self::AcceptPromisesNothing,
         Self::VotesOfAllBallots,
         Self::ReadUnconfirmed,
+        Self::LeadsOutvoted,
     ];
 
     /// Those that make the direct shape unsafe, each found by a test of its rule.

@@ -214,6 +214,12 @@ impl Leading {
         Some(self.pending.pop_front()?.value)
     }
 
+    /// True when what was proposed here of the next values of the log, which others know to be
+    /// chosen, are the same values.
+    pub(super) fn agrees(&self, next: &[Value]) -> bool {
+        self.pending.iter().zip(next).all(|(pending, value)| pending.value == *value)
+    }
+
     /// Lets go of slots that were learned from others.
     pub(super) fn forget_upto(&mut self, chosen: Slot) {
         while self.first <= chosen && self.pending.pop_front().is_some() {

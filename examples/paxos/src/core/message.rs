@@ -28,7 +28,8 @@ pub enum Ask {
         first: Slot,
         /// Values of the slots from `first` on.
         values: Vec<Value>,
-        /// All slots up to this one are chosen.
+        /// All slots up to this one are chosen: each with what was proposed for it in this ballot,
+        /// if anything was.
         chosen: Slot,
         /// Counts the leader's rounds, so that it knows which one an answer followed.
         beat: u64,

@@ -7,10 +7,11 @@ use std::time::Duration;
 use convoke::NodeId;
 
 use super::super::ballot::{Ballot, Slot, Value};
-use super::super::leader::Role;
+use super::super::leader::{Leading, Role};
 use super::super::membership::Membership;
 use super::super::message::{Ask, Record};
 use super::{Effect, Replica};
+use crate::mutant::{self, Mutant};
 
 /// Values that others know and this node does not.
 #[derive(Clone, Debug, Hash)]
@@ -49,7 +50,8 @@ impl Replica {
     }
 
     /// All up to `upto` is chosen, says the leader of a ballot: so that is what was accepted of it,
-    /// since it proposes one value for a slot.
+    /// since it proposes one value for a slot, and leads no more once it knows another to be
+    /// chosen there.
     pub(super) fn learn_accepted(&mut self, ballot: Ballot, upto: Slot) {
         let before = self.log.chosen();
         while self.log.chosen() < upto {
@@ -159,6 +161,7 @@ impl Replica {
         if first <= before.next() && first.plus(values.len()) > before.next() {
             let new: Vec<Value> =
                 values.into_iter().skip(skip(before.next().since(first))).collect();
+            self.step_down_if_outvoted(now, |leading| leading.agrees(&new));
             self.append(Record::Learned { first: before.next(), values: new.clone() });
             self.learn_values(before.next(), new);
             self.learned_from_others(now);
@@ -175,6 +178,19 @@ impl Replica {
         } else if known > before {
             (behind.in_vain, behind.source) = (0, from);
             self.ask_values(now);
+        }
+    }
+
+    /// A leader does not go on unless what it proposed `agrees` with what others know to be chosen:
+    /// a later ballot has decided a slot. Those who accepted its own value there would take that
+    /// for chosen as soon as it said how far the log is known.
+    fn step_down_if_outvoted(&mut self, now: Duration, agrees: impl FnOnce(&Leading) -> bool) {
+        if let Role::Leading(leading) = &self.role
+            && !agrees(leading)
+            && !mutant::is(Mutant::LeadsOutvoted)
+        {
+            self.step_down();
+            self.defer_election(now);
         }
     }
 
@@ -204,6 +220,8 @@ impl Replica {
         if upto <= self.log.chosen() {
             return self.handle_not_installed(now);
         }
+        // The snapshot does not say what was chosen in its slots.
+        self.step_down_if_outvoted(now, |leading| leading.pending.is_empty());
         self.jump(upto, membership);
         self.learned_from_others(now);
         if self.behind.as_ref().is_some_and(|behind| behind.target <= self.log.chosen()) {

@@ -1,4 +1,6 @@
-//! Single rules of the core, each on one replica: what a simulation meets seldom.
+//! Single rules of the core, each on a replica or a few: what a simulation meets seldom.
+
+mod mesh;
 
 mod rules {
     use std::time::Duration;
@@ -8,8 +10,10 @@ mod rules {
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
         Accepted, Answer, Ask, Ballot, Effect, Lives, Members, Membership, Record, Replica,
-        Settings, Slot, Value,
+        Settings, Slot, Standing, Value,
     };
+
+    use crate::mesh::{Body, Mesh, is_accept};
 
     const NOW: Duration = Duration::from_secs(1);
 
@@ -17,7 +21,7 @@ mod rules {
         std::iter::from_fn(|| replica.poll_effect()).collect()
     }
 
-    fn release(answer: Held<Answer>) -> Answer {
+    pub(crate) fn release(answer: Held<Answer>) -> Answer {
         let waiting = answer.after(Position::new(0));
         waiting.release(&Durable::in_memory(Position::new(0))).expect("it waits for nothing")
     }
@@ -37,10 +41,15 @@ mod rules {
         Value::Commands(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The formation of three nodes, whose ledgers have their numbers.
+    /// So many nodes, whose ledgers have their numbers.
+    fn members(count: u64) -> Membership {
+        let lives: Lives = (1..=count).map(|node| (NodeId::new(node), node)).collect();
+        Membership::new(4, Members::formed(&lives))
+    }
+
+    /// The formation of three nodes.
     fn formation() -> Value {
-        let lives: Lives = (1..=3).map(|node| (NodeId::new(node), node)).collect();
-        Value::Formation(Membership::new(4, Members::formed(&lives)).into())
+        Value::Formation(members(3).into())
     }
 
     fn accept(ballot: Ballot, value: Value) -> Ask {
@@ -264,6 +273,39 @@ mod rules {
         let (before, after) = (state(&replica), state(&again));
         if before == after { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
     }
+
+    /// Node 1 leads and is heard by node 2 alone. Nodes 3 to 5 decide the slot in a later ballot.
+    /// Then node 1 hears of that, by the answer to what it had asked before it led.
+    pub(super) fn a_leader_that_learns_another_value_leads_no_more() -> Result<(), String> {
+        let mut mesh = Mesh::formed(5, &Value::Formation(members(5).into()));
+        mesh.now = Duration::from_secs(2);
+        mesh.elect(1, [2, 3]);
+        mesh.propose(1, command("early"), &[2]);
+        mesh.elect(5, [3, 4]);
+        mesh.propose(5, command("late"), &[3, 4]);
+        mesh.deliver(|packet| match (packet.from, packet.to) {
+            (1, 5) => {
+                matches!(packet.body, Body::Ask(_, Ask::Canvass { .. } | Ask::CatchUp { .. }))
+            }
+            (5, 1) => matches!(packet.body, Body::Answer(_)),
+            _ => false,
+        });
+        mesh.now += Duration::from_millis(50);
+        mesh.with(1, |replica, now| replica.handle_timeout(now));
+        mesh.deliver(|packet| is_accept(packet) && (packet.from, packet.to) == (1, 2));
+        let applied = mesh.applied(Slot(2));
+        let both = [5, 1].map(|node| (node, command("late")));
+        if applied == both { Ok(()) } else { Err(format!("{applied:?}")) }
+    }
+
+    pub(super) fn a_leader_that_skips_what_it_proposed_leads_no_more() -> Result<(), String> {
+        let (mut replica, _) = leader();
+        replica.handle_installed(NOW, Slot(1), members(3));
+        match replica.standing() {
+            Standing::Leading(ballot) => Err(format!("it leads {ballot}")),
+            _ => Ok(()),
+        }
+    }
 }
 
 node_kit::rule_tests! {
@@ -276,6 +318,8 @@ node_kit::rule_tests! {
     a_new_leader_catches_up_before_it_proposes
     who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised
+    a_leader_that_learns_another_value_leads_no_more
+    a_leader_that_skips_what_it_proposed_leads_no_more
 }
 
 /// The rules find what breaks them.
@@ -284,12 +328,13 @@ fn each_broken_rule_is_found() {
     use node_kit::mutant::{Rule, each_is_found};
     use paxos::mutant::{Mutant, set};
 
-    let rules: [(Mutant, Rule); 5] = [
+    let rules: [(Mutant, Rule); 6] = [
         (Mutant::PromiseNotDurable, rules::a_promise_waits_for_its_record),
         (Mutant::BallotNotPersisted, rules::a_ballot_is_durable_before_others_hear_of_it),
         (Mutant::AcceptPromisesNothing, rules::what_accepts_a_ballot_refuses_earlier_ones),
         (Mutant::VotesOfAllBallots, rules::votes_of_other_ballots_do_not_count),
         (Mutant::ReadUnconfirmed, rules::a_read_asks_if_the_leader_still_leads),
+        (Mutant::LeadsOutvoted, rules::a_leader_that_learns_another_value_leads_no_more),
     ];
     assert_eq!(rules.map(|(mutant, _)| mutant), Mutant::BY_RULES);
     each_is_found(set, &rules);
