@@ -78,6 +78,7 @@ use bytes::Bytes;
 use convoke::disk::Disk;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 use self::commit::{Shared, Writer};
 use self::files::{Folder, Volume};
@@ -348,6 +349,16 @@ impl Ledger {
             }
             Form::Disk(disk) => disk.shared.close().await.map(Durable::up_to_there),
         }
+    }
+
+    /// [Closes](Self::close) the ledger, unless that takes its disk longer than until then: what is
+    /// not durable yet may be lost, as in a crash.
+    ///
+    /// # Errors
+    /// [`LedgerError::NotInTime`]; those of [`durable`](Self::durable).
+    pub async fn close_by(&self, deadline: Instant) -> Result<Durable, LedgerError> {
+        let closed = timeout_at(deadline, self.close()).await;
+        closed.unwrap_or(Err(LedgerError::NotInTime))
     }
 
     /// Counts of the ledger's work; zeros of one in memory.

@@ -27,6 +27,7 @@ use node_kit::ledger::{Ledger, LedgerError, Recovered};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use self::actor::{Actor, Input};
 use self::service::{Front, Known};
@@ -195,17 +196,17 @@ impl Node {
     }
 
     /// Takes no more requests, answers those that wait, hands its lead over, makes all durable and
-    /// closes the ledger: for at most this long, and a second for the endpoint.
+    /// closes the ledger: for at most this long, and a second each for the endpoint and the ledger.
     ///
     /// # Errors
-    /// A failure before, or of the ledger.
+    /// A failure before, or of the ledger: [`LedgerError::NotInTime`] where its disk hangs.
     pub async fn stop(mut self, within: Duration) -> Result<(), NodeError> {
-        let deadline = tokio::time::Instant::now() + within;
+        let deadline = Instant::now() + within;
         let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
         let ended = flatten((&mut self.actor).await);
-        self.endpoint.clone().shutdown(Duration::from_secs(1)).await;
+        self.endpoint.clone().shutdown(LAST_STEP).await;
         ended?;
-        self.ledger.close().await?;
+        self.ledger.close_by(deadline.max(Instant::now() + LAST_STEP)).await?;
         Ok(())
     }
 }
@@ -218,6 +219,9 @@ impl Drop for Node {
 
 /// Inputs that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
+
+/// Time that the endpoint gets to end, and the ledger at least to be closed.
+const LAST_STEP: Duration = Duration::from_secs(1);
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
     match ended {

@@ -92,6 +92,9 @@ pub enum LedgerError {
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,
+    /// The environment's: the disk hangs. What was not durable before may be lost, as in a crash.
+    #[error("the disk did not close the ledger in time")]
+    NotInTime,
     /// The caller's: nothing has been appended up to there.
     #[error(
         "nothing was appended up to {}: the ledger ends at {}",

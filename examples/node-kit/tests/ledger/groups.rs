@@ -8,6 +8,7 @@ use convoke::sim::disk::{Delay, SimDisk};
 use node_kit::durable::{Held, Position};
 use node_kit::ledger::{Ledger, LedgerError, Settings};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{NODE, open, record, records};
 
@@ -87,4 +88,15 @@ async fn the_same_program_runs_on_the_files_of_the_host() {
         assert!(matches!(other, Err(LedgerError::Locked(_))), "{other:?}");
         ledger.close().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_keeps_nobody_who_closes_the_ledger() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = Ledger::open(disk.mount(), NODE, Settings::default()).await.unwrap();
+    ledger.append(record(1));
+    disk.stall();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    assert_eq!(ledger.close_by(deadline).await, Err(LedgerError::NotInTime));
+    assert_eq!(Instant::now(), deadline);
 }

@@ -49,7 +49,10 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     tokio::select! {
         biased;
         stopped = node.stop(STOP_WITHIN) => stopped.context("while stopping")?,
-        signal = stop.received() => tracing::warn!("{signal} again: what is not done is left out"),
+        signal = stop.received() => {
+            tracing::warn!("{signal} again: what is not done is left out");
+            return Ok(ExitCode::FAILURE);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! Snapshots of a node: when they are written, whatever ends it in between.
+//! A node and its disk: when snapshots are written, whatever ends it in between, and a disk that
+//! hangs.
 
 use std::error::Error;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use convoke::quorum::Configuration;
 use convoke::sim::disk::SimDisk;
 use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
-use node_kit::ledger::{Identity, Ledger, Settings};
+use node_kit::ledger::{Identity, Ledger, LedgerError, Settings};
 use paxos::client::{self, Client};
-use paxos::node::{Node, Options};
+use paxos::node::{Node, NodeError, Options};
+use tokio::time::Instant;
 
 const CLUSTER: u64 = 7;
 
@@ -62,5 +64,18 @@ async fn a_node_that_starts_again_and_again_writes_snapshots() -> Result<(), Box
         node.stop(Duration::from_secs(5)).await?;
         world.network.crash(NodeId::new(1));
     }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_disk_hangs_stops_in_time() -> Result<(), Box<dyn Error>> {
+    let world = World::new()?;
+    let (node, _) = world.start().await?;
+    world.put(10, 1).await?;
+    world.disk.stall();
+    let (begun, within) = (Instant::now(), Duration::from_secs(5));
+    let stopped = node.stop(within).await;
+    assert!(matches!(stopped, Err(NodeError::Ledger(LedgerError::NotInTime))), "{stopped:?}");
+    assert!(begun.elapsed() <= within + Duration::from_secs(2));
     Ok(())
 }
