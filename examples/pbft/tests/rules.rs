@@ -139,11 +139,11 @@ mod rules {
     }
 
     /// All agree on what the primary has proposed for a place, of which it is told, too.
-    fn decide(primary: &mut Replica<Counter>, sequence: u64, requests: Range<u64>) {
+    fn decide(replica: &mut Replica<Counter>, sequence: u64, requests: Range<u64>) {
         let batch = Batch::new(requests.map(request));
-        propose(primary, sequence, &batch);
+        propose(replica, sequence, &batch);
         for (phase, by) in [(Phase::Prepare, 2..=3), (Phase::Commit, 1..=3)] {
-            by.for_each(|by| hear(primary, by, Message::Vote(vote(phase, sequence, &batch))));
+            by.for_each(|by| hear(replica, by, Message::Vote(vote(phase, sequence, &batch))));
         }
     }
 
@@ -260,6 +260,19 @@ mod rules {
         expect(before == after && accepted(&found) == 0, &found)
     }
 
+    /// Its client asks for sixteen later numbers elsewhere, which are executed: the session of the
+    /// client does not know any more if the first one was.
+    pub(super) fn a_request_that_is_too_old_fails_no_view() -> Result<(), String> {
+        let mut replica = backup();
+        ask(&mut replica, 1);
+        decide(&mut replica, 1, 2..18);
+        let found = effects(&mut replica);
+        expect(is_executed(&found) && replica.waiting() == 1, &found)?;
+        replica.handle_timeout(NOW + replica.timeout());
+        let found = effects(&mut replica);
+        expect(replica.view() == (VIEW, true) && replica.waiting() == 0, &found)
+    }
+
     pub(super) fn only_signed_words_enter() -> Result<(), String> {
         let vote = Message::Vote(vote(Phase::Commit, 1, &batch(0)));
         let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
@@ -293,6 +306,7 @@ node_kit::rule_tests! {
     of_two_proposals_the_first_counts
     nothing_is_open_above_the_window
     a_restart_keeps_the_vote
+    a_request_that_is_too_old_fails_no_view
     only_signed_words_enter
     a_batch_of_unsigned_requests_does_not_enter
 }

@@ -128,6 +128,7 @@ impl<M: Machine> Replica<M> {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Duration) {
+        self.forget_decided(); // a request that came too late never runs, and fails no view
         if self.change_due().is_some_and(|due| due <= now) {
             self.start_change(now, self.view.next());
         }

@@ -42,9 +42,7 @@ impl<M: Machine> Replica<M> {
         let snapshot = self.state.snapshot(self.settings.part_bytes);
         let digest = snapshot.digest();
         self.snapshots.insert(sequence, snapshot);
-        if self.is_by_channels() {
-            self.forget_decided(); // what was never proposed, and is too old by now
-        }
+        self.forget_decided(); // what was never proposed, and is too old by now
         self.say(Message::Checkpoint(Checkpoint { sequence, digest }));
         self.keep_snapshot();
     }
