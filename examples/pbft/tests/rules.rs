@@ -234,6 +234,13 @@ mod rules {
         expect(accepted(&found) == 1 && is_evidence, &found)
     }
 
+    pub(super) fn a_member_that_contradicts_itself_is_told_of_once() -> Result<(), String> {
+        let mut replica = backup();
+        (0..1_000).for_each(|number| says(&mut replica, Phase::Commit, &[3], &batch(number)));
+        let found = effects(&mut replica);
+        expect(matches!(found[..], [Effect::Lied { .. }]), &found)
+    }
+
     pub(super) fn nothing_is_open_above_the_window() -> Result<(), String> {
         let mut replica = backup();
         propose(&mut replica, 8, &batch(0));
@@ -304,6 +311,7 @@ node_kit::rule_tests! {
     votes_to_commit_may_come_first
     a_vote_is_said_behind_its_record
     of_two_proposals_the_first_counts
+    a_member_that_contradicts_itself_is_told_of_once
     nothing_is_open_above_the_window
     a_restart_keeps_the_vote
     a_request_that_is_too_old_fails_no_view

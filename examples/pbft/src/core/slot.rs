@@ -1,6 +1,6 @@
 //! One place of the order: what is proposed for it, who has voted, what is proved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use convoke::NodeId;
 
@@ -13,25 +13,39 @@ use crate::mutant::{self, Mutant};
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Tally {
     votes: BTreeMap<NodeId, (Digest, Signature)>,
+    /// Members that have voted for another batch, too.
+    liars: BTreeSet<NodeId>,
+}
+
+/// A second vote of a member, for another batch than its first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Contradiction {
+    /// The first vote.
+    pub(super) first: (Digest, Signature),
+    /// It has not contradicted itself here before.
+    pub(super) is_new: bool,
 }
 
 impl Tally {
     /// Takes a vote.
     ///
     /// # Errors
-    /// The member's first vote, when that was for another batch.
+    /// [`Contradiction`]: it does not count.
     pub(super) fn add(
         &mut self,
         by: NodeId,
         digest: Digest,
         signature: Signature,
-    ) -> Result<(), (Digest, Signature)> {
+    ) -> Result<(), Contradiction> {
         let by = match mutant::is(Mutant::VotesWithoutSender) && self.votes.contains_key(&by) {
             true => NodeId::new(by.get() + 1_000 * self.votes.len() as u64),
             false => by,
         };
         let first = *self.votes.entry(by).or_insert((digest, signature));
-        if first.0 == digest { Ok(()) } else { Err(first) }
+        if first.0 == digest {
+            return Ok(());
+        }
+        Err(Contradiction { first, is_new: self.liars.insert(by) })
     }
 
     pub(super) fn of(&self, by: NodeId) -> Option<(Digest, Signature)> {
@@ -107,7 +121,10 @@ mod tests {
         let (one, other, signature) = (Digest([1; 32]), Digest([2; 32]), Signature([0; 64]));
         assert_eq!(tally.add(NodeId::new(1), one, signature), Ok(()));
         assert_eq!(tally.add(NodeId::new(1), one, signature), Ok(()));
-        assert_eq!(tally.add(NodeId::new(1), other, signature), Err((one, signature)));
+        for is_new in [true, false] {
+            let contradiction = Contradiction { first: (one, signature), is_new };
+            assert_eq!(tally.add(NodeId::new(1), other, signature), Err(contradiction));
+        }
         assert_eq!((tally.count(one), tally.count(other)), (1, 0));
         assert_eq!(tally.signatures(one).len(), 1);
     }

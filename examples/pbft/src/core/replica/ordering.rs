@@ -9,6 +9,7 @@ use crate::core::group::{Digest, Sequence};
 use crate::core::keys::Signed;
 use crate::core::message::{Batch, Message, Phase, Prepared, Record, Vote};
 use crate::core::signature::Signature;
+use crate::core::slot::Contradiction;
 use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
@@ -85,8 +86,8 @@ impl<M: Machine> Replica<M> {
             return;
         }
         let slot = self.slots.entry(vote.sequence).or_default();
-        if let Err(first) = slot.prepares.add(by, vote.digest, signature) {
-            return self.lied(by, vote, first, signature);
+        if let Err(contradiction) = slot.prepares.add(by, vote.digest, signature) {
+            return self.lied(by, vote, contradiction, signature);
         }
         slot.proposal = Some(vote.digest);
         if let Some(batch) = batch {
@@ -161,8 +162,8 @@ impl<M: Machine> Replica<M> {
             Phase::Commit => &mut slot.commits,
             Phase::Prepare | Phase::Propose => return,
         };
-        if let Err(first) = tally.add(by, vote.digest, signature) {
-            return self.lied(by, vote, first, signature);
+        if let Err(contradiction) = tally.add(by, vote.digest, signature) {
+            return self.lied(by, vote, contradiction, signature);
         }
         if vote.phase == Phase::Prepare {
             self.accept(now, vote.sequence); // others vouch for the batch
@@ -201,8 +202,10 @@ impl<M: Machine> Replica<M> {
         self.execute(now);
     }
 
-    /// A member has voted twice in one phase. The first vote counts; both together are evidence.
-    fn lied(&mut self, by: NodeId, vote: Vote, first: (Digest, Signature), signature: Signature) {
+    /// A member has voted twice in one phase. The first vote counts; both together are evidence,
+    /// of which one is enough.
+    fn lied(&mut self, by: NodeId, vote: Vote, lie: Contradiction, signature: Signature) {
+        let Contradiction { first, is_new: true } = lie else { return };
         let epoch = self.epoch;
         let first = Signed {
             epoch,
