@@ -63,7 +63,8 @@ pub struct Options {
     /// Bytes of the log behind the last snapshot, about, before the next is written. Default
     /// 64 MiB.
     pub snapshot_bytes: u64,
-    /// Slots that are kept behind a snapshot, for others that are a little behind. Default 4,096.
+    /// Slots before the end of a snapshot that are kept in memory, for others that are a little
+    /// behind, as long as no more than [`snapshot_bytes`](Self::snapshot_bytes) are. Default 4,096.
     pub kept_slots: u64,
 }
 

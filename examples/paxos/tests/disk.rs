@@ -79,3 +79,15 @@ async fn a_node_whose_disk_hangs_stops_in_time() -> Result<(), Box<dyn Error>> {
     assert!(begun.elapsed() <= within + Duration::from_secs(2));
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_keeps_no_more_of_its_log_than_lies_between_two_snapshots()
+-> Result<(), Box<dyn Error>> {
+    let world = World::new()?;
+    let (node, _) = world.start().await?;
+    world.put(10, 100).await?;
+    let state = node.inspect().await.ok_or("it has stopped")?;
+    assert!(state.trimmed > 50, "{state:?}");
+    node.stop(Duration::from_secs(5)).await?;
+    Ok(())
+}

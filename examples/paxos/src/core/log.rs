@@ -9,6 +9,8 @@ use super::ballot::{Slot, Value};
 pub(super) struct Log {
     trimmed: Slot,
     values: VecDeque<Value>,
+    /// Of the values.
+    bytes: usize,
 }
 
 impl Log {
@@ -24,6 +26,7 @@ impl Log {
 
     /// The next value.
     pub(super) fn push(&mut self, value: Value) {
+        self.bytes += value.size();
         self.values.push_back(value);
     }
 
@@ -45,15 +48,23 @@ impl Log {
 
     /// Lets go of what is in a snapshot.
     pub(super) fn trim(&mut self, upto: Slot) {
-        while self.trimmed < upto && self.values.pop_front().is_some() {
-            self.trimmed = self.trimmed.next();
-        }
+        while self.trimmed < upto && self.trim_next().is_some() {}
+    }
+
+    /// Lets go of what is in a snapshot, as long as there are more bytes than these.
+    pub(super) fn trim_to(&mut self, upto: Slot, bytes: usize) {
+        while self.bytes > bytes && self.trimmed < upto && self.trim_next().is_some() {}
+    }
+
+    fn trim_next(&mut self) -> Option<()> {
+        self.bytes -= self.values.pop_front()?.size();
+        self.trimmed = self.trimmed.next();
+        Some(())
     }
 
     /// Begins anew behind a snapshot of somebody else.
     pub(super) fn jump(&mut self, upto: Slot) {
         debug_assert!(upto > self.chosen(), "a snapshot that is behind the log");
-        self.trimmed = upto;
-        self.values.clear();
+        *self = Self { trimmed: upto, ..Self::default() };
     }
 }

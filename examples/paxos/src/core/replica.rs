@@ -318,6 +318,12 @@ impl Replica {
         self.log.trim(upto.min(self.log.chosen()));
     }
 
+    /// Lets go of the first values up to here, which a durable snapshot has, as long as all that
+    /// are kept have more than so many bytes.
+    pub fn trim_to(&mut self, upto: Slot, bytes: usize) {
+        self.log.trim_to(upto, bytes);
+    }
+
     /// Members as far as this node knows the log. `None` until it knows the first value.
     pub fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()

@@ -3,7 +3,7 @@
 use convoke::NodeId;
 use tokio::time::Instant;
 
-use super::super::snapshots;
+use super::super::{Options, snapshots};
 use super::{Actor, Input};
 use crate::core::Slot;
 use crate::kv::Machine;
@@ -31,7 +31,9 @@ impl Actor {
     pub(super) fn written(&mut self, upto: Slot) {
         self.is_saving = false;
         self.snapshots += 1;
-        self.replica.trim(Slot(upto.0.saturating_sub(self.options.kept_slots)));
+        let Options { kept_slots, snapshot_bytes, .. } = self.options;
+        self.replica.trim(Slot(upto.0.saturating_sub(kept_slots)));
+        self.replica.trim_to(upto, usize::try_from(snapshot_bytes).unwrap_or(usize::MAX));
     }
 
     pub(super) fn fetch(&self, from: NodeId) {
