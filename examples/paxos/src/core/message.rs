@@ -85,7 +85,7 @@ pub enum Answer {
         count: u64,
         /// All slots up to here are known to be chosen, or were accepted in this ballot.
         accepted: Slot,
-        /// The node's own log is known up to here.
+        /// The node's own log is known up to here, and its ledger has that.
         chosen: Slot,
         /// The round of the question.
         beat: u64,

@@ -189,7 +189,18 @@ pub struct Replica {
     election: Duration,
     attempts: u64,
     behind: Option<Behind>,
+    unsaved: Option<Unsaved>,
     effects: VecDeque<Effect>,
+}
+
+/// A snapshot of another node that was installed, and is not durable here yet: a crash leaves what
+/// was before.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Unsaved {
+    /// The ledger has it that all up to here is chosen.
+    durable: Slot,
+    /// The snapshot has all up to here.
+    upto: Slot,
 }
 
 impl Replica {
@@ -209,6 +220,7 @@ impl Replica {
             election: Duration::ZERO,
             attempts: 0,
             behind: None,
+            unsaved: None,
             effects: VecDeque::new(),
             settings,
         }
@@ -311,6 +323,12 @@ impl Replica {
         }
         records.push(Record::Promised(self.acceptor.promised()));
         records
+    }
+
+    /// A snapshot of this node with all up to here is durable. One that was
+    /// [installed](Self::handle_installed) counts for others from then on.
+    pub fn handle_saved(&mut self, upto: Slot) {
+        self.unsaved.take_if(|unsaved| unsaved.upto <= upto);
     }
 
     /// Lets go of values up to here: a durable snapshot has them.

@@ -241,6 +241,7 @@ impl Node {
         self.wants_snapshot = false;
         self.ledger = Log::new(replica.checkpoint());
         self.snapshot = self.membership.clone().map(|membership| (replica.chosen(), membership));
+        replica.handle_saved(replica.chosen());
         replica.trim(replica.chosen());
     }
 

@@ -274,6 +274,33 @@ mod rules {
         if before == after { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
     }
 
+    /// Slots up to which it says that its ledger has them, asked by its leader.
+    fn says_chosen(replica: &mut Replica) -> Option<Slot> {
+        let (ballot, first, values) = (ballot(9, 3), Slot(8), Vec::new());
+        let ask = Ask::Accept { ballot, first, values, chosen: Slot(7), beat: 1 };
+        replica.handle_ask(NOW, NodeId::new(3), 1, (replica.epoch(), ask));
+        effects(replica).into_iter().find_map(|effect| match effect {
+            Effect::AnswerDurable { answer, .. } => match release(answer) {
+                Answer::Accepted { chosen, .. } => Some(chosen),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    pub(super) fn a_snapshot_counts_for_others_once_it_is_durable() -> Result<(), String> {
+        let mut replica = replica(1);
+        replica.handle_installed(NOW, Slot(5), members(3));
+        let installed = says_chosen(&mut replica);
+        replica.handle_installed(NOW, Slot(7), members(3));
+        replica.handle_saved(Slot(5));
+        let saved_before = says_chosen(&mut replica);
+        replica.handle_saved(Slot(7));
+        let found = [installed, saved_before, says_chosen(&mut replica)];
+        let wanted = [Slot(0), Slot(0), Slot(7)].map(Some);
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Node 1 leads and is heard by node 2 alone. Nodes 3 to 5 decide the slot in a later ballot.
     /// Then node 1 hears of that, by the answer to what it had asked before it led.
     pub(super) fn a_leader_that_learns_another_value_leads_no_more() -> Result<(), String> {
@@ -318,6 +345,7 @@ node_kit::rule_tests! {
     a_new_leader_catches_up_before_it_proposes
     who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised
+    a_snapshot_counts_for_others_once_it_is_durable
     a_leader_that_learns_another_value_leads_no_more
     a_leader_that_skips_what_it_proposed_leads_no_more
 }

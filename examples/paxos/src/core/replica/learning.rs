@@ -10,7 +10,7 @@ use super::super::ballot::{Ballot, Slot, Value};
 use super::super::leader::{Leading, Role};
 use super::super::membership::Membership;
 use super::super::message::{Ask, Record};
-use super::{Effect, Replica};
+use super::{Effect, Replica, Unsaved};
 use crate::mutant::{self, Mutant};
 
 /// Values that others know and this node does not.
@@ -215,13 +215,16 @@ impl Replica {
     }
 
     /// A snapshot of another node is what is applied now: all up to `upto`. One that is not ahead
-    /// of the log must not be installed.
+    /// of the log must not be installed. Once this node has written it, or a later one, that is
+    /// told by [`Replica::handle_saved`].
     pub fn handle_installed(&mut self, now: Duration, upto: Slot, membership: Membership) {
         if upto <= self.log.chosen() {
             return self.handle_not_installed(now);
         }
         // The snapshot does not say what was chosen in its slots.
         self.step_down_if_outvoted(now, |leading| leading.pending.is_empty());
+        let durable = self.durable_chosen();
+        self.unsaved = Some(Unsaved { durable, upto });
         self.jump(upto, membership);
         self.learned_from_others(now);
         if self.behind.as_ref().is_some_and(|behind| behind.target <= self.log.chosen()) {
@@ -229,6 +232,12 @@ impl Replica {
         } else {
             self.ask_values(now);
         }
+    }
+
+    /// The ledger of this node has it that all up to here is chosen, or will have once all is
+    /// durable that was appended: not what follows a snapshot that may still be lost.
+    pub(super) fn durable_chosen(&self) -> Slot {
+        self.unsaved.map_or(self.log.chosen(), |unsaved| unsaved.durable)
     }
 
     /// A snapshot could not be fetched: somebody else is asked.

@@ -97,8 +97,8 @@ impl Replica {
         } else if self.acceptor.promise(ballot) {
             self.append(Record::Promised(ballot));
         }
-        let chosen = self.log.chosen();
-        let accepted = self.acceptor.run_in(ballot, chosen);
+        let accepted = self.acceptor.run_in(ballot, self.log.chosen());
+        let chosen = self.durable_chosen();
         Answer::Accepted { ballot, life: self.life, first, count, accepted, chosen, beat }
     }
 

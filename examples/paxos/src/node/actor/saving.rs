@@ -31,6 +31,7 @@ impl Actor {
     pub(super) fn written(&mut self, upto: Slot) {
         self.is_saving = false;
         self.snapshots += 1;
+        self.replica.handle_saved(upto);
         let Options { kept_slots, snapshot_bytes, .. } = self.options;
         self.replica.trim(Slot(upto.0.saturating_sub(kept_slots)));
         self.replica.trim_to(upto, usize::try_from(snapshot_bytes).unwrap_or(usize::MAX));
