@@ -221,7 +221,8 @@ impl Ledger {
     /// [`close`](Self::close).
     ///
     /// A record above [`RECORD_BYTES_MAX`] fails the ledger. Who appends faster than the disk
-    /// writes waits for [`room`](Self::room).
+    /// writes waits for [`room`](Self::room), or does without where it [has
+    /// none](Self::has_room).
     pub fn append(&self, record: Bytes) -> Position {
         match &self.form {
             Form::Memory(memory) => {
@@ -277,6 +278,16 @@ impl Ledger {
         match &self.form {
             Form::Memory(_) => Ok(()),
             Form::Disk(disk) => disk.shared.room().await,
+        }
+    }
+
+    /// True when less is to be written than
+    /// [`buffered_bytes_max`](Settings::buffered_bytes_max): for an actor, which must not wait for
+    /// [`room`](Self::room). What it has none for it takes for lost.
+    pub fn has_room(&self) -> bool {
+        match &self.form {
+            Form::Memory(_) => true,
+            Form::Disk(disk) => disk.shared.has_room(),
         }
     }
 

@@ -10,35 +10,48 @@ use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
 use node_kit::ledger::{Identity, Ledger, LedgerError, Settings};
 use paxos::client::{self, Client};
+use paxos::core::Standing;
 use paxos::node::{Node, NodeError, Options};
 use tokio::time::Instant;
 
 const CLUSTER: u64 = 7;
 
-/// A cluster of one node, on a disk that outlives it.
+/// A ledger has no room for more bytes that are not written.
+const BUFFERED_BYTES_MAX: usize = 20_000;
+
+fn address(id: u64) -> String {
+    format!("sim://node{id}")
+}
+
+/// A cluster of nodes on disks that outlive them.
 struct World {
     network: SimNetwork,
-    disk: SimDisk,
+    disks: Vec<SimDisk>,
     members: Configuration,
 }
 
 impl World {
-    fn new() -> Result<Self, Box<dyn Error>> {
-        let members = Configuration::new([(NodeId::new(1), "sim://node1")])?;
-        Ok(Self { network: SimNetwork::new(3), disk: SimDisk::new(5), members })
+    fn new(nodes: u64) -> Result<Self, Box<dyn Error>> {
+        let addresses: Vec<_> = (1..=nodes).map(|id| (NodeId::new(id), address(id))).collect();
+        let members = addresses.iter().map(|(node, address)| (*node, address.as_str()));
+        let members = Configuration::new(members)?;
+        let disks = (0..nodes).map(|disk| SimDisk::new(5 + disk)).collect();
+        Ok(Self { network: SimNetwork::new(3), disks, members })
     }
 
-    /// Starts the node, and says if its ledger has a snapshot.
-    async fn start(&self) -> Result<(Node, bool), Box<dyn Error>> {
-        let identity = Identity { cluster: CLUSTER, node: 1 };
-        let opened = Ledger::open(self.disk.mount(), identity, Settings::default()).await?;
-        let has_snapshot = opened.1.snapshot.is_some();
-        let mut options = Options::new(CLUSTER, NodeId::new(1), self.members.clone(), 9);
+    /// Starts a node on its ledger, and says if that has a snapshot.
+    async fn start(&self, id: u64) -> Result<(Node, Ledger, bool), Box<dyn Error>> {
+        let (node, disk) = (NodeId::new(id), &self.disks[usize::try_from(id)? - 1]);
+        let identity = Identity { cluster: CLUSTER, node: id };
+        let settings = Settings::default().buffered_bytes_max(BUFFERED_BYTES_MAX);
+        let (ledger, recovered) = Ledger::open(disk.mount(), identity, settings).await?;
+        let has_snapshot = recovered.snapshot.is_some();
+        let mut options = Options::new(CLUSTER, node, self.members.clone(), 8 + id);
         options.snapshot_bytes = 10_000;
-        let builder = Endpoint::builder().transport(self.network.transport()).seed(1);
-        let builder = builder.listen("sim://node1");
-        let node = Node::start(options, (opened.0, Some(opened.1)), builder).await?;
-        Ok((node, has_snapshot))
+        let builder = Endpoint::builder().transport(self.network.transport()).seed(id);
+        let builder = builder.listen(address(id));
+        let node = Node::start(options, (ledger.clone(), Some(recovered)), builder).await?;
+        Ok((node, ledger, has_snapshot))
     }
 
     async fn put(&self, seed: u64, count: u64) -> Result<(), Box<dyn Error>> {
@@ -55,9 +68,9 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_starts_again_and_again_writes_snapshots() -> Result<(), Box<dyn Error>> {
-    let world = World::new()?;
+    let world = World::new(1)?;
     for (start, wanted) in [(1, false), (2, false), (3, true)] {
-        let (node, has_snapshot) = world.start().await?;
+        let (node, _, has_snapshot) = world.start(1).await?;
         assert_eq!(has_snapshot, wanted, "start {start}");
         // Less than what lies between two snapshots, each time.
         world.put(10 + start, 6).await?;
@@ -69,10 +82,10 @@ async fn a_node_that_starts_again_and_again_writes_snapshots() -> Result<(), Box
 
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_disk_hangs_stops_in_time() -> Result<(), Box<dyn Error>> {
-    let world = World::new()?;
-    let (node, _) = world.start().await?;
+    let world = World::new(1)?;
+    let (node, ..) = world.start(1).await?;
     world.put(10, 1).await?;
-    world.disk.stall();
+    world.disks[0].stall();
     let (begun, within) = (Instant::now(), Duration::from_secs(5));
     let stopped = node.stop(within).await;
     assert!(matches!(stopped, Err(NodeError::Ledger(LedgerError::NotInTime))), "{stopped:?}");
@@ -83,11 +96,43 @@ async fn a_node_whose_disk_hangs_stops_in_time() -> Result<(), Box<dyn Error>> {
 #[tokio::test(start_paused = true)]
 async fn a_node_keeps_no_more_of_its_log_than_lies_between_two_snapshots()
 -> Result<(), Box<dyn Error>> {
-    let world = World::new()?;
-    let (node, _) = world.start().await?;
+    let world = World::new(1)?;
+    let (node, ..) = world.start(1).await?;
     world.put(10, 100).await?;
     let state = node.inspect().await.ok_or("it has stopped")?;
     assert!(state.trimmed > 50, "{state:?}");
     node.stop(Duration::from_secs(5)).await?;
+    Ok(())
+}
+
+/// Nodes whose disks work go on, under another of them, and the one whose disk hangs keeps no more
+/// than it has room for.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_disk_hangs_leaves_it_to_others() -> Result<(), Box<dyn Error>> {
+    let world = World::new(3)?;
+    let mut nodes = Vec::new();
+    for id in 1..=3 {
+        nodes.push(world.start(id).await?);
+    }
+    world.put(10, 1).await?;
+    let leads = |(node, ..): &(Node, Ledger, bool)| {
+        matches!(*node.standing().borrow(), Standing::Leading(_))
+    };
+    let leader = nodes.iter().position(leads).ok_or("nobody leads")?;
+    let disk = &world.disks[leader];
+    disk.stall();
+    let before = nodes[leader].1.durable_now().up_to().records();
+    world.put(11, 200).await?;
+    assert!(!leads(&nodes[leader]));
+    let waiting = nodes[leader].1.end().records() - before;
+    assert!(waiting < 100, "{waiting} records wait for a disk that hangs");
+    disk.resume();
+    let applied = async |node: &Node| node.inspect().await.map(|state| state.applied);
+    while applied(&nodes[leader].0).await != applied(&nodes[(leader + 1) % 3].0).await {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for (node, ..) in nodes {
+        node.stop(Duration::from_secs(5)).await?;
+    }
     Ok(())
 }

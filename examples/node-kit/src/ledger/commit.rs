@@ -164,12 +164,21 @@ impl Shared {
             if let Some(end) = &progress.borrow_and_update().end {
                 return Err(end.clone());
             }
-            if self.state.lock().buffer.len() < self.buffered_bytes_max.max(1) {
+            if self.has_room() {
                 return Ok(());
             }
-            self.want(self.end())?;
             progress.changed().await.map_err(|_| LedgerError::Closed)?;
         }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let mut state = self.state.lock();
+        let has_room = state.buffer.len() < self.buffered_bytes_max.max(1);
+        if !has_room {
+            state.wanted = state.end;
+            self.work.notify_one();
+        }
+        has_room
     }
 
     /// Has the writer write what is left, seal the ledger and end.

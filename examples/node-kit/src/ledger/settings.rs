@@ -46,7 +46,8 @@ impl Settings {
         Self { segment_bytes, ..self }
     }
 
-    /// Bytes that may wait to be written before [`Ledger::room`](super::Ledger::room) waits.
+    /// Bytes that may wait to be written before [`Ledger::room`](super::Ledger::room) waits, and
+    /// [`Ledger::has_room`](super::Ledger::has_room) is false.
     /// Default 16 MiB. What is being written takes up to as many again.
     #[must_use]
     pub fn buffered_bytes_max(self, buffered_bytes_max: usize) -> Self {

@@ -180,6 +180,10 @@ impl Actor {
     fn take(&mut self, input: Input) -> Result<(), NodeError> {
         let now = self.now();
         match input {
+            // As if it had been lost: it is asked again, or told.
+            Input::Ask { ask: Ask::Accept { values, .. }, .. }
+                if !values.is_empty() && !self.ledger.has_room() => {}
+            Input::Answer { answer: Answer::Chosen { .. }, .. } if !self.ledger.has_room() => {}
             Input::Ask { from, epoch, ask, task } => {
                 let token = self.token();
                 self.asked = Some((token, task));
@@ -225,9 +229,13 @@ impl Actor {
         self.sync();
     }
 
-    /// Proposes batches, while few are under way: what waits is the next one.
+    /// Proposes batches, while few are under way and the ledger has room: what waits is the next
+    /// one.
     fn propose(&mut self) {
-        while self.replica.in_flight() < self.options.pipeline && self.replica.room() > 0 {
+        while self.replica.in_flight() < self.options.pipeline
+            && self.replica.room() > 0
+            && self.ledger.has_room()
+        {
             let Options { batch_requests_max, batch_bytes_max, .. } = self.options;
             let batch = self.requests.next_batch(batch_requests_max, batch_bytes_max);
             let Some(batch) = batch else { return };
@@ -254,10 +262,12 @@ impl Actor {
         }
     }
 
-    /// Asks another node to lead, once nothing waits here any more; again after a while.
+    /// Asks another node to lead, again after a while: once nothing waits here any more of a node
+    /// that stops, or when the disk is too slow to lead, or hangs.
     fn hand_over(&mut self) {
         let now = Instant::now();
-        if self.stopping.is_some() && self.requests.len() == 0 && self.next_hand_over <= now {
+        let is_over = self.stopping.is_some() && self.requests.len() == 0;
+        if (is_over || !self.ledger.has_room()) && self.next_hand_over <= now {
             self.next_hand_over = now + self.options.core.heartbeat;
             self.replica.hand_over();
             self.perform();
@@ -324,6 +334,9 @@ impl Actor {
 
     /// Asks others, and passes on what they answer. Who does not is asked again by the core.
     fn ask(&self, to: Recipients, epoch: u64, ask: &Ask) {
+        if matches!(ask, Ask::CatchUp { .. }) && !self.ledger.has_room() {
+            return; // the values would be dropped
+        }
         let members = match to {
             Recipients::Others => Ok(self.others.clone()),
             Recipients::One(node) => Configuration::new([node]),

@@ -199,6 +199,9 @@ impl Actor {
     fn take(&mut self, input: Input) -> Result<(), NodeError> {
         let now = self.now();
         match input {
+            // As if they had been lost: they are said again.
+            Input::Words { words, .. } if is_kept(&words.get().body) && !self.ledger.has_room() => {
+            }
             Input::Words { words, _share } => {
                 if let Some(blank) = &mut self.blank {
                     blank.hear(words.get(), self.replica.executed())?;
@@ -469,6 +472,11 @@ impl Actor {
         let Some(deadline) = self.stopping else { return false };
         (self.held.is_empty() && !self.is_saving) || Instant::now() >= deadline
     }
+}
+
+/// True for words that bring what the ledger has to keep: batches and states.
+fn is_kept(message: &Message) -> bool {
+    matches!(message, Message::Propose(..) | Message::Outline(..) | Message::Fetched(_))
 }
 
 /// Handovers of one answer, at most.
