@@ -84,7 +84,7 @@ struct Summed {
     waits: bool,
 }
 
-/// What all replies that are not whole come to. A frame and a reader change what one of them is
+/// Sums over all replies that are not whole. A frame and a reader change what one of them is
 /// alone, so none looks at the others.
 #[derive(Debug, Default)]
 struct Sums {

@@ -115,7 +115,7 @@ pub async fn a_slow_sink_holds_up_no_other_connection(setup: Setup) {
     pair.finish().await;
 }
 
-/// Who waits as its connection has much of the room for all is woken when that has left, though
+/// A waiter whose connection has much of the room for all is woken when that has left, though
 /// nobody appends anything more.
 pub async fn who_waits_for_a_share_of_the_room_is_woken(setup: Setup) {
     let pair = setup.connect().await;
