@@ -99,8 +99,8 @@ fn with_items<Req, Resp: Payload>(call: Call<Resp>) -> (RequestStream<Req>, Call
 /// `Limits::stream_window_bytes` are on their way or unread.
 ///
 /// Dropped before [`RequestStream::finish`] it cancels the call, also one that was let run, so that
-/// a task never takes a part for the whole. Dropping the [`Call`] ends the items, too, unless it was
-/// let run.
+/// a task never takes a part for the whole. Dropping the [`Call`] ends the items, too, unless it
+/// was let run.
 #[must_use = "dropped unfinished, it cancels the call"]
 pub struct RequestStream<Req> {
     endpoint: Endpoint,

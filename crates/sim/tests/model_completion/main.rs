@@ -146,7 +146,7 @@ impl Completion {
         let task = &frame.task;
         let Some(branch) = state.tree.ensure(&task.path)? else { return Ok(()) };
         let is_new = frame.reply.is_some_and(|index| !branch.received.contains(index));
-        state.tree.hold(task, Holder { node: frame.node, relay: None });
+        state.tree.hold(task, Holder { node: frame.node, relay: None })?;
         if is_new
             && let Some(index) = frame.reply
             && state.tree.receive(&task.path, index)?
