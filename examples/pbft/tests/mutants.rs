@@ -16,7 +16,7 @@ const FOUND_BY: &[u64] = &[0, 2, 9, 8, 1, 0, 4, 23, 2, 74, 0, 0, 2, 8, 6, 0];
 const FOUND_BY_CHANNELS: &[u64] = &[3, 2, 67, 7, 2];
 
 /// Those where members change.
-const FOUND_BY_MEMBERS: &[u64] = &[82, 0, 8];
+const FOUND_BY_MEMBERS: &[u64] = &[9, 0, 8];
 
 type Run = fn(u64) -> Result<Report, Violation>;
 

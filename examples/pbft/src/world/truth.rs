@@ -156,7 +156,8 @@ pub(super) struct Truth {
     window: u64,
     executed: BTreeMap<Sequence, Digest>,
     prepared: BTreeMap<(View, Sequence), Digest>,
-    committed: BTreeMap<Sequence, (View, Digest)>,
+    /// In which epoch and view, and the batch: the views of each epoch begin at 0.
+    committed: BTreeMap<Sequence, ((u64, View), Digest)>,
     votes: BTreeMap<(NodeId, Phase, View, Sequence), Vote>,
     states: BTreeMap<Sequence, Digest>,
     /// Batches that were kept somewhere.
@@ -247,10 +248,10 @@ impl Truth {
                 }
             }
             Record::Committed(vote) => {
-                let committed = (vote.view, vote.digest);
+                let committed = ((epoch, vote.view), vote.digest);
                 self.committed.entry(vote.sequence).or_insert(committed);
             }
-            Record::Entered(signed) => self.entered(node, &signed.body, plan)?,
+            Record::Entered(signed) => self.entered(node, (epoch, &signed.body), plan)?,
             Record::Batch(batch) => {
                 self.batches.insert(batch.digest(), batch.clone());
             }
@@ -301,13 +302,18 @@ impl Truth {
         }
     }
 
-    fn entered(&self, node: NodeId, new_view: &NewView, plan: &Plan) -> Result<(), Violation> {
+    fn entered(
+        &self,
+        node: NodeId,
+        (epoch, new_view): (u64, &NewView),
+        plan: &Plan,
+    ) -> Result<(), Violation> {
         let view = new_view.view;
         if *plan != expected(new_view) {
             return Err(Violation::OtherPlan { node, view });
         }
         for (sequence, (of, digest)) in self.committed.range(plan.low.next()..) {
-            if *of < view && plan.bound.get(sequence) != Some(digest) {
+            if *of < (epoch, view) && plan.bound.get(sequence) != Some(digest) {
                 let (sequence, digest) = (*sequence, *digest);
                 return Err(Violation::Lost { node, view, sequence, digest });
             }
