@@ -22,7 +22,9 @@ use super::recovery::{Cost, State, append};
 use super::requests::{Reading, Requests, Waiter};
 use super::service::Known;
 use super::{NodeError, Options};
-use crate::core::{Answer, Ask, Effect, Recipients, Replica, Slot, Standing, Token, Value};
+use crate::core::{
+    Answer, Ask, Effect, Recipients, Replica, Settings, Slot, Standing, Token, Value,
+};
 use crate::kv::{Foresight, Machine};
 use crate::proto::{self, Change, Entry, Inspection, PaxosClient, Question};
 
@@ -95,6 +97,8 @@ pub(super) struct Actor {
     cost: Cost,
     stopping: Option<Instant>,
     next_hand_over: Instant,
+    /// Since when the ledger has had no room, whenever that was looked at.
+    full_since: Option<Instant>,
     batches: u64,
     batched: u64,
     polled: u64,
@@ -141,6 +145,7 @@ impl Actor {
             cost,
             stopping: None,
             next_hand_over: Instant::now(),
+            full_since: None,
             batches: 0,
             batched: 0,
             polled: 0,
@@ -263,12 +268,16 @@ impl Actor {
     }
 
     /// Asks another node to lead, again after a while: once nothing waits here any more of a node
-    /// that stops, or when the disk is too slow to lead, or hangs.
+    /// that stops, or when the disk hangs. A burst that the disk catches up with is no reason.
     fn hand_over(&mut self) {
         let now = Instant::now();
+        let Settings { heartbeat, election_timeout, .. } = self.options.core;
+        let is_full = !self.ledger.has_room();
+        self.full_since = is_full.then(|| self.full_since.unwrap_or(now));
+        let is_stuck = self.full_since.is_some_and(|since| since + election_timeout <= now);
         let is_over = self.stopping.is_some() && self.requests.len() == 0;
-        if (is_over || !self.ledger.has_room()) && self.next_hand_over <= now {
-            self.next_hand_over = now + self.options.core.heartbeat;
+        if (is_over || is_stuck) && self.next_hand_over <= now {
+            self.next_hand_over = now + heartbeat;
             self.replica.hand_over();
             self.perform();
         }
