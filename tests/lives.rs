@@ -115,7 +115,7 @@ fn calls_of_an_endpoint_whose_runtime_is_gone_end() -> Result {
     let client = its.block_on(builder(2).start())?;
     let (connected, at) = (client.clone(), server.addresses().to_vec());
     let peer = its.block_on(async move { connected.connect(at).await })?;
-    its.shutdown_background();
+    its.shutdown_timeout(LONG); // Its tasks are gone then: until they are, a call may be answered.
     let ended = ours.block_on(async {
         let known = timeout(LONG, async { client.call(WHO, ()).to(peer).await }).await;
         let stranger = client.peer(NodeId::new(7), "tcp://127.0.0.1:1")?;
