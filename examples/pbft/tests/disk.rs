@@ -95,8 +95,7 @@ async fn a_node_whose_disk_hangs_stops_in_time() -> Result<(), Box<dyn Error>> {
 
 /// The others go on, and it keeps no more than it has room for.
 #[tokio::test(start_paused = true)]
-async fn a_backup_whose_disk_hangs_keeps_no_more_than_it_has_room_for() -> Result<(), Box<dyn Error>>
-{
+async fn a_backup_whose_disk_hangs_keeps_what_it_has_room_for() -> Result<(), Box<dyn Error>> {
     let world = World::start(4).await?;
     world.put(1).await?;
     let (_, ledger, disk) = &world.nodes[3];
