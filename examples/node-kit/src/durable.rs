@@ -125,6 +125,11 @@ impl<T> WaitQueue<T> {
         self.0.back().map(Waiting::position)
     }
 
+    /// Number of values that wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// True when nothing waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -105,6 +105,37 @@ async fn a_node_keeps_no_more_of_its_log_than_lies_between_two_snapshots()
     Ok(())
 }
 
+/// A question whose asker has given up long ago waits for the disk no less than others.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_disk_hangs_holds_few_answers() -> Result<(), Box<dyn Error>> {
+    let world = World::new(3)?;
+    let mut nodes = Vec::new();
+    for id in 1..=3 {
+        nodes.push(world.start(id).await?.0);
+    }
+    world.put(10, 1).await?;
+    let follows = |node: &Node| matches!(*node.standing().borrow(), Standing::Following(_));
+    let follower = nodes.iter().position(follows).ok_or("nobody follows")?;
+    world.disks[follower].stall();
+    world.put(11, 1).await?;
+    let held = async || nodes[follower].inspect().await.map_or(0, |state| state.held);
+    let (mut before, mut now) = (0, held().await);
+    while now != before {
+        assert!(now < 2_000, "{now} answers are held");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        (before, now) = (now, held().await);
+    }
+    assert!(now > 0);
+    world.disks[follower].resume();
+    while held().await > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for node in nodes {
+        node.stop(Duration::from_secs(5)).await?;
+    }
+    Ok(())
+}
+
 /// Nodes whose disks work go on, under another of them, and the one whose disk hangs keeps no more
 /// than it has room for.
 #[tokio::test(start_paused = true)]

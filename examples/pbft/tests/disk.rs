@@ -110,3 +110,29 @@ async fn a_backup_whose_disk_hangs_keeps_what_it_has_room_for() -> Result<(), Bo
     }
     Ok(())
 }
+
+/// It says what it has done again and again, and none of it leaves.
+#[tokio::test(start_paused = true)]
+async fn a_backup_whose_disk_hangs_holds_few_words() -> Result<(), Box<dyn Error>> {
+    let world = World::start(4).await?;
+    world.put(1).await?;
+    let (node, _, disk) = &world.nodes[3];
+    disk.stall();
+    world.put(2).await?;
+    let held = async || node.inspect().await.map_or(0, |state| state.held);
+    let (mut before, mut now) = (0, held().await);
+    while now != before {
+        assert!(now < 2_000, "{now} words are held");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        (before, now) = (now, held().await);
+    }
+    assert!(now > 0);
+    disk.resume();
+    while held().await > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for (node, ..) in world.nodes {
+        node.stop(Duration::from_secs(5)).await?;
+    }
+    Ok(())
+}

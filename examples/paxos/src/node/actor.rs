@@ -189,6 +189,7 @@ impl Actor {
             Input::Ask { ask: Ask::Accept { values, .. }, .. }
                 if !values.is_empty() && !self.ledger.has_room() => {}
             Input::Answer { answer: Answer::Chosen { .. }, .. } if !self.ledger.has_room() => {}
+            Input::Ask { .. } if self.held.len() >= HELD_MAX => {}
             Input::Ask { from, epoch, ask, task } => {
                 let token = self.token();
                 self.asked = Some((token, task));
@@ -417,6 +418,10 @@ impl Actor {
         self.asked.take_if(|(of, _)| *of == token).map(|(_, task)| task)
     }
 }
+
+/// Answers that wait for the ledger, at most: many times what waits for a disk that works. Beside
+/// one that hangs further questions are not taken.
+const HELD_MAX: usize = 1_024;
 
 fn leader(standing: Standing) -> Option<NodeId> {
     if let Standing::Following(leader) = standing { Some(leader) } else { None }

@@ -279,6 +279,10 @@ impl Actor {
                     self.tell(&[to], words::Words::Handover(wire::encode(&handover)));
                 }
                 Effect::Epoch(handover) => self.begin_epoch(&handover),
+                // As if they had been lost: they are said again. Those that it tells itself, too,
+                // are bounded by its log.
+                Effect::Say { to, .. }
+                    if self.held.len() >= HELD_MAX && !to.contains(&self.options.core.node) => {}
                 Effect::Say { to, message, epoch } => {
                     let leaving = message.map(|message| (to, epoch, message));
                     self.held.push(leaving.after(self.ledger.end()));
@@ -478,6 +482,10 @@ impl Actor {
 fn is_kept(message: &Message) -> bool {
     matches!(message, Message::Propose(..) | Message::Outline(..) | Message::Fetched(_))
 }
+
+/// Words that wait for the ledger, at most: many times what waits for a disk that works. Beside one
+/// that hangs further words to others alone are not said.
+const HELD_MAX: usize = 1_024;
 
 /// Handovers of one answer, at most.
 const HANDOVERS_MAX: usize = 64;

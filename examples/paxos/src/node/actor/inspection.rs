@@ -44,6 +44,7 @@ impl Actor {
             replayed: self.cost.replayed,
             restored_us: micros(self.cost.restoring),
             replayed_us: micros(self.cost.replaying),
+            held: self.held.len() as u64,
         }
     }
 }

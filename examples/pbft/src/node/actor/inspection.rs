@@ -49,6 +49,7 @@ impl Actor {
             batches: self.batches,
             batched: self.batched,
             lies: self.lies,
+            held: self.held.len() as u64,
             refused: self.counts.by_name(),
             records: stats.records,
             syncs: stats.batches,
