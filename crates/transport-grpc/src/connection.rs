@@ -1,5 +1,5 @@
-//! The pipe of a connection as the body of an HTTP/2 stream, which asks for the next message
-//! whenever the stream's window has room.
+//! The pipe of a connection as the body of an HTTP/2 stream, which asks for a message before the
+//! stream's window has room for it, and for the next one when it has left.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,11 +1,14 @@
 //! Accepting TCP connections and speaking HTTP/2 on them: what the transport and the edge have in
 //! common.
 //!
-//! A connection has to show within the handshake timeout that it speaks HTTP/2, and may be idle for
-//! the idle timeout. How many there are, and how many streams each, is bounded.
+//! A connection has to show within the handshake timeout that it speaks HTTP/2, may be idle for the
+//! idle timeout, and has to take what it asks for in time. How many there are, and how many streams
+//! each, is bounded.
 
 mod refused;
 mod streams;
+#[cfg(test)]
+mod tests;
 
 use std::convert::Infallible;
 use std::future::{Future, pending};
@@ -30,6 +33,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::security::Shown;
 pub(crate) use refused::Refused;
 use streams::Streams;
+pub(crate) use streams::Unread;
 
 /// A request as HTTP/2 brings it.
 pub(crate) type Request = http::Request<Incoming>;
@@ -258,28 +262,34 @@ impl<H: Handler> Acceptor<H> {
         }
     }
 
-    /// Carries streams until the client goes, is idle for too long, or the server stops.
+    /// Carries streams until the client goes, is idle or takes nothing for too long, or the server
+    /// stops.
     async fn speak(
         &self,
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         ends: Ends,
     ) -> hyper::Result<()> {
-        let streams = Arc::new(Streams::default());
+        let (streams, name) = (Arc::new(Streams::default()), ends.name.clone());
         let service = service_fn(|request: Request| {
             let (handler, open) = (Arc::clone(&self.handler), Streams::open(&streams));
             let ends = ends.clone();
             async move {
                 let response = handler.handle(request, ends).await;
-                Ok::<_, Infallible>(response.map(|body| open.until_end_of(body)))
+                Ok::<_, Infallible>(open.until_end_of(response))
             }
         });
         let mut connection = pin!(self.http2().serve_connection(TokioIo::new(io), service));
         let mut stopped = pin!(stopped(self.stop.clone()));
+        let mut stuck = pin!(streams.stuck());
         loop {
             let seen = streams.seen();
             let grace = tokio::select! {
                 result = connection.as_mut() => return result,
                 grace = stopped.as_mut() => Some(grace),
+                () = stuck.as_mut() => {
+                    tracing::debug!(client = %name, "closed: it does not take what it asks for");
+                    Some(self.terms.grace)
+                }
                 () = sleep(self.terms.idle_timeout) => {
                     streams.has_been_idle_since(seen).then_some(self.terms.grace)
                 }

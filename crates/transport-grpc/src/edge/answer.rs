@@ -1,39 +1,41 @@
 //! The body of an answer: in small pieces, and there no longer than it may take to be read.
 //!
-//! HTTP/2 asks for the next piece only when its client has room for one. So a client that does not
-//! read makes the edge hold its place among the calls, and all that it has not read, for that long,
-//! and one piece from then on.
+//! HTTP/2 asks for a piece before its client has room for it, and for the next one when that has
+//! left. So a client that does not read makes the edge hold all that it has not read until then,
+//! and two pieces from then on, with its place among the calls: for a minute, after which its
+//! connection is closed.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
-use convoke_transport::parts::{Mutex, Seat};
+use convoke_transport::parts::Mutex;
+use http::Extensions;
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tonic::body::Body;
 use tonic::{Code, Status};
+
+use crate::serve::Unread;
 
 /// Largest piece.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// Terms of an answer: the place that it holds, and until when. They travel in its extensions.
+/// Terms of an answer that may not be read at once. They travel in its extensions.
 #[derive(Clone)]
-pub(super) struct Terms {
-    pub(super) read_by: Instant,
-    seat: Arc<Mutex<Option<Seat>>>,
-}
+pub(super) struct Terms(pub(super) Unread);
 
 impl Terms {
-    pub(super) fn new(read_by: Instant, seat: Option<Seat>) -> Self {
-        Self { read_by, seat: Arc::new(Mutex::new(seat)) }
-    }
-
-    /// True when an answer of this size needs no terms: it is one piece.
-    pub(super) fn is_small(bytes: usize) -> bool {
-        bytes <= PIECE_BYTES
+    /// Adds them to what goes with an answer of this size. One that is a piece has no time of its
+    /// own.
+    pub(super) fn add_to(self, extensions: &mut Extensions, bytes: usize) {
+        if bytes <= PIECE_BYTES {
+            extensions.insert(self.0);
+        } else {
+            extensions.insert(self);
+        }
     }
 }
 
@@ -55,22 +57,21 @@ struct Content {
     body: Body,
     /// Data that the body has given and that has not left.
     rest: Bytes,
-    _seat: Option<Seat>,
+    _place: Arc<dyn Send + Sync>,
 }
 
 impl Answer {
     /// An answer of this edge, by its terms if it has any.
     pub(super) fn by_its_terms(mut response: http::Response<Body>) -> http::Response<Body> {
-        match response.extensions_mut().remove::<Terms>() {
-            Some(terms) => response.map(|body| Body::new(Self::new(body, &terms))),
-            None => response,
-        }
+        let Some(Terms(unread)) = response.extensions_mut().remove() else { return response };
+        response.extensions_mut().insert(unread.clone());
+        response.map(|body| Body::new(Self::new(body, unread)))
     }
 
-    fn new(body: Body, terms: &Terms) -> Self {
-        let content = Content { body, rest: Bytes::new(), _seat: terms.seat.lock().take() };
+    fn new(body: Body, Unread { read_by, place }: Unread) -> Self {
+        let content = Content { body, rest: Bytes::new(), _place: place };
         let held = Held { content: Some(content), ..Held::default() };
-        let (held, read_by) = (Arc::new(Mutex::new(held)), terms.read_by);
+        let held = Arc::new(Mutex::new(held));
         let late = Arc::clone(&held);
         let timer = tokio::spawn(async move {
             sleep_until(read_by).await;

@@ -36,6 +36,7 @@ use super::stream::Pump;
 use super::{metadata, status};
 use crate::codec::{BytesCodec, Parts};
 use crate::headers::is_grpc;
+use crate::serve::Unread;
 
 /// Chooses who is asked.
 pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
@@ -289,7 +290,8 @@ impl One {
     /// `is_set` says that its client has set the deadline.
     pub(super) fn terms(&mut self, is_set: bool, budget: Duration) -> Terms {
         let grace = if is_set { READ_GRACE } else { READ_GRACE_MAX };
-        Terms::new(Instant::now() + budget.min(TIME_MAX) + grace, self.permit.take())
+        let read_by = Instant::now() + budget.min(TIME_MAX) + grace;
+        Terms(Unread { read_by, place: Arc::new(self.permit.take()) })
     }
 
     fn request(
@@ -347,9 +349,7 @@ pub(super) fn answer(reply: Reply<RawMessage>, terms: Terms) -> tonic::Response<
     metadata::append(reply.metadata(), &mut headers, 0);
     let message = reply.into_inner().into_bytes();
     let mut extensions = Extensions::default();
-    if !Terms::is_small(message.len()) {
-        extensions.insert(terms);
-    }
+    terms.add_to(&mut extensions, message.len());
     tonic::Response::from_parts(headers, message.into(), extensions)
 }
 

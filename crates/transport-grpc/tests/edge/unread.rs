@@ -83,11 +83,11 @@ async fn edge(change: impl FnOnce(GrpcEdgeBuilder) -> GrpcEdgeBuilder) -> (Endpo
     (endpoint, edge.expect("loopback can be bound"))
 }
 
-/// A client that gives its streams 1 KiB of room.
-async fn narrow(edge: &GrpcEdge) -> http2::SendRequest<Body> {
+/// A client that gives its streams so many bytes of room.
+async fn narrow(edge: &GrpcEdge, room: u32) -> http2::SendRequest<Body> {
     let stream = TcpStream::connect(edge.local_addr()).await.expect("the edge listens");
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    let builder = builder.initial_stream_window_size(1_024);
+    let builder = builder.initial_stream_window_size(room);
     let (send, connection) = builder.handshake(TokioIo::new(stream)).await.expect("it speaks");
     tokio::spawn(connection);
     send
@@ -117,39 +117,72 @@ fn ask(method: &str, number: u32) -> http::Request<Body> {
     request.body(Body::new(One(Some(body.into())))).expect("it is a request")
 }
 
-/// A client that does not read what it asks for holds its places until the deadline of its calls,
-/// and is told then.
+/// Asserts that this address has its share of 8 places, which is a half.
+async fn assert_all_are_taken(client: &mut Client) {
+    let refused = in_time(client.unary("Say", text("a"))).await.expect_err("all are taken");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+}
+
+async fn until_one_is_free(client: &mut Client) {
+    let free = async {
+        while client.unary("Say", text("a")).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time(free).await;
+}
+
+/// A client that does not read what it asks for is told so at the deadline of its calls, when all
+/// but a few pieces of it is dropped. With these its places are free again.
 #[tokio::test]
-async fn answers_that_are_not_read_hold_their_places_no_longer_than_to_their_deadline() {
+async fn answers_that_are_not_read_are_dropped_at_their_deadline_but_for_what_is_on_its_way() {
     for method in ["Much", "One"] {
         let (_endpoint, edge) = edge(|edge| edge.calls_max(8)).await;
-        let mut send = narrow(&edge).await;
+        let mut send = narrow(&edge, 1_024).await;
         let mut unread = Vec::new();
         for _ in 0..4 {
             unread.push(in_time(send.send_request(ask(method, 10))).await.expect("it answers"));
         }
-        // A half of the places is the share of this address.
         let mut client = Client::connect(edge.local_addr()).await;
-        let refused = in_time(client.unary("Say", text("a"))).await.expect_err("all are taken");
-        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-        let free = async {
-            while client.unary("Say", text("a")).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        in_time(free).await;
-        let mut body = unread.remove(0).into_body();
-        let mut bytes = 0;
-        let trailers = loop {
-            let frame =
-                std::future::poll_fn(|cx| hyper::body::Body::poll_frame(Pin::new(&mut body), cx));
-            match in_time(frame).await.expect("it ends with trailers").expect("of good order") {
-                frame if frame.is_trailers() => break frame.into_trailers().expect("it is"),
-                frame => bytes += frame.into_data().expect("it is").len(),
-            }
-        };
-        assert_eq!(trailers.get("grpc-status").expect("it has a status"), "4", "{trailers:?}");
-        assert!(bytes < LARGE, "{bytes} bytes were kept of {method}");
+        assert_all_are_taken(&mut client).await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        tokio::time::resume();
+        assert_all_are_taken(&mut client).await;
+        for answer in unread {
+            let mut body = answer.into_body();
+            let mut bytes = 0;
+            let trailers = loop {
+                let frame = std::future::poll_fn(|cx| {
+                    hyper::body::Body::poll_frame(Pin::new(&mut body), cx)
+                });
+                match in_time(frame).await.expect("it ends with trailers").expect("in good order") {
+                    frame if frame.is_trailers() => break frame.into_trailers().expect("it is"),
+                    frame => bytes += frame.into_data().expect("it is").len(),
+                }
+            };
+            assert_eq!(trailers.get("grpc-status").expect("it has a status"), "4", "{trailers:?}");
+            assert!(bytes < LARGE, "{bytes} bytes were kept of {method}");
+        }
+        until_one_is_free(&mut client).await;
+    }
+}
+
+/// However small they are, and also where HTTP/2 has taken all of them already, for which it needs
+/// room for a byte.
+#[tokio::test]
+async fn answers_hold_their_places_until_they_are_taken() {
+    let (_endpoint, edge) = edge(|edge| edge.calls_max(8)).await;
+    let mut client = Client::connect(edge.local_addr()).await;
+    for room in [0, 1] {
+        let mut send = narrow(&edge, room).await;
+        let mut unread = Vec::new();
+        for _ in 0..4 {
+            unread.push(in_time(send.send_request(ask("Many", 1))).await.expect("it answers"));
+        }
+        assert_all_are_taken(&mut client).await;
+        drop(unread);
+        until_one_is_free(&mut client).await;
     }
 }
 

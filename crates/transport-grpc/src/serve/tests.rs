@@ -1,0 +1,100 @@
+//! Clients that do not take what they ask for, over a stream in memory and a clock that stands.
+
+use convoke_transport::parts::Settings;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use tokio::io::duplex;
+use tokio::task::JoinHandle;
+use tonic::body::Body;
+
+use super::*;
+
+/// Answers every request with a word.
+struct Word;
+
+impl Handler for Word {
+    async fn handle(self: Arc<Self>, _: Request, _: Ends) -> Response {
+        Response::new(Body::new("a word".to_owned()))
+    }
+}
+
+/// A client with so much room for each answer, whose connection and that of the server end with
+/// these tasks.
+async fn client(room: u32) -> (SendRequest<Body>, JoinHandle<()>, JoinHandle<()>) {
+    let terms = Terms {
+        #[cfg(feature = "tls")]
+        tls: None,
+        streams_max: 8,
+        resets_max: 8,
+        stream_window_bytes: 65_535,
+        connection_window_bytes: 65_535,
+        frame_bytes_max: 16 << 10,
+        handshake_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(3_600),
+        ping_timeout: Duration::from_secs(20),
+        grace: Duration::from_secs(1),
+    };
+    let acceptor = Acceptor {
+        handler: Arc::new(Word),
+        terms: Arc::new(terms),
+        admission: Arc::new(Settings::default().admission()),
+        stop: watch::channel(None).1,
+        refusals: Refusals::new(),
+    };
+    let (near, far) = duplex(64 << 10);
+    let local = SocketAddr::from(([127, 0, 0, 1], 1));
+    let ends = Ends::new(local, local, Shown::default());
+    let serving = tokio::spawn(async move { drop(acceptor.speak(far, ends).await) });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(room);
+    let (send, connection) = builder.handshake(TokioIo::new(near)).await.expect("it is served");
+    (send, tokio::spawn(async move { drop(connection.await) }), serving)
+}
+
+async fn ask(send: &mut SendRequest<Body>) -> hyper::Result<http::Response<Incoming>> {
+    send.send_request(http::Request::post("http://server/").body(Body::empty()).unwrap()).await
+}
+
+/// Takes all of an answer, and gives the number of its bytes.
+async fn take(answer: http::Response<Incoming>) -> usize {
+    let (mut body, mut count) = (answer.into_body(), 0);
+    while let Some(frame) =
+        std::future::poll_fn(|cx| hyper::body::Body::poll_frame(std::pin::Pin::new(&mut body), cx))
+            .await
+    {
+        count += frame.expect("it comes whole").into_data().expect("it is data").len();
+    }
+    count
+}
+
+/// With room for nothing the data waits before HTTP/2, with room for a byte within.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_pings_and_takes_no_data_is_left_after_a_minute() {
+    for room in [0, 1] {
+        let (mut send, connection, serving) = client(room).await;
+        let unread = ask(&mut send).await.expect("it is answered");
+        // Others of its streams change nothing, and are served until then.
+        sleep(Duration::from_secs(59)).await;
+        drop(ask(&mut send).await.expect("it is answered"));
+        let closed = timeout(Duration::from_secs(3), serving).await;
+        closed.unwrap_or_else(|_| panic!("it is closed, with room for {room}")).expect("in order");
+        connection.await.expect("it ends");
+        drop(unread);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_its_data_late_stays() {
+    let (mut send, connection, serving) = client(1).await;
+    for _ in 0..10 {
+        let answer = ask(&mut send).await.expect("it is answered");
+        sleep(Duration::from_secs(59)).await;
+        assert_eq!(take(answer).await, 6);
+    }
+    // Who gives an answer up has nothing to take.
+    drop(ask(&mut send).await.expect("it is answered"));
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(take(ask(&mut send).await.expect("it is answered")).await, 6);
+    drop(send);
+    connection.await.expect("it ends");
+    serving.await.expect("it ends");
+}
