@@ -88,7 +88,8 @@ impl GrpcTransportBuilder {
     }
 
     /// Most streams of one accepted TCP connection at a time. Default 64. A dialled connection
-    /// has one; a proxy may put those of several nodes into one.
+    /// has one; a proxy may put those of several nodes into one. Each has a place among
+    /// `connections_max`, from before its hello.
     pub fn streams_max(mut self, count: u32) -> Self {
         self.config.streams_max = count;
         self

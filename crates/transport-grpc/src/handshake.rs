@@ -12,14 +12,14 @@ use convoke_transport::parts::{
     keep_alive_interval, random,
 };
 use convoke_transport::{Principal, Sink};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming};
 
 use crate::config::Config;
 use crate::connection::{Answering, Outgoing};
 use crate::hello;
 use crate::reader::{self, Terms};
-use crate::serve::Ends;
+use crate::serve::{Ends, Unread};
 
 /// The path of the method whose stream carries frames.
 pub(crate) const PATH: &str = "/convoke.transport.v1.Transport/Frames";
@@ -53,14 +53,16 @@ pub(crate) fn terms(config: &Config, mine: &Greeting, theirs: &Greeting) -> Term
     }
 }
 
-/// The accepting end: the dialler's hello, `on_open`, hello. A refusal is a gRPC status.
+/// The accepting end: a place, the dialler's hello, `on_open`, hello. A refusal is a gRPC status.
+/// The place is given back when the connection has ended and all that it sent was taken.
 pub(crate) async fn accept(
     config: &Config,
     admission: &Admission,
     mut incoming: Streaming<Bytes>,
     ends: Ends,
     sink: Arc<dyn Sink>,
-) -> Result<Answering, Status> {
+) -> Result<(Answering, Unread), Status> {
+    let place = place(admission, &ends).map_err(Status::resource_exhausted)?;
     let first = timeout(config.common.handshake_timeout, incoming.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no hello came in time"))??;
     let first = first.ok_or_else(|| Status::invalid_argument("the stream has no hello"))?;
@@ -75,6 +77,15 @@ pub(crate) async fn accept(
     let role = (false, ends.remote.ip(), principal);
     let opened = open((config, admission), (&mine, &theirs), role, &pipe, &sink);
     let lifetime = opened.map_err(Status::failed_precondition)?;
-    reader::start(lifetime, incoming, terms(config, &mine, &theirs), ());
-    Ok(Answering(Outgoing(pipe)))
+    reader::start(lifetime, incoming, terms(config, &mine, &theirs), Arc::clone(&place));
+    Ok((Answering(Outgoing(pipe)), Unread { read_by: Instant::now(), place }))
+}
+
+/// A place among the connections that are open: the one of the TCP connection that carries it, or
+/// another where that is in use.
+fn place(admission: &Admission, ends: &Ends) -> Result<Arc<dyn Send + Sync>, String> {
+    Ok(match Arc::clone(&ends.place).try_acquire_owned() {
+        Ok(own) => Arc::new(own),
+        Err(_) => Arc::new(admission.accept(ends.name.clone())?),
+    })
 }

@@ -32,6 +32,7 @@
 //! | the window of a stream, and a message being read | 1 MiB + 256 KiB |
 //! | frames being put together, per lane | 2 x (4 MiB + 64 KiB) |
 //! | frames to send, data and control | 16 MiB + 1 MiB |
+//! | messages that HTTP/2 has to send, two | 2 x 320 KiB |
 //!
 //! # The edge
 //!

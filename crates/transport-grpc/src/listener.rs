@@ -124,8 +124,10 @@ impl StreamingService<Bytes> for Accept {
             let remote = ends.remote;
             let accepted = handshake::accept(config, admission, request.into_inner(), ends, sink);
             let note = |status: &Status| frames.refusals.note(&remote, &status.message());
-            let answering = accepted.await.inspect_err(note)?;
-            Ok(tonic::Response::new(answering))
+            let (answering, unread) = accepted.await.inspect_err(note)?;
+            let mut response = tonic::Response::new(answering);
+            response.extensions_mut().insert(unread);
+            Ok(response)
         })
     }
 }

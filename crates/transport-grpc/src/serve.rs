@@ -27,7 +27,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::security::Shown;
@@ -83,13 +83,15 @@ pub(crate) struct Ends {
     pub(crate) shown: Shown,
     /// Name by which the other end has its shares: what it has proven, else its address.
     pub(crate) name: PeerName,
+    /// The place that an accepted TCP connection has, for one connection within it at a time.
+    pub(crate) place: Arc<Semaphore>,
 }
 
 impl Ends {
     pub(crate) fn new(local: SocketAddr, remote: SocketAddr, shown: Shown) -> Self {
         let place = || PeerName::Place(remote.ip().to_string().into());
         let name = shown.name.clone().unwrap_or_else(place);
-        Self { local, remote, shown, name }
+        Self { local, remote, shown, name, place: Arc::new(Semaphore::new(1)) }
     }
 }
 

@@ -85,7 +85,8 @@ pub(crate) struct Attack {
     incoming: Incoming,
     /// Heard, and not looked at.
     heard: BytesMut,
-    _keeps_the_connection: http2::SendRequest<Outgoing>,
+    /// Opens streams, and keeps the connection.
+    opening: http2::SendRequest<Outgoing>,
 }
 
 impl Attack {
@@ -108,8 +109,21 @@ impl Attack {
     ) -> Result<Self, Status> {
         let builder = http2::Builder::new(TokioExecutor::new());
         let speaking = in_time(builder.handshake(TokioIo::new(stream))).await;
-        let (mut opening, connection) = speaking.expect("the victim speaks HTTP/2");
+        let (opening, connection) = speaking.expect("the victim speaks HTTP/2");
         tokio::spawn(connection);
+        Self::open(opening, path, first).await
+    }
+
+    /// The same beside this one, over its socket.
+    pub(crate) async fn beside(&self, path: &str, first: Vec<u8>) -> Result<Self, Status> {
+        Self::open(self.opening.clone(), path, first).await
+    }
+
+    async fn open(
+        mut opening: http2::SendRequest<Outgoing>,
+        path: &str,
+        first: Vec<u8>,
+    ) -> Result<Self, Status> {
         let (send, outgoing) = mpsc::channel(16);
         send.try_send(first.into()).expect("there is room");
         let request = http::Request::post(format!("http://victim{path}"))
@@ -124,7 +138,7 @@ impl Attack {
         }
         let incoming = answer.into_body();
         let heard = BytesMut::new();
-        Ok(Self { send: Some(send), incoming, heard, _keeps_the_connection: opening })
+        Ok(Self { send: Some(send), incoming, heard, opening })
     }
 
     /// One that has said hello and was answered.

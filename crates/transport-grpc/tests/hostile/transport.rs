@@ -6,9 +6,10 @@ use convoke_transport::CloseReason;
 use convoke_transport_grpc::GrpcTransport;
 use tonic::Code;
 
-use crate::attack::{Attack, PATH, announced, message};
+use crate::attack::{Attack, PATH, announced, hello, message};
 use crate::http2::{PREFACE, Raw, SETTINGS, frame};
-use crate::over::{Over, over_both};
+use crate::in_time;
+use crate::over::{ATTACKER, Over, over_both};
 use crate::victim::Victim;
 
 over_both! {
@@ -19,6 +20,7 @@ over_both! {
     a_hello_that_is_none_is_refused_with_the_reason,
     a_message_above_the_limit_is_never_buffered,
     a_connection_that_is_cut_is_an_end_by_the_network,
+    streams_of_one_socket_have_the_share_of_one_peer,
 }
 
 async fn http_1_is_told_what_is_spoken_here(over: Over) {
@@ -96,4 +98,29 @@ async fn a_connection_that_is_cut_is_an_end_by_the_network(over: Over) {
     let reason = victim.sink.closed(nonce).await;
     assert!(matches!(reason, CloseReason::Network(_)), "{reason:?}");
     victim.lives_on().await;
+}
+
+/// Each has a place among the connections, and before it has said hello, too.
+async fn streams_of_one_socket_have_the_share_of_one_peer(over: Over) {
+    let victim = Victim::new(over, GrpcTransport::builder().connections_max(8)).await;
+    let attack = Attack::after_hello(&victim.over, victim.address()).await;
+    let mut beside = Vec::new();
+    let refused = loop {
+        match attack.beside(PATH, hello(1, ATTACKER)).await {
+            Ok(stream) => beside.push(stream),
+            Err(status) => break status,
+        }
+        assert!(beside.len() < 8, "there are no more places");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    let silent = attack.beside(PATH, Vec::new()).await.err().expect("it has no place");
+    assert_eq!(silent.code(), Code::ResourceExhausted, "{silent}");
+    // A place is free again once its stream has ended.
+    drop(beside.pop());
+    let free = async {
+        while attack.beside(PATH, hello(1, ATTACKER)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time(free).await;
 }
