@@ -87,6 +87,8 @@ pub(super) struct Inner {
     pub(super) unknown: PeerName,
 }
 
+/// Largest message to the standard services: a name.
+const STANDARD_BYTES_MAX: usize = 16 << 10;
 /// Longest time for the message of a request to come whole, whatever its deadline: so that who
 /// sends but a part of many holds no places for ever.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -119,11 +121,13 @@ impl EdgeService {
         let name = name.or_else(|| client.clone().map(PeerName::Certified));
         let name = name.unwrap_or_else(|| self.inner.unknown.clone());
         let path = request.uri().path();
-        if let Some(standard) = self.inner.standard.find(path) {
-            return standard(request.map(Body::new)).await;
-        }
         let message_time = metadata::deadline(request.headers())
             .map_or(MESSAGE_TIME_MAX, |deadline| deadline.min(MESSAGE_TIME_MAX));
+        if let Some(standard) = self.inner.standard.find(path) {
+            let checked = |body| Body::new(Checked::new(body, STANDARD_BYTES_MAX, false));
+            let answered = timeout(message_time, standard(request.map(checked))).await;
+            return answered.unwrap_or_else(|_| not_whole(message_time).into_http());
+        }
         let prepared = metadata::check_size(request.headers(), path);
         let prepared = prepared.and_then(|()| self.prepare(path, client, name));
         let (shape, one, whole) = match prepared {
@@ -189,6 +193,10 @@ async fn late(time: Duration, whole: oneshot::Receiver<Infallible>) -> Status {
     if timeout(time, whole).await.is_ok() {
         return pending().await;
     }
+    not_whole(time)
+}
+
+fn not_whole(time: Duration) -> Status {
     let text = format!("the message of the request did not come whole within {time:?}");
     status::own(Code::DeadlineExceeded, text, Executed::No)
 }

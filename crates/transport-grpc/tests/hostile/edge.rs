@@ -20,6 +20,7 @@ over_both! {
     http_2_that_is_not_grpc_is_refused,
     a_client_that_does_not_read_holds_up_nobody,
     a_client_that_never_ends_its_requests_has_its_share_of_the_calls_and_for_a_time,
+    health_waits_for_no_request_for_ever_and_takes_no_large_one,
 }
 
 /// Asserts that an honest client is answered.
@@ -111,5 +112,23 @@ async fn a_client_that_never_ends_its_requests_has_its_share_of_the_calls_and_fo
         raw.read_some(&mut told).await;
     }
     answers(&over, &stage).await;
+    lives_on(&over, stage).await;
+}
+
+async fn health_waits_for_no_request_for_ever_and_takes_no_large_one(over: Over) {
+    let stage = Stage::with(|builder, _| over.edge(builder)).await;
+    let mut begun = [PREFACE, &frame(SETTINGS, 0, 0, &[])[..]].concat();
+    let cases = [("1S", &[0, 0, 0, 1][..]), ("9M", &[0, 0, 1, 0, 0])];
+    let cases = cases.into_iter().flat_map(|case| [("Check", case), ("Watch", case)]);
+    for (stream, (method, (timeout, part))) in (1..).step_by(2).zip(cases) {
+        begun.extend(call(stream, &format!("/grpc.health.v1.Health/{method}"), timeout));
+        begun.extend(frame(DATA, 0, stream, part));
+    }
+    let mut raw = Raw::connect(&over, stage.edge.local_addr()).await;
+    raw.send(&begun).await;
+    let mut told = Vec::new();
+    while frames(&told).iter().filter(|(kind, _)| *kind == HEADERS).count() < 4 {
+        raw.read_some(&mut told).await;
+    }
     lives_on(&over, stage).await;
 }
