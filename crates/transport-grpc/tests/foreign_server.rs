@@ -316,6 +316,40 @@ async fn calls_of_a_server_that_cannot_be_reached_wait_for_one_attempt() {
     filling.iter().for_each(JoinHandle::abort);
 }
 
+/// A process that hangs keeps its connections. Calls end at their deadline, and one of them finds out
+/// that pings are not answered, so that later ones have another connection.
+#[tokio::test]
+async fn a_server_that_hangs_is_called_over_another_connection_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serving = tokio::spawn(async move {
+        let (mut hanging, _) = listener.accept().await?;
+        begin(&mut hanging).await?;
+        let (mut stream, _) = listener.accept().await?;
+        begin(&mut stream).await?;
+        loop {
+            let (kind, flags, id, _) = next_frame(&mut stream).await?;
+            match (kind, flags & 1) {
+                (4, 0) => stream.write_all(&frame(4, 1, 0, &[])).await?,
+                (0, 1) => stream.write_all(&answer(id)).await?,
+                _ => {}
+            }
+        }
+        #[expect(unreachable_code, reason = "gives the type of the error, and keeps the socket")]
+        Ok::<TcpStream, std::io::Error>(hanging)
+    });
+    let server = ForeignServer::new(address);
+    let first = server.call(SAY, &text("a")).deadline(Duration::from_millis(50)).await;
+    assert_eq!(first.unwrap_err().code(), Code::DeadlineExceeded);
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(&server).await, Code::DeadlineExceeded);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    tokio::time::resume();
+    assert_eq!(server.call(SAY, &text("a")).await.unwrap(), text("A"));
+    serving.abort();
+}
+
 /// A server that closes its connection after each answer: the next call finds that out, or opens
 /// another.
 #[tokio::test]
