@@ -21,7 +21,7 @@ use bytes::Bytes;
 use convoke_core::health::{Health, ServingState};
 use convoke_core::{Endpoint, Peer};
 use convoke_transport::PeerName;
-use convoke_transport::parts::{Seats, Settings, TIME_MAX};
+use convoke_transport::parts::{Seats, SendPool, Settings, TIME_MAX};
 
 use crate::config::WINDOW_BYTES_MAX;
 use crate::listener::HTTP2_FRAME_BYTES;
@@ -58,6 +58,7 @@ pub struct GrpcEdge {
 /// | [`health`](Self::health) | the edge and the services of its descriptor set are serving |
 /// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
 /// | [`calls_max`](Self::calls_max) | 16,384 |
+/// | [`answer_bytes_total_max`](Self::answer_bytes_total_max) | 1 GiB |
 /// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 1,024, 256 |
 /// | [`resets_max`](Self::resets_max) | 256 |
@@ -72,6 +73,7 @@ pub struct GrpcEdgeBuilder {
     health: Option<Health>,
     message_bytes_max: usize,
     calls_max: usize,
+    answer_bytes_total_max: usize,
     handshakes_max: usize,
     connections_max: usize,
     streams_max: u32,
@@ -127,6 +129,7 @@ impl GrpcEdge {
             health: None,
             message_bytes_max: 4 << 20,
             calls_max: 16_384,
+            answer_bytes_total_max: 1 << 30,
             handshakes_max: 256,
             connections_max: 1_024,
             streams_max: 256,
@@ -208,6 +211,14 @@ impl GrpcEdgeBuilder {
     /// one client.
     pub fn calls_max(mut self, count: usize) -> Self {
         self.calls_max = count;
+        self
+    }
+
+    /// Most bytes of answers that their clients have not read, over all connections, beside the last
+    /// 64 KiB of each. Default 1 GiB; a larger answer ends with `RESOURCE_EXHAUSTED`. One client may
+    /// have as much as is free, and one answer a quarter of it.
+    pub fn answer_bytes_total_max(mut self, bytes: usize) -> Self {
+        self.answer_bytes_total_max = bytes;
         self
     }
 
@@ -319,7 +330,7 @@ impl GrpcEdgeBuilder {
 
     /// The same as a `tower` service, for a server of one's own. What concerns connections and
     /// streams is then that server's, TLS included: of the settings only the descriptor set, the
-    /// route, the health, the message size and the number of calls count.
+    /// route, the health, the message size, the number of calls and the bytes of answers count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
@@ -342,6 +353,7 @@ impl GrpcEdgeBuilder {
             standard,
             message_bytes_max: self.message_bytes_max,
             calls: Seats::new(self.calls_max),
+            unread: SendPool::new(self.answer_bytes_total_max),
             unknown: PeerName::Place("clients of whom nothing is known".into()),
         }))
     }
@@ -356,6 +368,7 @@ impl GrpcEdgeBuilder {
         let rules = [
             (self.message_bytes_max == 0, "message_bytes_max is zero"),
             (self.calls_max == 0, "calls_max is zero"),
+            (self.answer_bytes_total_max == 0, "answer_bytes_total_max is zero"),
             (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),
             (self.streams_max == 0, "streams_max is zero"),

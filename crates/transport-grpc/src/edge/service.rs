@@ -15,7 +15,7 @@ use convoke_core::{
     Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
     StreamInvocation,
 };
-use convoke_transport::parts::{Seat, Seats, TIME_MAX};
+use convoke_transport::parts::{Seat, Seats, SendPool, TIME_MAX};
 use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
 use http::{Extensions, HeaderValue, StatusCode};
@@ -83,6 +83,8 @@ pub(super) struct Inner {
     pub(super) standard: Standard,
     pub(super) message_bytes_max: usize,
     pub(super) calls: Arc<Seats>,
+    /// Room for answers that are not read.
+    pub(super) unread: Arc<SendPool>,
     /// Name of all clients of whom nothing is known, in a server of one's own.
     pub(super) unknown: PeerName,
 }
@@ -162,7 +164,7 @@ impl EdgeService {
         &self,
         path: &str,
         client: Option<Principal>,
-        name: PeerName,
+        client_name: PeerName,
     ) -> Result<(Shape, One, oneshot::Receiver<Infallible>), Status> {
         let inner = &self.inner;
         let method = path.strip_prefix('/').unwrap_or(path);
@@ -176,7 +178,7 @@ impl EdgeService {
             None if inner.endpoint.takes_items(method) => Shape::Streaming,
             None => Shape::ServerStreaming,
         };
-        let permit = inner.calls.take(name).map_err(|full| {
+        let permit = inner.calls.take(client_name.clone()).map_err(|full| {
             status::own(Code::ResourceExhausted, format!("of the calls {full}"), Executed::No)
         })?;
         let me = || inner.endpoint.me();
@@ -184,7 +186,7 @@ impl EdgeService {
         let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
         let (coming, whole) = oneshot::channel();
         let coming = Some(coming);
-        Ok((shape, One { inner, method, known, client, peer, permit, coming }, whole))
+        Ok((shape, One { inner, method, known, client, client_name, peer, permit, coming }, whole))
     }
 }
 
@@ -268,6 +270,8 @@ pub(super) struct One {
     pub(super) known: Option<Known>,
     /// Identity that the client has proven.
     client: Option<Principal>,
+    /// Name by which the client has its shares.
+    client_name: PeerName,
     peer: Peer,
     permit: Option<Seat>,
     /// Goes when the message has come.
@@ -299,7 +303,8 @@ impl One {
     pub(super) fn terms(&mut self, is_set: bool, budget: Duration) -> Terms {
         let grace = if is_set { READ_GRACE } else { READ_GRACE_MAX };
         let read_by = Instant::now() + budget.min(TIME_MAX) + grace;
-        Terms(Unread { read_by, place: Arc::new(self.permit.take()) })
+        let unread = Unread { read_by, place: Arc::new(self.permit.take()) };
+        Terms { unread, room: (Arc::clone(&self.inner.unread), self.client_name.clone()) }
     }
 
     fn request(

@@ -113,7 +113,7 @@ fn ask(method: &str, number: u32) -> http::Request<Body> {
     let length = u32::try_from(message.len()).expect("it is small").to_be_bytes();
     let body = [&[0], &length[..], &message].concat();
     let request = http::Request::post(format!("http://edge/edge.test.Echo/{method}"));
-    let request = request.header("content-type", "application/grpc").header("grpc-timeout", "1S");
+    let request = request.header("content-type", "application/grpc").header("grpc-timeout", "30S");
     request.body(Body::new(One(Some(body.into())))).expect("it is a request")
 }
 
@@ -146,7 +146,7 @@ async fn answers_that_are_not_read_are_dropped_at_their_deadline_but_for_what_is
         let mut client = Client::connect(edge.local_addr()).await;
         assert_all_are_taken(&mut client).await;
         tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(3)).await;
+        tokio::time::advance(Duration::from_secs(32)).await;
         tokio::time::resume();
         assert_all_are_taken(&mut client).await;
         for answer in unread {
@@ -166,6 +166,32 @@ async fn answers_that_are_not_read_are_dropped_at_their_deadline_but_for_what_is
         }
         until_one_is_free(&mut client).await;
     }
+}
+
+/// What answers hold is bounded in bytes, too, and half of it left to other clients.
+#[tokio::test]
+async fn answers_beyond_the_room_for_those_that_are_not_read_are_refused() {
+    let (_endpoint, edge) = edge(|edge| edge.answer_bytes_total_max(10 * LARGE)).await;
+    let mut send = narrow(&edge, 1_024).await;
+    let mut unread = Vec::new();
+    for _ in 0..5 {
+        unread.push(in_time(send.send_request(ask("One", 1))).await.expect("it answers"));
+    }
+    let mut client = Client::connect(edge.local_addr()).await;
+    let refused = in_time(client.unary("One", Number { number: 1 })).await;
+    assert_eq!(refused.expect_err("there is no room").code(), Code::ResourceExhausted);
+    let refused = in_time(client.stream("Much", Number { number: 1 })).await;
+    let mut stream = refused.expect("it begins");
+    let refused = in_time(stream.message()).await.expect_err("there is no room");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(client.unary("Say", text("a")).await.is_ok(), "small ones need none");
+    drop(unread);
+    let free = async {
+        while client.unary("One", Number { number: 1 }).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time(free).await;
 }
 
 /// However small they are, and also where HTTP/2 has taken all of them already, for which it needs
