@@ -31,8 +31,9 @@ use crate::listener::HTTP2_FRAME_BYTES;
 use convoke_transport::sockets;
 
 /// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share
-/// one connection, which is opened by the first call, and again by the next one after it was lost.
-/// Nothing is encrypted.
+/// one connection, which is opened by the first call, and again by the next one after it was lost,
+/// or has brought nothing while a call waited for its answer until the deadline. Nothing is
+/// encrypted.
 ///
 /// ```no_run
 /// # use convoke_core::{Context, Method, Status};
@@ -57,7 +58,15 @@ struct Inner {
 type Connecting = Option<watch::Receiver<Attempt>>;
 
 /// Outcome of an attempt; none while it is under way.
-type Attempt = Option<Result<(Http2, Arc<Kept>), String>>;
+type Attempt = Option<Result<Arc<Line>, String>>;
+
+/// A connection, which stays until nobody calls over it and its last call has ended.
+struct Line {
+    http2: Http2,
+    /// When something of an answer last came.
+    heard: Mutex<Instant>,
+    _kept: Kept,
+}
 
 /// A call of a foreign server, being put together. Awaited, it gives the one reply;
 /// [`ForeignCall::stream`] gives those of a server-streaming method.
@@ -84,7 +93,10 @@ const DEADLINE_DEFAULT: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Time for a connection to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time between two pings of a connection, and for the answer to one.
+/// Time between two pings of a connection. Servers close one that is pinged more often than every
+/// five minutes while they have nothing to say (gRPC A8, "Server Enforcement").
+const PING_INTERVAL: Duration = Duration::from_secs(310);
+/// Time for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Room for every stream: calls of many tasks share the connection, and one that does not read its
@@ -116,13 +128,13 @@ impl ForeignServer {
 
     /// The connection, once it is open. An attempt to open it is one for all who wait for it, and
     /// goes on when one of them is dropped.
-    async fn connection(&self) -> Result<Http2, String> {
+    async fn connection(&self) -> Result<Arc<Line>, String> {
         let mut attempt = self.attempt();
         let Ok(outcome) = attempt.wait_for(Option::is_some).await else {
             return Err("the attempt to connect was given up".to_owned());
         };
         match outcome.as_ref() {
-            Some(Ok((http2, _))) => Ok(http2.clone()),
+            Some(Ok(line)) => Ok(Arc::clone(line)),
             Some(Err(error)) => Err(error.clone()),
             None => unreachable!("it has an outcome"),
         }
@@ -133,7 +145,7 @@ impl ForeignServer {
         let mut connection = self.inner.connection.lock();
         let is_good = |attempt: &watch::Receiver<Attempt>| match attempt.borrow().as_ref() {
             None => attempt.has_changed().is_ok(),
-            Some(Ok((http2, _))) => !http2.is_closed(),
+            Some(Ok(line)) => !line.http2.is_closed(),
             Some(Err(_)) => false,
         };
         if let Some(attempt) = connection.as_ref().filter(|attempt| is_good(attempt)) {
@@ -143,17 +155,27 @@ impl ForeignServer {
         let address = self.inner.address.clone();
         tokio::spawn(async move {
             let opened = open(&address).await.map_err(|error| error.to_string());
-            told.send_replace(Some(opened.map(|(http2, kept)| (http2, Arc::new(kept)))));
+            told.send_replace(Some(opened.map(Arc::new)));
         });
         connection.insert(attempt).clone()
     }
+
+    /// A call that began then has waited in vain. If nothing else has come, either, there may be
+    /// nobody behind the connection: later calls open another, and those under way keep it.
+    fn note_late(&self, began: Instant) {
+        self.inner.connection.lock().take_if(|attempt| {
+            let is_silent = |line: &Arc<Line>| *line.heard.lock() <= began;
+            matches!(attempt.borrow().as_ref(), Some(Ok(line)) if is_silent(line))
+        });
+    }
 }
 
-async fn open(address: &str) -> io::Result<(Http2, Kept)> {
+async fn open(address: &str) -> io::Result<Line> {
     let deadline = Instant::now() + CONNECT_TIMEOUT;
     let stream = sockets::connect_to(address, CONNECT_TIMEOUT).await?;
     let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
-    spoken.map_err(io::Error::other)
+    let (http2, kept) = spoken.map_err(io::Error::other)?;
+    Ok(Line { http2, heard: Mutex::new(Instant::now()), _kept: kept })
 }
 
 fn terms() -> Terms {
@@ -161,6 +183,7 @@ fn terms() -> Terms {
         stream_window_bytes: STREAM_WINDOW_BYTES,
         connection_window_bytes: CONNECTION_WINDOW_BYTES,
         frame_bytes_max: HTTP2_FRAME_BYTES,
+        ping_interval: PING_INTERVAL,
         ping_timeout: PING_TIMEOUT,
         grace: Duration::from_secs(1),
     }
@@ -205,8 +228,13 @@ impl<Resp: Payload> ForeignCall<Resp> {
     /// # Cancel safety
     /// Dropped before it resolves, the call is cancelled.
     pub async fn stream(self) -> Result<ForeignReplies<Resp>, Status> {
-        let deadline = Instant::now() + self.deadline;
-        let incoming = timeout_at(deadline, self.open()).await.unwrap_or_else(|_| Err(late()))?;
+        let (began, server) = (Instant::now(), self.server.clone());
+        let deadline = began + self.deadline;
+        let opened = timeout_at(deadline, self.open()).await;
+        let incoming = opened.unwrap_or_else(|_| {
+            server.note_late(began);
+            Err(late())
+        })?;
         Ok(ForeignReplies { incoming, deadline, types: PhantomData })
     }
 
@@ -222,12 +250,12 @@ impl<Resp: Payload> ForeignCall<Resp> {
     /// Opens the stream; the inner error is what came of it.
     async fn try_open(&self) -> Result<Result<Streaming<Bytes>, tonic::Status>, Status> {
         let request = self.request()?;
-        let http2 = self.server.connection().await.map_err(|error| self.unreachable(&error))?;
+        let line = self.server.connection().await.map_err(|error| self.unreachable(&error))?;
         let origin = Uri::builder().scheme("http").authority(self.server.inner.address.as_str());
         let origin = origin.path_and_query("/").build().map_err(|error| invalid(&error))?;
         let path: PathAndQuery =
             format!("/{}", self.method).parse().map_err(|error| invalid(&error))?;
-        let measured = Measured { http2, message_bytes_max: self.message_bytes_max };
+        let measured = Measured { line, message_bytes_max: self.message_bytes_max };
         let mut grpc = Grpc::with_origin(measured, origin)
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
@@ -318,12 +346,13 @@ fn ours(status: &tonic::Status) -> Status {
 
 /// The connection as one call has it, which measures its replies before any of them is kept.
 struct Measured {
-    http2: Http2,
+    line: Arc<Line>,
     message_bytes_max: usize,
 }
 
 /// The body of an answer, which breaks off where the server breaks a rule.
 struct Replied {
+    line: Arc<Line>,
     /// `None` where the answer is not gRPC's: then the HTTP status has its code.
     body: Option<http2::Answer>,
     framing: Framing,
@@ -335,15 +364,16 @@ impl tonic::codegen::Service<http::Request<Body>> for Measured {
     type Future = BoxFuture<hyper::Result<Self::Response>>;
 
     fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<hyper::Result<()>> {
-        self.http2.poll_ready(cx)
+        self.line.http2.clone().poll_ready(cx)
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let (answered, framing) = (self.http2.call(request), Framing::new(self.message_bytes_max));
+        let (line, framing) = (Arc::clone(&self.line), Framing::new(self.message_bytes_max));
         Box::pin(async move {
-            let response = answered.await?;
+            let response = line.http2.clone().call(request).await?;
+            *line.heard.lock() = Instant::now();
             let is_grpc = response.status() == StatusCode::OK && is_grpc(response.headers());
-            Ok(response.map(|body| Replied { body: is_grpc.then_some(body), framing }))
+            Ok(response.map(|body| Replied { line, body: is_grpc.then_some(body), framing }))
         })
     }
 }
@@ -371,7 +401,9 @@ impl hyper::body::Body for Replied {
     ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
         let breach = |breach: Breach| tonic::Status::new(breach.code(), breach.to_string());
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        Poll::Ready(match ready!(Pin::new(body).poll_frame(cx)) {
+        let polled = ready!(Pin::new(body).poll_frame(cx));
+        *self.line.heard.lock() = Instant::now();
+        Poll::Ready(match polled {
             Some(Ok(frame)) => Some(self.check(&frame).map(|()| frame).map_err(breach)),
             Some(Err(error)) => Some(Err(tonic::Status::from_error(Box::new(error)))),
             None => self.framing.handle_end().map_err(breach).err().map(Err),

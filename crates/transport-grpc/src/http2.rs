@@ -34,6 +34,7 @@ pub(crate) struct Terms {
     pub(crate) stream_window_bytes: u32,
     pub(crate) connection_window_bytes: u32,
     pub(crate) frame_bytes_max: u32,
+    pub(crate) ping_interval: Duration,
     pub(crate) ping_timeout: Duration,
     pub(crate) grace: Duration,
 }
@@ -58,7 +59,7 @@ pub(crate) async fn speak(
         // dialled gains nothing by them, so that they are no reason to lose all streams.
         .max_concurrent_reset_streams(RESET_STREAMS_MAX)
         .max_local_error_reset_streams(None)
-        .keep_alive_interval(terms.ping_timeout)
+        .keep_alive_interval(terms.ping_interval)
         .keep_alive_timeout(terms.ping_timeout);
     let (send, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let (kept, dropped) = oneshot::channel();
