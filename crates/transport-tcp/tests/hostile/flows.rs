@@ -9,7 +9,9 @@ use convoke_transport::{CloseReason, Connection, Lane, NotWritable, Order, Trans
 use convoke_transport_tcp::{TcpTransport, TcpTransportBuilder};
 
 use crate::places::Kind;
-use crate::raw::{LAST, Raw, RawListener, Victim, dial, envelope, frame, hasty, hello_with};
+use crate::raw::{
+    CREDIT, LAST, Raw, RawListener, Victim, dial, envelope, frame, hasty, hello_with,
+};
 
 /// The part of a hello that says which flow it opens.
 #[derive(Clone, Copy)]
@@ -215,6 +217,33 @@ async fn frames_wait_for_those_before_them_and_others_do_not() {
     let frames = victim.sink.seen(nonce).expect("it was open").frames;
     let at = |text| frames.iter().position(|frame| *frame == of(text));
     assert!(at("L 4").is_some() && at("L 4") < at("L 5"), "{frames:?}");
+    victim.lives_on().await;
+}
+
+#[tokio::test]
+async fn frames_that_wait_leave_the_read_that_they_came_in() {
+    let order = |head: &[u8]| if head[0] == b'L' { Order::Lane } else { Order::Group(1) };
+    let sink = Recorder::new(1).ordering(order);
+    let victim = Victim::with(Kind::Tcp, of_three(), sink).await;
+    let (mut raws, connection) = open(&victim).await;
+    let nonce = connection.link().nonce;
+    let pair = |after, first: &[u8; 100], second: &[u8; 100]| {
+        [data(after, first), data([0, 0], second)].concat()
+    };
+    let [passing, waiting] = [[b'g'; 100], [b'L'; 100]];
+    let passes = pair([0, 0], &passing, &passing);
+    raws[1].send(&[passes, pair([1, 0], &waiting, &waiting)].concat()).await;
+    victim.sink.frames(nonce, 2).await;
+    raws[0].send(&data([0, 0], b"L")).await;
+    let frames = victim.sink.frames(nonce, 5).await;
+    let distance_of = |body: &[u8]| {
+        let frames = frames.iter().filter(|(_, frame)| frame == body);
+        let at: Vec<_> = frames.map(|(_, frame)| frame.as_ptr() as usize).collect();
+        at[1].wrapping_sub(at[0])
+    };
+    let in_read = data([0, 0], &passing).len();
+    assert_eq!(distance_of(&passing), in_read, "what passes is not copied");
+    assert_ne!(distance_of(&waiting), in_read, "what waits is");
     victim.lives_on().await;
 }
 

@@ -209,6 +209,12 @@ impl<C: Flow> fmt::Debug for Inlet<C> {
     }
 }
 
+/// A frame for who keeps it, in memory of its own. A slice would keep all of the read it came in:
+/// of 64 KiB a single byte may be of the frame, which gives up credit for no more than that.
+fn alone(bytes: Bytes) -> Bytes {
+    if bytes.is_unique() { bytes } else { Bytes::copy_from_slice(&bytes) }
+}
+
 /// Frames of a flow on their way to the sink.
 struct Passing<'a, C: Flow> {
     inlet: &'a Inlet<C>,
@@ -225,7 +231,7 @@ impl<C: Flow> Passing<'_, C> {
     /// A data frame, without what goes before it; `None` when it has to wait.
     fn admit(&mut self, mut bytes: Bytes) -> Result<Option<Bytes>, String> {
         if self.state.first.is_some() {
-            self.state.behind.push_back(bytes);
+            self.state.behind.push_back(alone(bytes));
             return Ok(None);
         }
         let (flows, index) = (&self.inlet.flows, self.inlet.index);
@@ -245,7 +251,7 @@ impl<C: Flow> Passing<'_, C> {
         if self.inlet.sink.order(head) != Order::Lane {
             return Ok(Some(bytes));
         }
-        self.state.first = Some(bytes);
+        self.state.first = Some(alone(bytes));
         self.inlet.waiting().is_shut.store(true, Ordering::SeqCst);
         Ok(None)
     }
