@@ -248,6 +248,23 @@ async fn frames_that_wait_leave_the_read_that_they_came_in() {
 }
 
 #[tokio::test]
+async fn while_data_waits_the_control_lane_has_its_credit_back() {
+    let victim = Victim::new(Kind::Tcp, of_three().control_window_bytes(8 << 10)).await;
+    let (mut raws, connection) = open(&victim).await;
+    // It waits for a frame of flow 1, and the control lane is that of its flow.
+    raws[0].send(&data([1, 0], b"waits")).await;
+    let half_window = frame(LAST, 0, &[7; 1_020]).repeat(4);
+    for _ in 0..4 {
+        raws[0].send(&half_window).await;
+        let credit = (4_u32 << 10).to_le_bytes().to_vec();
+        assert_eq!(raws[0].frame().await, (CREDIT, credit));
+    }
+    raws[1].send(&data([0, 0], b"goes before it")).await;
+    victim.sink.frames(connection.link().nonce, 4 * 4 + 2).await;
+    victim.lives_on().await;
+}
+
+#[tokio::test]
 async fn a_flow_that_is_lost_ends_the_connection_and_no_other() {
     let victim = Victim::new(Kind::Tcp, of_three()).await;
     for lost in 0..3 {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::places::{Kind, Place};
 pub(crate) use crate::wire::{
-    GOODBYE, KEEP_ALIVE, LAST, envelope, frame, frames, hello, hello_with,
+    CREDIT, GOODBYE, KEEP_ALIVE, LAST, envelope, frame, frames, hello, hello_with,
 };
 
 /// The node under attack, at a place of its own.
@@ -178,6 +178,21 @@ impl Raw {
         let (kind, body) = self.envelope().await.expect("the victim says why");
         assert_eq!(kind, 1, "the victim refuses");
         String::from_utf8(body).expect("it is a text")
+    }
+
+    /// The next frame that is no keep-alive, as (kind, body).
+    pub(crate) async fn frame(&mut self) -> (u32, Vec<u8>) {
+        let read = async {
+            loop {
+                let word = self.0.read_u32_le().await.expect("the victim stays");
+                let mut body = vec![0; (word & 0xfff_ffff) as usize];
+                self.0.read_exact(&mut body).await.expect("the victim stays");
+                if word >> 29 != KEEP_ALIVE {
+                    return (word >> 29, body);
+                }
+            }
+        };
+        timeout(PATIENCE, read).await.expect("the victim sends")
     }
 
     /// Everything the victim sends until it closes.

@@ -11,7 +11,7 @@ use super::credit::ReceiveCredit;
 use super::lanes::{LANES, index};
 use super::life::Stop;
 use super::lifetime::{Carrier, Lifetime};
-use crate::{Connection, Received, Sink};
+use crate::{Connection, Lane, Received, Sink};
 
 /// Frames that the sink is given at once. A read may bring hundreds, each of which may start a
 /// handler: after so many others have their turn. Not so few that calls in flight together lose the
@@ -23,12 +23,13 @@ pub const FRAMES_PER_TURN: usize = 128;
 pub struct Inbound {
     decoder: Decoder,
     credit: Option<[ReceiveCredit; 2]>,
-    /// Cost, per lane, of what was put aside behind a valve that is shut.
-    withheld: [u32; 2],
+    /// Cost of the data that was put aside behind a valve that is shut.
+    withheld: u32,
 }
 
-/// Place between a reader and its sink where frames may have to wait. While some do, the reader
-/// goes on, and what comes gives no credit back: so no more waits than the peer was granted.
+/// Place between a reader and its sink where data frames may have to wait. While some do, the
+/// reader goes on, and data that comes gives no credit back: so no more waits than the peer was
+/// granted. The control lane passes, and has its credit back at once.
 pub trait Valve: Send + Sync + 'static {
     /// False where no frame ever waits.
     const HOLDS: bool;
@@ -74,7 +75,7 @@ impl Inbound {
         let credit =
             |windows: [u32; 2]| LANES.map(|lane| ReceiveCredit::new(lane, windows[index(lane)]));
         let decoder = Decoder::new(Words::of(windows), frame_bytes_max, chunk_bytes_max);
-        Self { decoder, credit: windows.map(credit), withheld: [0; 2] }
+        Self { decoder, credit: windows.map(credit), withheld: 0 }
     }
 
     /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
@@ -115,14 +116,13 @@ impl Inbound {
         let refused = hand_to(lifetime.sink(), lifetime.handle(), &mut frames);
         let Frames { left, mut taken, mut is_flush_due, stop, .. } = frames;
         if V::HOLDS {
-            let withheld = std::mem::take(&mut self.withheld);
-            taken = LANES.map(|lane| taken[index(lane)] + withheld[index(lane)]);
+            let data = &mut taken[index(Lane::Data)];
+            *data += std::mem::take(&mut self.withheld);
+            if valve.is_shut() {
+                self.withheld = std::mem::take(data);
+            }
         }
-        if valve.is_shut() {
-            self.withheld = taken;
-        } else {
-            is_flush_due |= self.give_back(taken, connection);
-        }
+        is_flush_due |= self.give_back(taken, connection);
         if is_flush_due {
             connection.flush();
         }
@@ -131,8 +131,9 @@ impl Inbound {
 
     /// Gives back what was withheld, now that nothing waits.
     pub fn release(&mut self, connection: &impl Carrier) {
-        let withheld = std::mem::take(&mut self.withheld);
-        if self.give_back(withheld, connection) {
+        let mut taken = [0; 2];
+        taken[index(Lane::Data)] = std::mem::take(&mut self.withheld);
+        if self.give_back(taken, connection) {
             connection.flush();
         }
     }
