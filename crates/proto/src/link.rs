@@ -2,7 +2,7 @@
 //! carries the frames is no part of this crate.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use crate::address::Address;
@@ -110,7 +110,7 @@ pub enum PeerName {
     /// A node that its connections prove, or one that only claims its name where the transport
     /// knows no place.
     Node(NodeId),
-    /// All who connect from there: an address without its port.
+    /// All who connect from there: an address without its port, of IPv6 its first 64 bits.
     Place(Arc<str>),
     /// All processes of a user of this host.
     User(u32),
@@ -132,8 +132,21 @@ impl From<&Remote> for PeerName {
     /// The name of who has proven nothing.
     fn from(remote: &Remote) -> Self {
         match remote {
-            Remote::Host(address) => Self::Place(address.clone()),
+            Remote::Host(address) => Self::Place(place_of(address)),
             Remote::Process(credentials) => Self::User(credentials.uid),
+        }
+    }
+}
+
+/// The place of a host, by its address. Of IPv6 that is the network of 64 bits, in which a host has
+/// as many addresses as it likes (RFC 7934, RFC 8981).
+fn place_of(address: &Arc<str>) -> Arc<str> {
+    let Ok(IpAddr::V6(v6)) = address.parse() else { return address.clone() };
+    match v6.to_canonical() {
+        IpAddr::V4(v4) => v4.to_string().into(),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)).into()
         }
     }
 }
@@ -181,3 +194,26 @@ impl fmt::Debug for Principal {
 /// As many first bytes of a frame as [`Glance`](crate::wire::Glance) takes, or the whole frame:
 /// what a transport shows of a frame before the rest is there.
 pub const ORDER_HEAD_BYTES: usize = 152;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_many_addresses_is_one_peer() {
+        let name = |address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            PeerName::of(NodeId::new(7), None, Some(&address.into())).to_string()
+        };
+        for (address, place) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:0:1::", "2001:db8:0:1::/64"),
+            ("2001:db8:0:1::7", "2001:db8:0:1::/64"),
+            ("2001:db8:0:1:ffff:ffff:ffff:ffff", "2001:db8:0:1::/64"),
+            ("2001:db8:0:2::7", "2001:db8:0:2::/64"),
+        ] {
+            assert_eq!(name(address), place, "{address}");
+        }
+    }
+}

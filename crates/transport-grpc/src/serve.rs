@@ -89,7 +89,7 @@ pub(crate) struct Ends {
 
 impl Ends {
     pub(crate) fn new(local: SocketAddr, remote: SocketAddr, shown: Shown) -> Self {
-        let place = || PeerName::Place(remote.ip().to_string().into());
+        let place = || PeerName::from(&remote.into());
         let name = shown.name.clone().unwrap_or_else(place);
         Self { local, remote, shown, name, place: Arc::new(Semaphore::new(1)) }
     }

@@ -230,8 +230,8 @@ macro_rules! setter {
     (handshakes_max) => {
         $crate::setter! {
             /// Number of accepted connections that may be in their handshake. Default 256; further
-            /// ones are refused at once. One address may have as many as are free: half, if it is
-            /// the only one.
+            /// ones are refused at once. One address, of IPv6 its first 64 bits, may have as many as
+            /// are free: half, if it is the only one.
             @ handshakes_max: usize
         }
     };
@@ -240,7 +240,8 @@ macro_rules! setter {
             /// Number of accepted connections that may be open, over all listeners of the
             /// transport. Default 4,096; further ones are refused. One peer may have as many as are
             /// free: half, if it is the only one. A peer is the node that a certificate proves,
-            /// else the address that it connects from. Dialled connections do not count.
+            /// else the address that it connects from, of IPv6 its first 64 bits. Dialled
+            /// connections do not count.
             @ connections_max: usize
         }
     };
