@@ -87,7 +87,9 @@ impl QuicTransportBuilder {
     /// Bytes that a peer may send on one stream before they were read. Default 1 MiB. On a path
     /// with a large product of bandwidth and delay, this over the round trip is the most one lane,
     /// or one large frame, carries. The window of the whole connection is this for each lane and
-    /// each of [`large_frames_max`](Self::large_frames_max).
+    /// each of [`large_frames_max`](Self::large_frames_max). QUIC keeps no more than that of what
+    /// this end sends until the peer has acknowledged it, beside
+    /// [`send_bytes_total_max`](Self::send_bytes_total_max).
     pub fn window_bytes(mut self, bytes: u32) -> Self {
         self.config.window_bytes = bytes;
         self
