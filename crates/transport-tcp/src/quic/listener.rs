@@ -53,7 +53,7 @@ pub(crate) async fn listen(
     let (listening, refusals) = (socket.ip(), Refusals::new());
     let acceptor = Arc::new(Acceptor { shared, listening, sink, refusals });
     tracing::debug!(address = %local, "listening");
-    let accepting = tokio::spawn(acceptor.run(endpoint.clone())).abort_handle();
+    let accepting = tokio::spawn(acceptor.run(endpoint.clone(), local.clone())).abort_handle();
     Ok(Box::new(QuicTransportListener { local, endpoint: Mutex::new(Some(endpoint)), accepting }))
 }
 
@@ -79,10 +79,15 @@ impl Drop for QuicTransportListener {
 }
 
 impl Acceptor {
-    async fn run(self: Arc<Self>, endpoint: Endpoint) {
+    /// Accepts until the listener aborts it.
+    async fn run(self: Arc<Self>, endpoint: Endpoint, local: Address) {
         while let Some(incoming) = endpoint.accept().await {
             self.admit(incoming);
         }
+        tracing::warn!(
+            address = %local,
+            "the socket has failed, and nothing is accepted there any more: listen again"
+        );
     }
 
     /// Gives the connection its own task, so that no peer can hold up another.
