@@ -40,7 +40,8 @@
 //! certificate proves or else an address or a user of this host, as much as is free. One peer may
 //! have as many of the accepted connections, and of the handshakes, as are free.
 //!
-//! In its handshake it holds at most 8 KiB. What the sink keeps of a frame keeps the read buffer
+//! In its handshake it holds at most 8 KiB; over TLS 32 KiB besides, and up to 64 KiB of a message
+//! that TLS puts together. What the sink keeps of a frame keeps the read buffer
 //! that the frame is a slice of, so it should copy small frames it keeps for long.
 //!
 //! # What it does not do

@@ -54,7 +54,9 @@ pub fn of_socket(scheme: &str, socket: SocketAddr) -> Address {
 /// The addresses to tell a peer reached from `local`: `0.0.0.0` and `[::]` replaced by it.
 ///
 /// A node listening on IPv4 only cannot be dialled at an IPv6 address, so such a pair is left out.
-/// So is an address of this process alone, `mem://`, and a private one, `unix://`.
+/// Nor is a local address told that holds for its link alone, `fe80::1%eth0`: the other end has
+/// a name of its own for the interface. An address of this process alone, `mem://`, is left out,
+/// too, and a private one, `unix://`.
 pub fn advertised(addresses: &[Address], local: IpAddr) -> Vec<Address> {
     let local = local.to_canonical();
     addresses.iter().filter_map(|address| advertise(address, local)).collect()
@@ -65,7 +67,9 @@ fn advertise(address: &Address, local: IpAddr) -> Option<Address> {
         return None;
     }
     let Some(listening) = unspecified(address) else { return Some(address.clone()) };
-    if (listening.is_ipv4() && local.is_ipv6()) || local.is_unspecified() {
+    let is_other_family = listening.is_ipv4() && local.is_ipv6();
+    let is_of_link = matches!(local, IpAddr::V6(local) if local.is_unicast_link_local());
+    if is_other_family || is_of_link || local.is_unspecified() {
         return None;
     }
     let socket = SocketAddr::new(local, listening.port());
@@ -80,8 +84,6 @@ pub fn unspecified(address: &Address) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
@@ -111,11 +113,9 @@ mod tests {
         assert_eq!(v4, addresses(&expected));
         let v6 = advertised(&given, "fd00::5".parse().unwrap());
         assert_eq!(v6, addresses(&["tcp://[fd00::5]:71", "tcp://10.1.1.1:72"]));
-        let none = advertised(&given, Ipv4Addr::UNSPECIFIED.into());
-        assert_eq!(
-            none,
-            addresses(&["tcp://10.1.1.1:72"]),
-            "a peer that was reached by no address"
-        );
+        for nowhere in ["0.0.0.0", "fe80::5"] {
+            let none = advertised(&given, nowhere.parse().unwrap());
+            assert_eq!(none, addresses(&["tcp://10.1.1.1:72"]), "{nowhere} cannot be dialled");
+        }
     }
 }
