@@ -208,7 +208,11 @@ pub trait Provider: Send + Sync + fmt::Debug + Sized + 'static {
     /// [`poll_event`](Self::poll_event). May be ready without either. Called within a tokio
     /// runtime, always the same, where a provider registers its descriptors on the first call; the
     /// last caller's task is woken.
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()>;
+    ///
+    /// # Errors
+    /// [`VerbsError::DeviceLost`] when the descriptors cannot be waited for: they could not be
+    /// registered, or the runtime has ended.
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), VerbsError>>;
 }
 
 /// Limits of a device, so far as they matter here.

@@ -136,18 +136,11 @@ impl<P: Provider> Runner<P> {
                 Ok(false) if self.ends() => return,
                 Ok(false) => {
                     if let Err(error) = self.sleep(&mut idle).await {
-                        self.engine.lose(&error);
+                        self.lose(&error).await;
                     }
                     idle.on_woken();
                 }
-                Err(error) => {
-                    self.engine.lose(&error);
-                    // Its wires end now, and what is left is for requests to say.
-                    self.deliver_all();
-                    if self.is_in_charge() {
-                        self.rest_when_lost().await;
-                    }
-                }
+                Err(error) => self.lose(&error).await,
             }
         }
     }
@@ -202,9 +195,19 @@ impl<P: Provider> Runner<P> {
         tokio::select! {
             biased;
             () = engine.signal.notified() => {}
-            () = poll_fn(|cx| engine.provider.poll_ready(cx)) => {}
+            ready = poll_fn(|cx| engine.provider.poll_ready(cx)) => ready?,
         }
         Ok(())
+    }
+
+    /// Gives the device up, and waits until there is more to do for that.
+    async fn lose(&self, error: &VerbsError) {
+        self.engine.lose(error);
+        // Its wires end now, and what is left is for requests to say.
+        self.deliver_all();
+        if self.is_in_charge() {
+            self.rest_when_lost().await;
+        }
     }
 
     /// A lost device brings nothing; only what is to be closed remains.

@@ -1,11 +1,18 @@
+use std::time::Duration;
+
 use convoke_transport::conformance::Recorder;
 
 use super::*;
+use crate::config::PollMode;
 use crate::provider::simulated::{Fabric, SimDevice, SimListener};
 
-/// An engine that has a listener to drive. Its tasks run when the test yields, which it does not.
+/// An engine that has a listener to drive. Its tasks run when the test yields.
 fn engine() -> (Arc<Engine<SimDevice>>, SimListener) {
-    let engine = Engine::new(Fabric::new().device(), Config::default());
+    engine_of(Config::default())
+}
+
+fn engine_of(config: Config) -> (Arc<Engine<SimDevice>>, SimListener) {
+    let engine = Engine::new(Fabric::new().device(), config);
     let address = "127.0.0.1:0".parse().unwrap();
     let (listener, ..) = engine.listen(address, Arc::new(Recorder::new(1))).unwrap();
     (engine, listener)
@@ -46,4 +53,15 @@ async fn a_delivery_within_which_the_engine_ends_is_over() {
     let next = engine.begin_delivery();
     assert_eq!(next % 2, 1, "deliveries that go on have odd numbers");
     assert!(engine.end_delivery(next));
+}
+
+#[tokio::test]
+async fn a_device_that_cannot_be_waited_for_is_lost_and_leaves_others_their_turn() {
+    let poll_mode = Some(PollMode::Adaptive { spin: Duration::ZERO });
+    let (engine, _listener) = engine_of(Config { poll_mode, ..Config::default() });
+    engine.provider().stop_waiting();
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(engine.table.lock().lost.is_some());
 }

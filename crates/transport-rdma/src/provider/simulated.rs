@@ -158,6 +158,11 @@ impl SimDevice {
         self.fabric.with_state(|state| state.cut_off(self.id));
     }
 
+    /// It cannot be waited for any more, as one whose runtime has ended.
+    pub fn stop_waiting(&self) {
+        self.fabric.with_state(|state| state.stop_waiting(self.id));
+    }
+
     /// It breaks: the system says so to its own program, and the peers hear nothing.
     pub fn lose(&self) {
         self.fabric.with_state(|state| state.lose(self.id));
@@ -387,7 +392,7 @@ impl Provider for SimDevice {
         self.fabric.with_state(|state| state.arm(self.id))
     }
 
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
         self.fabric.with_state(|state| state.poll_ready(self.id, cx))
     }
 }

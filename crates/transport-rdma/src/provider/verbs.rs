@@ -184,7 +184,7 @@ impl Provider for VerbsDevice {
         self.device.queue.arm()
     }
 
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
         self.device.readiness.poll_ready(cx, || self.device.queue.take_events())
     }
 }

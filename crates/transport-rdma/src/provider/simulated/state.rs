@@ -47,6 +47,7 @@ pub(super) struct Device {
     pub(super) condition: Condition,
     is_armed: bool,
     is_notified: bool,
+    is_unwatched: bool,
     waker: Option<Waker>,
 }
 
@@ -118,6 +119,7 @@ impl State {
             condition: Condition::Working,
             is_armed: false,
             is_notified: false,
+            is_unwatched: false,
             waker: None,
         });
         DeviceId(self.devices.len() - 1)
@@ -200,12 +202,19 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn poll_ready(&mut self, id: DeviceId, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_ready(
+        &mut self,
+        id: DeviceId,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), VerbsError>> {
         self.advance();
         let device = &mut self.devices[id.0];
+        if device.is_unwatched {
+            return Poll::Ready(Err(lost()));
+        }
         if device.condition != Condition::Killed {
             if std::mem::take(&mut device.is_notified) || !device.events.is_empty() {
-                return Poll::Ready(());
+                return Poll::Ready(Ok(()));
             }
             if !self.under_way.is_empty() {
                 // Steps are the only clock, so somebody must go on stepping.
@@ -273,6 +282,10 @@ impl State {
 
     pub(super) fn cut_off(&mut self, id: DeviceId) {
         self.devices[id.0].condition = Condition::CutOff;
+    }
+
+    pub(super) fn stop_waiting(&mut self, id: DeviceId) {
+        self.devices[id.0].is_unwatched = true;
     }
 
     pub(super) fn lose(&mut self, id: DeviceId) {

@@ -1,6 +1,6 @@
 //! Sleeping until the device has something.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 
 use crate::ffi::verbs as ffi;
+use crate::provider::VerbsError;
 
 /// The descriptors of a device: completions, connections, asynchronous events.
 ///
@@ -17,7 +18,7 @@ use crate::ffi::verbs as ffi;
 #[derive(Debug)]
 pub(super) struct Readiness {
     unregistered: Mutex<Option<Descriptors<OwnedFd>>>,
-    registered: OnceLock<Result<Descriptors<AsyncFd<OwnedFd>>, io::ErrorKind>>,
+    registered: OnceLock<Result<Descriptors<AsyncFd<OwnedFd>>, VerbsError>>,
 }
 
 /// Something for each descriptor.
@@ -33,21 +34,24 @@ impl Readiness {
         Self { unregistered: Mutex::new(Some(descriptors)), registered: OnceLock::new() }
     }
 
-    /// Ready once `take_completion_events` takes any, or another descriptor is readable, or waiting
-    /// is impossible.
+    /// Ready once `take_completion_events` takes any, or another descriptor is readable.
+    ///
+    /// # Errors
+    /// [`VerbsError::DeviceLost`] when waiting is impossible.
     pub(super) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
         take_completion_events: impl Fn() -> bool,
-    ) -> Poll<()> {
-        let Ok(descriptors) = self.registered() else { return Poll::Ready(()) };
+    ) -> Poll<Result<(), VerbsError>> {
+        let descriptors = self.registered().as_ref().map_err(Clone::clone)?;
         // All are polled, so that all wake the caller.
         let polled = [
             poll_completions(&descriptors.completions, cx, take_completion_events),
-            descriptors.connections.poll_read_ready(cx).map(drop),
-            descriptors.device.poll_read_ready(cx).map(drop),
+            descriptors.connections.poll_read_ready(cx).map_ok(drop),
+            descriptors.device.poll_read_ready(cx).map_ok(drop),
         ];
-        if polled.iter().any(Poll::is_ready) { Poll::Ready(()) } else { Poll::Pending }
+        let first = polled.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending);
+        first.map_err(|error| unwatched(&error))
     }
 
     /// Takes a connection event, unless there is surely none.
@@ -65,10 +69,13 @@ impl Readiness {
     }
 
     /// Registers with the runtime of the caller, the first time.
-    fn registered(&self) -> &Result<Descriptors<AsyncFd<OwnedFd>>, io::ErrorKind> {
+    fn registered(&self) -> &Result<Descriptors<AsyncFd<OwnedFd>>, VerbsError> {
         self.registered.get_or_init(|| {
-            let descriptors = self.unregistered.lock().take().ok_or(io::ErrorKind::NotConnected)?;
-            let watch = |descriptor| ffi::watch(descriptor).map_err(|error| error.kind());
+            let descriptors = self.unregistered.lock().take();
+            // A runtime without I/O has made the first try panic.
+            let descriptors =
+                descriptors.ok_or_else(|| unwatched(&ErrorKind::NotConnected.into()))?;
+            let watch = |descriptor| ffi::watch(descriptor).map_err(|error| unwatched(&error));
             Ok(Descriptors {
                 completions: watch(descriptors.completions)?,
                 connections: watch(descriptors.connections)?,
@@ -82,17 +89,21 @@ fn poll_completions(
     descriptor: &AsyncFd<OwnedFd>,
     cx: &mut Context<'_>,
     take_events: impl Fn() -> bool,
-) -> Poll<()> {
+) -> Poll<io::Result<()>> {
     loop {
-        let Ok(mut guard) = ready!(descriptor.poll_read_ready(cx)) else {
-            return Poll::Ready(());
-        };
+        let mut guard = ready!(descriptor.poll_read_ready(cx))?;
         let were_any = take_events();
         guard.clear_ready();
         if were_any {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(()));
         }
     }
+}
+
+fn unwatched(error: &io::Error) -> VerbsError {
+    VerbsError::DeviceLost(format!(
+        "it cannot be waited for, {error}: make a transport anew, on a runtime that goes on"
+    ))
 }
 
 /// Reading an empty descriptor is a system call, which this spares once the runtime knows that

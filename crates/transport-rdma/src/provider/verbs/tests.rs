@@ -90,7 +90,7 @@ impl Driven {
                 self.device.arm().unwrap();
             }
         }
-        poll_fn(|cx| self.device.poll_ready(cx)).await;
+        poll_fn(|cx| self.device.poll_ready(cx)).await.unwrap();
     }
 
     fn poll(&mut self) {
