@@ -39,6 +39,8 @@ struct Shared {
 
 /// How long a member that lacks a value tries to get it, before it looks anew for who has it.
 const PULL: Duration = Duration::from_secs(5);
+/// And so much longer for each member that it may ask in vain, so that it comes to all.
+const TURN: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Values delivered that nobody has taken yet.
@@ -145,7 +147,8 @@ async fn pull(
     digest: Digest,
     from: Vec<NodeId>,
 ) -> Pulled {
-    match payloads.pull(&endpoint, digest, from, PULL).await {
+    let deadline = from.iter().fold(PULL, |deadline, _| deadline + TURN);
+    match payloads.pull(&endpoint, digest, from, deadline).await {
         Ok(pulled) => (key, Some(pulled.value)),
         Err(_) => {
             sleep(PAUSE).await;

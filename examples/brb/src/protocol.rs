@@ -144,10 +144,13 @@ impl Broadcast {
 }
 
 /// Members that most likely have the value: those who echoed it here, then all others, whose echoes
-/// may be on their way.
+/// may be on their way. Each member begins with those that follow it: no liar is asked first by
+/// all.
 fn holders(votes: &EchoCore, digest: Digest) -> Vec<NodeId> {
+    let mut nodes: Vec<_> = votes.members().nodes().collect();
+    nodes.rotate_left(votes.index().into());
     let echoed = |node: &NodeId| votes.votes(ECHO).any(|vote| vote == (*node, digest));
-    let (mut first, then): (Vec<_>, Vec<_>) = votes.members().nodes().partition(echoed);
+    let (mut first, then): (Vec<_>, Vec<_>) = nodes.into_iter().partition(echoed);
     first.extend(then);
     first
 }

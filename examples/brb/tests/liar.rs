@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use brb::broadcasts::{VALUE_BYTES_MAX, WINDOW};
 use brb::node::{Member, Refused, space};
-use brb::protocol::{READY, SEND};
+use brb::protocol::{Broadcast, ECHO, READY, SEND, Step, plan};
 use bytes::Bytes;
 use convoke::cast::{Announce, CastBody};
 use convoke::quorum::Configuration;
-use convoke::quorum::echo::{Payloads, digest_of};
+use convoke::quorum::echo::{EchoCore, EchoVote, Payloads, digest_of};
 use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
 use tokio::time::timeout;
@@ -71,4 +71,29 @@ async fn a_source_that_completes_nothing_holds_up_no_other() {
     let refused = correct[0].broadcast(0, Bytes::new());
     assert_eq!(refused, Err(Refused::Twice(0)));
     assert_eq!(correct[0].broadcast(WINDOW * 9, Bytes::new()), Err(Refused::TooMany(WINDOW * 9)));
+}
+
+#[test]
+fn no_holder_is_asked_first_by_all_who_lack_the_value() {
+    let nodes: Vec<NodeId> = (1..=7).map(NodeId::new).collect();
+    let members = Configuration::new(nodes.clone()).expect("they differ");
+    let asked = |me: NodeId| {
+        let plan = plan(7, 2).expect("seven bear two");
+        let mut votes = EchoCore::new(me, &members, plan).expect("it is one of them");
+        let digest = digest_of(b"heron");
+        for from in nodes.iter().filter(|node| **node != me) {
+            for phase in [ECHO, READY] {
+                // Some have not echoed where they are heard.
+                if phase == READY || from.get() % 2 == 1 {
+                    votes.handle_vote(*from, EchoVote { phase, digest }).expect("it is a vote");
+                }
+            }
+        }
+        let Some(Step::Pull(_, from)) = Broadcast::of(nodes[0]).next(&votes) else {
+            panic!("it lacks the value")
+        };
+        from.iter().map(|node| node.get()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(NodeId::new(2)), [3, 5, 7, 1, 2, 4, 6]);
+    assert_eq!(asked(NodeId::new(6)), [7, 1, 3, 5, 6, 2, 4]);
 }

@@ -110,7 +110,7 @@ pub enum PullError {
     },
 }
 
-/// Time without an answer before the next member is asked; doubled each time.
+/// Time without an answer before the next member is asked; doubled once all have been.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Payloads {
@@ -198,8 +198,9 @@ impl Payloads {
 
     /// The value of a digest: from here, or from the first of these members that gives it; then it
     /// is kept. They are asked in turn, the next beside those before when these have not answered
-    /// for 200 ms, twice as long each time; those without it again, until `deadline` has passed.
-    /// What does not have the digest is not taken.
+    /// for 200 ms; those without it again, with twice the pause each time all have been asked,
+    /// until `deadline` has passed. So each that is silent costs 200 ms of the deadline. What does
+    /// not have the digest is not taken.
     ///
     /// # Errors
     /// [`PullError`].
@@ -276,12 +277,11 @@ impl Payloads {
                 Some(Ok((node, Answer::Nothing))) => again.push(node),
                 // Of a runtime that ends.
                 Some(Err(_)) => return None,
-                None => {
+                None if due.is_empty() => {
                     patience *= 2;
-                    if due.is_empty() {
-                        due.extend(again.drain(..));
-                    }
+                    due.extend(again.drain(..));
                 }
+                None => {}
             }
             if liars.len() + down.len() == members.len() {
                 return None;

@@ -23,6 +23,12 @@ async fn cluster() -> (Cluster, Payloads) {
     (cluster.await, holder)
 }
 
+/// Never answers.
+fn silent() -> Service {
+    const PULL: Method<(), ()> = Method::new("convoke.Echo/Pull");
+    Service::new().unary(PULL, |(), _: Context| std::future::pending::<Result<(), Status>>())
+}
+
 /// Answers every question after a value with one of another digest.
 fn liar() -> Service {
     #[derive(Clone, PartialEq, prost::Message)]
@@ -54,6 +60,22 @@ async fn the_next_is_asked_when_one_lies_has_nothing_or_is_silent() {
     let value = Bytes::from_static(VALUE);
     assert_eq!(pull(&cluster, &[1, 2, 3, 4, 5]).await, Ok((value.clone(), vec![3])));
     assert_eq!(pull(&cluster, &[5]).await, Ok((value, vec![])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_after_many_silent_ones_is_asked_before_the_deadline() {
+    let holder = Payloads::new(1 << 20);
+    holder.insert(Bytes::from_static(VALUE)).expect("it has room");
+    let shared = holder.clone();
+    let cluster = Cluster::start(5, 8, move |me, _| match me.get() {
+        8 => shared.service(),
+        _ => silent(),
+    });
+    let cluster = cluster.await;
+    let begun = tokio::time::Instant::now();
+    let pulled = pull(&cluster, &[2, 3, 4, 5, 6, 7, 8]).await;
+    assert_eq!(pulled, Ok((Bytes::from_static(VALUE), vec![])));
+    assert!(begun.elapsed() < Duration::from_millis(1_300), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
