@@ -159,11 +159,33 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     pub(crate) fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<News<Resp>>> {
         self.note_failed();
         loop {
-            let Some(event) = ready!(self.source.poll_event(cx)) else { return Poll::Ready(None) };
-            if let Some(news) = self.take(event) {
+            if let Some(news) = self.take_lost() {
                 return Poll::Ready(Some(news));
             }
+            match ready!(self.source.poll_event(cx)) {
+                Some(event) => {
+                    if let Some(news) = self.take(event) {
+                        return Poll::Ready(Some(news));
+                    }
+                }
+                None => {
+                    self.leaves.iter_mut().for_each(Leaves::close_all);
+                    return Poll::Ready(self.take_lost());
+                }
+            }
         }
+    }
+
+    /// A leaf that is lost because a root branch is over, if it is not known to be.
+    fn take_lost(&mut self) -> Option<News<Resp>> {
+        while let Some(index) = self.leaves.as_mut()?.lost.pop_front() {
+            let error = self.replies.error_of(index).cloned();
+            let news = error.and_then(|error| self.lose_member(index, error));
+            if news.is_some() {
+                return news;
+            }
+        }
+        None
     }
 
     /// Has the next member asked at once when another has failed, for whatever reason: the rule may
@@ -210,7 +232,8 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
             }
             Event::Failed { branch, is_root, failure } => {
                 self.is_late |= failure.cause == Cause::Deadline && self.source.is_late();
-                if is_root && self.leaves.is_some() {
+                if is_root && let Some(leaves) = &mut self.leaves {
+                    leaves.close(branch);
                     self.source.hasten();
                 }
                 let index = match (&self.leaves, failure.node) {
@@ -228,14 +251,26 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                     }
                 }
             }
-            Event::Silent { .. } if self.leaves.is_some() => None,
-            Event::Silent { branch } => self.lose(branch, MemberError::Silent),
-            Event::NotSent { branch, reason } => self.lose(branch, MemberError::NotSent { reason }),
+            Event::Silent { branch } => self.lose_root(branch, MemberError::Silent),
+            Event::NotSent { branch, reason } => {
+                self.lose_root(branch, MemberError::NotSent { reason })
+            }
         }
     }
 
-    /// Notes that a member gives no reply below a root branch. It is lost where there is no other:
-    /// a leaf may be reached below another one.
+    /// A root branch ends with nothing: its member is lost, or nothing comes of the tree below it.
+    fn lose_root(&mut self, branch: usize, error: MemberError) -> Option<News<Resp>> {
+        match &mut self.leaves {
+            Some(leaves) => {
+                leaves.close(branch);
+                None
+            }
+            None => self.lose(branch, error),
+        }
+    }
+
+    /// Notes that a member gives no reply below a root branch. It is lost where no other is open: a
+    /// leaf may be reached below another one.
     fn fail(&mut self, index: usize, root: usize, error: MemberError) -> Option<News<Resp>> {
         if self.leaves.as_mut().is_none_or(|leaves| leaves.fail(index, root)) {
             return self.lose_member(index, error);

@@ -178,6 +178,12 @@ impl<Resp> Replies<Resp> {
         failed.filter_map(|(index, error)| Some((self.member(*index)?, error)))
     }
 
+    /// Reason why a member has given no reply that counts, if there is one.
+    pub(crate) fn error_of(&self, index: usize) -> Option<&MemberError> {
+        let mut failed = self.standing.failed.iter();
+        failed.find(|(failed, _)| *failed == index).map(|(_, error)| error)
+    }
+
     /// Number of members that failed.
     pub(crate) fn failed_count(&self) -> usize {
         self.standing.failed.len()

@@ -85,23 +85,27 @@ async fn a_leader_that_is_down_makes_it_impossible_at_once() {
     assert_eq!((&short.silent, short.others.len()), (&nodes([2, 3, 4]), 1), "{error}");
 }
 
+/// Starts a leader that asks some acceptors, of which one may be elsewhere.
+async fn start_leader(cluster: &Cluster, leader: u64, asked: &[(u64, &str)]) -> Endpoint {
+    let acceptors = nodes(asked.iter().map(|(id, _)| *id));
+    let service = Service::new().tree(support::LEAD, move |number, task: Task<Answer>| {
+        let asked: Vec<_> = acceptors.iter().map(|to| (*to, ASK.request(number))).collect();
+        async move { task.fan_out(asked).await }
+    });
+    let builder = support::endpoint(&cluster.network, leader).serve(service);
+    let builder = asked.iter().fold(builder, |builder, (id, at)| builder.peer(node(*id), *at));
+    let endpoint = builder.start().await.unwrap();
+    cluster.client.connect(format!("sim://n{leader}")).await.unwrap();
+    endpoint
+}
+
 /// One of two leaders finds nobody behind the name of an acceptor that the other reaches.
 #[tokio::test(start_paused = true)]
 async fn an_acceptor_that_one_leader_does_not_reach_may_be_reached_by_another() {
     let cluster = Cluster::start(3).await;
     let acceptors = cluster.members.without([node(1)]);
-    let mut leaders = Vec::new();
-    for (leader, third) in [(50, "sim://nobody"), (51, "sim://n3")] {
-        let others = acceptors.clone();
-        let service = Service::new().tree(support::LEAD, move |number, task: Task<Answer>| {
-            let asked: Vec<_> = others.nodes().map(|to| (to, ASK.request(number))).collect();
-            async move { task.fan_out(asked).await }
-        });
-        let builder = support::endpoint(&cluster.network, leader).serve(service);
-        let builder = builder.peer(node(2), "sim://n2").peer(node(3), third);
-        leaders.push(builder.start().await.unwrap());
-        cluster.client.connect(format!("sim://n{leader}")).await.unwrap();
-    }
+    let _first = start_leader(&cluster, 50, &[(2, "sim://n2"), (3, "sim://nobody")]).await;
+    let _second = start_leader(&cluster, 51, &[(2, "sim://n2"), (3, "sim://n3")]).await;
     let lead = || {
         let requests = [50, 51].map(|leader| (node(leader), support::LEAD.request(1)));
         cluster.client.fan_out(requests).among(&acceptors).deadline(50 * HOP)
@@ -113,6 +117,41 @@ async fn an_acceptor_that_one_leader_does_not_reach_may_be_reached_by_another() 
     let error = lead().quorum(All).await.unwrap_err();
     let failed: Vec<_> = error.failed(|_| true).collect();
     assert!(matches!(error, QuorumError::Impossible(_)) && failed.contains(&node(2)), "{error}");
+}
+
+/// Of three leaders one asks, one refuses, and one ends without asking anybody.
+#[tokio::test(start_paused = true)]
+async fn an_acceptor_is_lost_that_has_failed_below_each_leader_that_asks() {
+    let cluster = Cluster::start(5).await;
+    let acceptors = cluster.members.without(nodes([1, 4, 5]));
+    let _leader = start_leader(&cluster, 50, &[(2, "sim://n2"), (3, "sim://n3")]).await;
+    cluster.will(2, Behaviour::Refuse);
+    cluster.will(3, Behaviour::Hang);
+    cluster.will(4, Behaviour::Refuse);
+    cluster.will(5, Behaviour::Silent);
+    let lead = support::LEAD.request(1);
+    let requests = [(node(4), ASK.request(1)), (node(5), ASK.request(1)), (node(50), lead)];
+    let call = cluster.client.fan_out(requests).among(&acceptors);
+    let start = Instant::now();
+    let error = call.quorum(All).await.unwrap_err();
+    assert_eq!(start.elapsed(), 5 * HOP, "the leader dials first");
+    let failed: Vec<_> = error.failed(|_| true).collect();
+    assert!(matches!(error, QuorumError::Impossible(_)) && failed == nodes([2]), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_leaders_with_acceptors_of_their_own_each_failure_is_told() {
+    let cluster = Cluster::start(4).await;
+    let _first = start_leader(&cluster, 50, &[(1, "sim://n1"), (2, "sim://n2")]).await;
+    let _second = start_leader(&cluster, 51, &[(3, "sim://n3"), (4, "sim://n4")]).await;
+    [2, 4].into_iter().for_each(|id| cluster.will(id, Behaviour::Refuse));
+    let requests = [50, 51].map(|leader| (node(leader), support::LEAD.request(1)));
+    let mut call = cluster.client.fan_out(requests).among(&cluster.members).open().unwrap();
+    let (mut replied, mut failed) = (Vec::new(), Vec::new());
+    while let Some((member, answer)) = call.next().await {
+        if answer.is_ok() { replied.push(member) } else { failed.push(member) }
+    }
+    assert_eq!((replied, failed), (nodes([1, 3]), nodes([2, 4])));
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,10 @@ pub trait QuorumExt<Resp: Payload + 'static>: Sized {
     /// leaves of the tree that the call opens, each of which replies straight to this node. The
     /// initiator then counts the members' own replies, one way sooner than if they went through a
     /// leader.
+    ///
+    /// Which leaves lie below which leader is not known here: one that has failed below one leader
+    /// counts as lost once it has below all others, but for those that have failed or have asked
+    /// nobody. Leaders that each ask some of the members are told of sooner by a call each.
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp>;
 
     /// Decides on the replies by a rule: a [`QuorumSystem`], of this crate or of one's own, gives

@@ -1,6 +1,6 @@
 //! Branches of a tree on which its leaves count, and those below which they have failed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use convoke_core::{NodeId, Path};
 
@@ -11,15 +11,19 @@ type IsAt = dyn Fn(NodeId, &Path) -> bool + Send + Sync;
 pub(crate) struct Leaves {
     /// The branches on which they count; all, where none are named.
     is_at: Option<Box<IsAt>>,
-    root_count: usize,
+    /// Root branches below which they may still reply.
+    open: BTreeSet<usize>,
     /// Members, by index, that have failed below a root branch.
     failed: BTreeSet<(usize, usize)>,
+    /// Members that are lost since a root branch is over, and were not told of yet.
+    pub(super) lost: VecDeque<usize>,
 }
 
 impl Leaves {
     /// Those below so many root branches, wherever.
     pub(super) fn below(root_count: usize) -> Self {
-        Self { is_at: None, root_count, failed: BTreeSet::new() }
+        let (failed, lost) = Default::default();
+        Self { is_at: None, open: (0..root_count).collect(), failed, lost }
     }
 
     /// The same on the branches that `is_at` names.
@@ -35,9 +39,32 @@ impl Leaves {
         self.is_at.as_ref().is_none_or(|is_at| is_at(member, path))
     }
 
-    /// Notes that a member has failed below a root branch. True when it has below each.
+    /// Notes that a member has failed below a root branch. True when it has below all that are open.
     pub(super) fn fail(&mut self, member: usize, root: usize) -> bool {
         self.failed.insert((member, root));
-        self.failed.range((member, 0)..=(member, usize::MAX)).count() >= self.root_count
+        self.is_lost(member)
+    }
+
+    /// Notes that a root branch is over: no leaf is reached below it any more. Those that have
+    /// failed below all others are lost.
+    pub(super) fn close(&mut self, root: usize) {
+        self.open.remove(&root);
+        self.note_lost();
+    }
+
+    /// Notes that all root branches are over.
+    pub(super) fn close_all(&mut self) {
+        self.open.clear();
+        self.note_lost();
+    }
+
+    fn note_lost(&mut self) {
+        let mut lost: BTreeSet<usize> = self.failed.iter().map(|(member, _)| *member).collect();
+        lost.retain(|member| self.is_lost(*member));
+        self.lost.extend(lost);
+    }
+
+    fn is_lost(&self, member: usize) -> bool {
+        self.open.iter().all(|root| self.failed.contains(&(member, *root)))
     }
 }
