@@ -180,8 +180,9 @@ impl Fetches {
         fetching.tried = SiteSet::EMPTY;
         fetching.asked = None;
         // What is pulled is not waited for once all have said that they do not have it: others wait
-        // behind it.
-        let is_hopeless = fetching.is_pull && up.difference(fetching.denied).is_empty();
+        // behind it. Where nobody could be asked, nobody has said so.
+        let is_denied = !up.is_empty() && up.difference(fetching.denied).is_empty();
+        let is_hopeless = fetching.is_pull && is_denied;
         fetching.rounds_left = if is_hopeless { 0 } else { fetching.rounds_left - 1 };
         if fetching.rounds_left > 0 {
             return self.poll(now, up);

@@ -236,14 +236,17 @@ impl OverlayNode {
     }
 
     /// The stream goes on without the operation once its source has been gone for so long that it
-    /// owes nothing here.
+    /// owes nothing here. A site that reaches none of several others is cut off itself: it asks
+    /// them once it is back.
     fn on_unavailable(&mut self, now: Timestamp, op: OpId, until: u64, is_pull: bool) {
         if !is_pull {
             self.events.push_back(Event::Unavailable { op });
         }
         let down_since = self.uplinks[op.source.index()].down_since;
         let is_gone = down_since.is_some_and(|at| at + self.limits.owed_for <= now);
-        if is_gone && !self.helpers.contains_key(&op.source) || self.receiver.is_given_up(op) {
+        let is_over = is_gone && !self.helpers.contains_key(&op.source);
+        let is_cut_off = self.reach.reached().is_empty() && self.sites > 2;
+        if (is_over || self.receiver.is_given_up(op)) && !is_cut_off {
             let (holes, delivered) = self.receiver.skip(op, until);
             self.note_gaps(op.source, op.life, holes);
             self.deliver_all(delivered);

@@ -86,6 +86,15 @@ fn what_all_say_that_they_do_not_have_is_not_asked_for_again_when_it_was_pulled(
     assert_eq!([fetches.poll(at(0), up), fetches.poll(at(0), up)], [gone(7), gone(8)]);
 }
 
+/// All its links may be down for a moment: nobody has said that there is nothing.
+#[test]
+fn what_nobody_could_be_asked_for_is_not_hopeless() {
+    let mut fetches = fetches();
+    assert!(fetches.start(at(0), op(7), true));
+    assert_eq!(fetches.poll(at(0), SiteSet::EMPTY), None);
+    assert_eq!(fetches.poll(at(1_000), sites(&[0])), Some(Step::Ask(op(7), Site(0))));
+}
+
 #[test]
 fn no_more_is_asked_for_at_once_than_may_be() {
     let mut fetches = fetches();

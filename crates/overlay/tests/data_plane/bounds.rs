@@ -244,18 +244,22 @@ fn one_that_passes_nothing_on_does_not_keep_two_apart() {
 
 #[test]
 fn what_a_site_without_any_link_misses_comes_when_it_is_back_also_late() {
-    for (away, is_in_time) in [(ms(4_000), true), (ms(8_000), false)] {
-        let mut world = World::new(1, Conditions::calm(4), |_| {});
+    for (away, is_in_time) in [(ms(4_000), true), (ms(8_000), false), (ms(30_000), false)] {
+        let conditions = Conditions { uplink: Some(20_000), ..Conditions::calm(4) };
+        let answer_at_once = |config: &mut NodeConfig| config.limits.repair_rate_min = 20_000;
+        let mut world = World::new(1, conditions, answer_at_once);
         for peer in [0, 1, 2] {
             world.after(ms(100), Event::Cut(Site(peer), Site(3)));
             world.after(ms(100) + away, Event::Join(Site(peer), Site(3)));
         }
+        // Of the first a part has come by the time that the links are lost.
+        world.after(ms(30), Event::Broadcast { from: Site(0), len: 150_000 });
         for round in 0..20 {
             world.after(ms(200 + 10 * round), Event::Broadcast { from: Site(0), len: 50_000 });
         }
-        world.run_until(20 * SECOND);
+        world.run_until(20 * SECOND + away);
         let has = world.oracle.ops.values().filter(|op| op.delivered.contains_key(&Site(3)));
-        assert_eq!(has.count(), 20);
+        assert_eq!(has.count(), 21);
         assert!(world.oracle.gaps.is_empty());
         // Its source had ceased to owe it, but still kept it.
         let missed = if is_in_time { SiteSet::EMPTY } else { SiteSet::EMPTY.with(Site(3)) };
