@@ -122,8 +122,10 @@ pub struct OverlayNode {
     view: View,
     /// This site is about to leave.
     is_leaving: bool,
-    /// It misses much, such as after it was away: it catches up before it relays.
+    /// It misses much since it was away: it catches up before it relays.
     is_behind: bool,
+    /// When it came to reach most of the others; none while it does not.
+    back_at: Option<Timestamp>,
     /// Helpers of the sites that this one does not reach itself.
     helpers: BTreeMap<Site, Helpers>,
     /// Ends of the times in which frames of helpers may still come, of sites that are reached
@@ -285,6 +287,7 @@ impl OverlayNode {
             view: View::default(),
             is_leaving: false,
             is_behind: false,
+            back_at: None,
             helpers: BTreeMap::new(),
             helped_until: BTreeMap::new(),
             helper_turn: 0,

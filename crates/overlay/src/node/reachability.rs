@@ -41,6 +41,8 @@ const PASSES_MAX: usize = 1 << 10;
 /// until it misses no more than the second.
 const BEHIND: u64 = 64;
 const CAUGHT_UP: u64 = 8;
+/// Time that it has for that: what sources say that it misses may never have been.
+const CATCHES_UP_FOR: Duration = Duration::from_secs(60);
 
 /// Least time between two changes of the helper of a site: what it complains of until then has been
 /// sent again.
@@ -75,10 +77,12 @@ impl OverlayNode {
         if self.is_leaving || self.is_behind { suspects.with(self.me) } else { suspects }
     }
 
-    /// Notes whether much is missing here. What comes again takes the links over which others would
-    /// be relayed.
+    /// Notes whether much is missing here since this site was away. What comes again takes the
+    /// links over which others would be relayed.
     pub(super) fn note_behind(&mut self, now: Timestamp) {
-        let missing = self.receiver.missing_before();
+        let is_back = self.back_at.is_none_or(|at| now < at + CATCHES_UP_FOR);
+        // A site that was not away may have that from a source that lies.
+        let missing = if is_back { self.receiver.missing_before() } else { 0 };
         let least = if self.is_behind { CAUGHT_UP } else { BEHIND };
         let is_behind = missing > least;
         if is_behind != self.is_behind {
@@ -92,6 +96,11 @@ impl OverlayNode {
     pub(super) fn on_reach_changed(&mut self, now: Timestamp) {
         self.on_routes_changed(now);
         let reached = self.reach.reached();
+        // No single other site, whatever becomes of its link, has this one taken for away.
+        self.back_at = match reached.len() * 2 < self.sites - 1 {
+            true => None,
+            false => self.back_at.or(Some(now)),
+        };
         for site in self.reach.up().iter() {
             self.uplinks[site.index()].set_held(!reached.contains(site));
         }

@@ -40,6 +40,37 @@ fn a_source_that_leaps_ahead_keeps_nobody_from_relaying() {
 }
 
 #[test]
+fn a_source_that_gives_up_what_never_was_keeps_nobody_from_relaying() {
+    let mut node = node();
+    let link_again = |node: &mut OverlayNode, now, sites: std::ops::Range<u16>| {
+        for site in sites.clone().map(Site) {
+            node.handle_link(now, site, LinkEvent::Down);
+        }
+        for site in sites.map(Site) {
+            node.handle_link(now, site, LinkEvent::Up { incarnation: incarnation(site) });
+        }
+    };
+    let give_up = |node: &mut OverlayNode, now, seq| {
+        let floor = Floor { life: life(Site(1)), seq, others: vec![] };
+        node.handle_frame(now, Site(1), Frame::Floor(floor)).expect("it may be");
+    };
+    let now = at(100_000);
+    give_up(&mut node, now, 20_000);
+    assert_eq!(node.distrusted(), SiteSet::EMPTY);
+    link_again(&mut node, now, 1..2);
+    give_up(&mut node, now, 40_000);
+    assert_eq!(node.distrusted(), SiteSet::EMPTY, "its own link says nothing");
+    // A site that was away catches up with what it is told of, in some time.
+    link_again(&mut node, now, 1..4);
+    give_up(&mut node, now, 60_000);
+    assert_eq!(node.distrusted(), SiteSet::EMPTY.with(ME));
+    node.handle_timeout(at(159_999));
+    assert_eq!(node.distrusted(), SiteSet::EMPTY.with(ME));
+    node.handle_timeout(at(160_000));
+    assert_eq!(node.distrusted(), SiteSet::EMPTY);
+}
+
+#[test]
 fn a_relay_that_says_that_it_was_only_late_is_suspected_all_the_same() {
     let mut node = node();
     node.set_plan(at(0), through_first()).expect("it is right");
