@@ -11,12 +11,16 @@
 //! ```
 //! Every site tells all others what it knows of itself. Of the sites that are heard of, the lowest
 //! one *proposes*: it decides when what is known now is worth another plan, and sends all inputs as
-//! one snapshot with a higher epoch. Everybody plans from the snapshot by itself. The proposer is
-//! no controller: it holds nothing that the others do not have, and when it falls silent the next
-//! one goes on. Two sites may propose at the same time, such as during a partition; the higher
-//! epoch wins, and epochs of two sites are never the same. Until it has come to everybody sites use
-//! different plans, which is safe: a frame says by itself who forwards it to whom, so plans that do
-//! not match cost efficiency and nothing else.
+//! one snapshot with a later epoch. Everybody plans from the snapshot by itself. The proposer holds
+//! nothing that the others do not have, and when it falls silent the next one goes on. Two sites
+//! may propose at the same time, such as during a partition; the later epoch wins, and epochs of
+//! two sites are never the same. Until it has come to everybody sites use different plans, which is
+//! safe: a frame says by itself who forwards it to whom, so plans that do not match cost efficiency
+//! and nothing else.
+//!
+//! A site that lies can have the others plan from what is not so: as the proposer for as long as it
+//! is heard, as any other for a moment every few seconds, until the proposer has made another plan.
+//! That costs efficiency, too.
 //!
 //! Sites that know of a relay that fails do not wait for anybody: their data planes change to the
 //! plan from the same snapshot without that relay, which they have beforehand, so that they still
@@ -45,7 +49,7 @@ use convoke_core::time::Timestamp;
 use self::planner::Planner;
 use crate::estimate::Estimate;
 use crate::hose::sites;
-use crate::plan::Plan;
+use crate::plan::{Plan, is_later};
 use crate::site::{SITES_MAX, Site, SiteSet};
 
 pub use self::config::ControlConfig;
@@ -68,6 +72,8 @@ pub struct Control {
     sequence: u32,
     reported: Option<Reported>,
     heard: Vec<Option<Heard>>,
+    /// When a snapshot of each site was taken last.
+    taken: Vec<Option<Timestamp>>,
     planner: Planner,
     /// Something has changed that another plan might follow from.
     is_dirty: bool,
@@ -136,6 +142,7 @@ impl Control {
             sequence: 0,
             reported: None,
             heard: (0..sites).map(|_| None).collect(),
+            taken: vec![None; sites],
             planner,
             is_dirty: false,
             next_plan_at: now,
@@ -273,7 +280,7 @@ impl Control {
         }
         let is_new = heard.as_ref().is_none_or(|heard| heard.is_down);
         *heard = Some(Heard { at: now, is_down: false, report });
-        if self.is_teacher_of(now, from) {
+        if self.teacher_of(now, from) == Some(self.me) {
             self.teach(from, epoch);
         }
         if is_new {
@@ -295,25 +302,34 @@ impl Control {
             return Ok(());
         }
         let epoch = snapshot.model.epoch;
-        self.planner.check_epoch(epoch)?;
-        if epoch > self.epoch() {
-            self.adopt(now, snapshot);
-        } else {
+        if !is_later(epoch, self.epoch()) {
             self.teach(from, epoch);
+        } else if self.takes_of(now, from) {
+            self.taken[from.index()] = Some(now);
+            self.adopt(snapshot);
         }
         Ok(())
     }
 
-    /// True when it falls to this site to bring another one up to date: one does, and not all at
-    /// once.
-    fn is_teacher_of(&self, now: Timestamp, site: Site) -> bool {
+    /// True when a snapshot of a site is taken now. One that is not comes again from the site that
+    /// brings this one up to date. That one may send plan after plan; others have a new one seldom.
+    fn takes_of(&self, now: Timestamp, from: Site) -> bool {
+        let pause = match self.teacher_of(now, self.me) == Some(from) {
+            true => self.config.replan_period / 2,
+            false => self.config.silence,
+        };
+        self.taken[from.index()].is_none_or(|at| now >= at + pause)
+    }
+
+    /// Site that it falls to to bring another one up to date: one does, and not all at once.
+    fn teacher_of(&self, now: Timestamp, site: Site) -> Option<Site> {
         let mut live = sites(self.heard.len()).filter(|other| self.is_live(now, *other));
-        live.find(|other| *other != site) == Some(self.me)
+        live.find(|other| *other != site)
     }
 
     /// Sends the snapshot in use to a site that has an older one.
     fn teach(&mut self, site: Site, epoch: u32) {
-        let snapshot = self.planner.snapshot().filter(|snapshot| snapshot.model.epoch > epoch);
+        let snapshot = self.planner.snapshot().filter(|it| is_later(it.model.epoch, epoch));
         if let Some(snapshot) = snapshot {
             let message = ControlMessage::Snapshot(snapshot.clone());
             let to = SiteSet::EMPTY.with(site);
@@ -386,7 +402,7 @@ impl Control {
         self.next_plan_at = now + self.config.replan_period;
         let candidate = self.candidate(now);
         if let Some(snapshot) = self.planner.improve(candidate, self.me) {
-            self.adopt(now, snapshot.clone());
+            self.adopt(snapshot.clone());
             let (to, message) = (self.others(), ControlMessage::Snapshot(snapshot));
             if !to.is_empty() {
                 self.transmits.push_back(ControlTransmit { to, message });
@@ -413,9 +429,8 @@ impl Control {
         Snapshot::of(&reports, excluded, demands, unknown)
     }
 
-    fn adopt(&mut self, now: Timestamp, snapshot: Snapshot) {
+    fn adopt(&mut self, snapshot: Snapshot) {
         self.planner.adopt(snapshot);
-        self.next_plan_at = self.next_plan_at.max(now + self.config.replan_period);
         self.tell_plan();
     }
 

@@ -31,6 +31,14 @@ pub struct Tree {
     pub rate: u64,
 }
 
+/// True when a plan of one epoch takes the place of one of another. Epochs go round: the later of
+/// two is the one that is less than half of all ahead, so that no site can use them up. 0 is before
+/// the first.
+pub(crate) fn is_later(epoch: u32, other: u32) -> bool {
+    let ahead = epoch.wrapping_sub(other);
+    epoch != 0 && (other == 0 || (1..1 << 31).contains(&ahead))
+}
+
 /// The rate of what needs no pacing.
 pub const RATE_UNLIMITED: u64 = u64::MAX;
 

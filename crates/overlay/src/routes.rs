@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::event::PlanRefused;
 use crate::pick::TreePicker;
-use crate::plan::{Plan, RATE_UNLIMITED, Tree};
+use crate::plan::{Plan, RATE_UNLIMITED, Tree, is_later};
 use crate::site::{Site, SiteSet};
 
 /// The plans of one site, and what its trees have carried.
@@ -52,7 +52,7 @@ impl Routes {
     /// Takes a plan. The contingency plans of the one before are forgotten.
     pub(crate) fn set_plan(&mut self, plan: Plan) -> Result<(), PlanRefused> {
         self.check(&plan)?;
-        if plan.epoch() < self.epoch() {
+        if is_later(self.epoch(), plan.epoch()) {
             return Err(PlanRefused::Stale { epoch: plan.epoch(), in_use: self.epoch() });
         }
         self.contingencies.clear();

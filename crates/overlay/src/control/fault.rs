@@ -37,12 +37,4 @@ pub enum ControlFault {
     /// A site that is away from itself.
     #[error("the latency from a site to itself is not 0")]
     OwnLatency,
-    /// A plan epoch that is too far ahead of all that were seen.
-    #[error("plan epoch {found} is too far ahead of {current}")]
-    Epoch {
-        /// The newest plan here.
-        current: u32,
-        /// The one that was sent.
-        found: u32,
-    },
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::config::ControlConfig;
 use super::decide::Rules;
-use super::fault::ControlFault;
 use super::snapshot::Snapshot;
 use crate::plan::{Plan, PlanOptions, plan};
 use crate::site::{SITES_MAX, Site, SiteSet};
@@ -27,10 +26,6 @@ const BEFOREHAND_SITES_MAX: usize = 16;
 /// same.
 const EPOCH_STEP: u32 = 128;
 const _: () = assert!(SITES_MAX <= EPOCH_STEP as usize);
-
-/// Most that an epoch may be ahead: two days of plans at two a second. A site cannot use up all
-/// epochs by one mistake.
-const EPOCH_AHEAD_MAX: u32 = EPOCH_STEP << 18;
 
 impl Planner {
     pub(super) fn new(sites: usize, config: &ControlConfig) -> Self {
@@ -69,21 +64,11 @@ impl Planner {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.model.epoch)
     }
 
-    /// Checks that an epoch can be. A site that has no plan yet takes any.
-    pub(super) fn check_epoch(&self, found: u32) -> Result<(), ControlFault> {
-        let current = self.epoch();
-        let is_far = found > current.saturating_add(EPOCH_AHEAD_MAX);
-        if is_far && self.snapshot.is_some() {
-            return Err(ControlFault::Epoch { current, found });
-        }
-        Ok(())
-    }
-
     /// The candidate with its epoch, if a plan from it is worth changing to.
     pub(super) fn improve(&self, mut candidate: Snapshot, proposer: Site) -> Option<Snapshot> {
-        let count = self.epoch() / EPOCH_STEP;
-        let next = count.checked_add(1)?.checked_mul(EPOCH_STEP)?;
-        candidate.model.epoch = next.checked_add(proposer.0.into())?;
+        let next = (self.epoch() / EPOCH_STEP).wrapping_add(1).wrapping_mul(EPOCH_STEP);
+        // They go round; the first ones are left out, for 0 is none.
+        candidate.model.epoch = next.max(EPOCH_STEP) + u32::from(proposer.0);
         let Some(old) = &self.snapshot else { return Some(candidate) };
         if !self.rules.has_moved(old, &candidate) {
             return None;

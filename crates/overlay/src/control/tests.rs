@@ -163,7 +163,8 @@ impl Net {
             assert_eq!(&plan, control.plan(), "the last one told is in use");
             self.contingencies[site.index()] = SiteSet::EMPTY;
             let epochs = &mut self.epochs[site.index()];
-            assert!(epochs.last().is_none_or(|last| *last <= plan.epoch()), "epochs only rise");
+            let is_stale = epochs.last().is_some_and(|last| is_later(*last, plan.epoch()));
+            assert!(!is_stale, "epochs only rise");
             if epochs.last() != Some(&plan.epoch()) {
                 epochs.push(plan.epoch());
             }
@@ -425,16 +426,53 @@ fn what_cannot_be_is_a_fault_of_its_sender() {
     let mut fast = of_2;
     fast.estimate.demand = u64::MAX;
     assert_eq!(handle(2, ControlMessage::Report(fast)), Err(ControlFault::Rate));
-    let mut far = Snapshot { model: truth(), excluded: SiteSet::EMPTY };
-    far.model.epoch = u32::MAX;
-    let fault = handle(2, ControlMessage::Snapshot(far.clone()));
-    assert!(matches!(fault, Err(ControlFault::Epoch { .. })));
-    far.model.epoch = 1;
-    far.model.demand.push(1);
-    assert!(handle(2, ControlMessage::Snapshot(far)).is_err());
+    let mut long = Snapshot { model: truth(), excluded: SiteSet::EMPTY };
+    long.model.demand.push(1);
+    assert!(handle(2, ControlMessage::Snapshot(long)).is_err());
     let before = net.agreed();
     net.run(3);
     assert_eq!(net.agreed(), before);
+}
+
+/// Snapshot of a liar: nobody can receive anything.
+fn made_up(epoch: u32) -> Snapshot {
+    let model = HoseModel { downlink: vec![0; 5], epoch, ..truth() };
+    Snapshot { model, excluded: SiteSet::EMPTY }
+}
+
+#[test]
+fn no_site_can_use_up_the_epochs() {
+    let mut net = Net::new(16);
+    net.run(2);
+    for epoch in [1 << 30, 2 << 30, 3 << 30, u32::MAX, 1 << 30] {
+        let message = ControlMessage::Snapshot(made_up(epoch));
+        for to in 0..4 {
+            let now = net.now;
+            let taken = net.control(to).handle_message(now, Site(4), message.clone());
+            taken.expect("it may be");
+            net.drain(Site(to));
+        }
+        net.run(6);
+        assert!(net.agreed().rate(Site(0)) >= 50_000, "the proposer has made another plan");
+    }
+}
+
+#[test]
+fn a_flood_of_snapshots_seldom_changes_the_plan() {
+    let mut net = Net::new(17);
+    net.run(2);
+    let mut wrong = 0;
+    for _ in 0..1_000 {
+        for to in 0..4 {
+            let (now, epoch) = (net.now, net.control(to).epoch());
+            let message = ControlMessage::Snapshot(made_up(epoch + 131));
+            net.control(to).handle_message(now, Site(4), message).expect("it may be");
+            net.drain(Site(to));
+        }
+        net.step();
+        wrong += u32::from(net.control(1).plan().rate(Site(0)) == 0);
+    }
+    assert!((1..200).contains(&wrong), "{wrong} of 1000 steps of 50 ms");
 }
 
 #[test]
@@ -463,7 +501,7 @@ proptest! {
     ) {
         let mut control =
             Control::new(ControlConfig::new(), Site(0), 5, Incarnation(1), Timestamp::ZERO);
-        for epoch in epochs {
+        for (epoch, second) in epochs.into_iter().zip((0..).step_by(5)) {
             let model = HoseModel {
                 uplink: rates[..5].to_vec(),
                 downlink: rates[5..10].to_vec(),
@@ -473,8 +511,9 @@ proptest! {
             };
             let snapshot = Snapshot { model, excluded: SiteSet::from_bits(excluded) };
             let message = ControlMessage::Snapshot(snapshot);
-            let taken = control.handle_message(Timestamp::ZERO, Site(3), message);
-            prop_assert!(taken.is_err() || control.epoch() >= epoch);
+            let now = Timestamp::ZERO + Duration::from_secs(second);
+            let taken = control.handle_message(now, Site(3), message);
+            prop_assert!(taken.is_err() || !is_later(epoch, control.epoch()));
             prop_assert_eq!(control.plan().sites(), 5);
         }
     }
