@@ -475,6 +475,21 @@ fn a_flood_of_snapshots_seldom_changes_the_plan() {
     assert!((1..200).contains(&wrong), "{wrong} of 1000 steps of 50 ms");
 }
 
+/// Everybody receives everything: the smallest downlink bounds the rates of all.
+#[test]
+fn one_site_without_a_downlink_does_not_stop_the_others() {
+    let mut net = Net::new(18);
+    net.truth.downlink[4] = 0;
+    net.run(2);
+    let rates: u64 = sites(5).map(|site| net.agreed().rate(site)).sum();
+    assert!((10_000..20_000).contains(&rates), "a tenth of what the others can receive: {rates}");
+    // A site that is slower than others all the same is heard.
+    net.truth.downlink[4] = 40_000;
+    net.run(5);
+    let rates: u64 = sites(4).map(|site| net.agreed().rate(site)).sum();
+    assert!((20_000..=40_000).contains(&rates), "{rates}");
+}
+
 #[test]
 fn an_old_report_changes_nothing() {
     let mut net = Net::new(14);
