@@ -412,15 +412,32 @@ impl Sender {
         if !was_there && self.is_in_transit(now, seq, (relay, by)) {
             return false;
         }
-        let Some(chunk) = self.chunk_mut(seq) else { return false };
-        let was_to = chunk.relay_due.is_some()
-            && chunk.missing.contains(by)
-            && chunk.route.is_some_and(|it| it.relay == relay && it.forward.contains(by));
-        if was_to {
-            chunk.route = chunk.route.map(|it| Relayed { forward: it.forward.without(by), ..it });
-            chunk.was_missed = true;
+        self.take_out(seq, (relay, by)).map(|chunk| chunk.was_missed = true).is_some()
+    }
+
+    /// A receiver had no room for what a relay has brought it: it is sent that directly. True when
+    /// all others behind the relay have acknowledged, which proves it; none if the relay was not to
+    /// bring it.
+    pub(crate) fn on_full(&mut self, seq: u64, (relay, by): (Site, Site)) -> Option<bool> {
+        let chunk = self.take_out(seq, (relay, by))?;
+        let is_done = chunk.is_relay_done();
+        if is_done {
+            chunk.route = None;
+            chunk.relay_due = None;
         }
-        was_to
+        Some(is_done && !chunk.was_missed)
+    }
+
+    /// Takes a receiver from those that a relay was sent a chunk for. The chunk, if it was one.
+    fn take_out(&mut self, seq: u64, (relay, by): (Site, Site)) -> Option<&mut Chunk> {
+        let was_to = |chunk: &&mut Chunk| {
+            chunk.relay_due.is_some()
+                && chunk.missing.contains(by)
+                && chunk.route.is_some_and(|it| it.relay == relay && it.forward.contains(by))
+        };
+        let chunk = self.chunk_mut(seq).filter(was_to)?;
+        chunk.route = chunk.route.map(|it| Relayed { forward: it.forward.without(by), ..it });
+        Some(chunk)
     }
 
     /// Chunks that wait to be sent to a relay.

@@ -81,9 +81,12 @@ impl OverlayNode {
             }
             self.forward(&data);
         }
-        if self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max {
-            if from == source || self.proofs.check(&data) == Proof::Right {
+        if self.is_full() {
+            if from == source || (data.is_repair && self.proofs.check(&data) == Proof::Right) {
                 self.find_no_room(now, from, source, data.seq());
+            } else if !data.is_repair {
+                // Its notice may be on its way: its source is told then.
+                return self.prove(now, from, data);
             }
             return Ok(());
         }
@@ -150,9 +153,14 @@ impl OverlayNode {
         Ok(())
     }
 
+    /// True while the application leaves so much unread that nothing more is taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max
+    }
+
     /// A chunk has come that is not taken. Its source sends it again, as if its relay had not
     /// brought it.
-    fn find_no_room(&mut self, now: Timestamp, from: Site, source: Site, seq: u64) {
+    pub(super) fn find_no_room(&mut self, now: Timestamp, from: Site, source: Site, seq: u64) {
         self.counters.no_room += 1;
         if self.proofs.on_no_room(now, source, seq, from) {
             self.note_missed(source, from, Flaw::Full, vec![seq]);
@@ -185,10 +193,7 @@ impl OverlayNode {
             self.gone.remove(from); // It reads again.
         }
         for (relay, seq) in proven {
-            if self.trust.on_acked(now, relay, seq) {
-                self.events.push_back(Event::Trusted { relay, by: self.me });
-                self.on_reach_changed(now);
-            }
+            self.note_proven(now, relay, seq);
         }
         for (relay, seq) in slow {
             let is_new = self.trust.on_slow(now, relay, seq);

@@ -86,6 +86,10 @@ impl OverlayNode {
             return Ok(());
         }
         match self.proofs.check(&data) {
+            Proof::Right if self.is_full() => {
+                self.find_no_room(now, from, op.source, seq);
+                Ok(())
+            }
             Proof::Right => self.receive(now, from, data),
             Proof::None => {
                 self.proofs.hold(from, data);
@@ -126,13 +130,20 @@ impl OverlayNode {
         for seq in seqs {
             if flaw == Flaw::Late {
                 self.on_late(now, relay, by);
+            } else if flaw == Flaw::Full {
+                if let Some(is_proven) = self.sender.on_full(seq, (relay, by)) {
+                    self.send_again(seq, SiteSet::EMPTY.with(by));
+                    if is_proven {
+                        self.note_proven(now, relay, seq);
+                    }
+                }
             } else if self.sender.on_missed(now, seq, (relay, by), was_here) {
                 self.send_again(seq, SiteSet::EMPTY.with(by));
                 // It has said so, or it is being left, and what it still has to forward has no rate
                 // in the plan.
                 let has_said = self.reach.unreached_by(relay).contains(by);
                 let is_left = self.routes.failing().contains(relay);
-                if flaw == Flaw::Full || has_said || (is_left && self.trust.is_trusted(relay)) {
+                if has_said || (is_left && self.trust.is_trusted(relay)) {
                     continue;
                 }
                 self.blame_missed(now, seq, (relay, by), evidence);
@@ -155,6 +166,14 @@ impl OverlayNode {
         let relays_max = self.sites.saturating_sub(2);
         let is_new = self.trust.on_missed(now, (relay, by), seq, is_changed, relays_max);
         self.suspect(now, relay, is_new, evidence);
+    }
+
+    /// All behind a relay have what it was sent.
+    pub(super) fn note_proven(&mut self, now: Timestamp, relay: Site, seq: u64) {
+        if self.trust.on_acked(now, relay, seq) {
+            self.events.push_back(Event::Trusted { relay, by: self.me });
+            self.on_reach_changed(now);
+        }
     }
 
     /// Takes back the blame for a chunk that has come: its relay queues.

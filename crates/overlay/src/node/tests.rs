@@ -376,22 +376,67 @@ fn a_flood_of_changed_chunks_is_told_once_each() {
 /// It is sent again by its source; the relay has done its part.
 #[test]
 fn what_finds_no_room_at_its_receiver_is_not_held_against_its_relay() {
-    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
-    (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
-    let mut node = started(config);
-    for seq in 0..9 {
-        notice(&mut node, seq, seq).expect("it is right");
-        node.handle_frame(at(seq), Site(2), Frame::Data(relayed(seq))).expect("it is right");
+    for is_notice_first in [true, false] {
+        let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+        (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
+        let mut node = started(config);
+        for seq in 0..9 {
+            if is_notice_first {
+                notice(&mut node, seq, seq).expect("it is right");
+            }
+            node.handle_frame(at(seq), Site(2), Frame::Data(relayed(seq))).expect("it is right");
+            if !is_notice_first {
+                notice(&mut node, seq, seq).expect("it is right");
+            }
+        }
+        let dropped = node.counters().no_room;
+        assert!(dropped > 0, "nobody reads");
+        assert!(node.load().undelivered_bytes < 12_000 && node.load().unproven_bytes == 0);
+        node.handle_timeout(at(5_000));
+        let said = drain(&mut node, at(5_000));
+        let told = said.iter().filter_map(|it| match &it.frame {
+            Frame::Missed(missed) => Some((missed.relay, missed.flaw, missed.seqs.len() as u64)),
+            _ => None,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [(Site(2), Flaw::Full, dropped)]);
     }
-    let dropped = node.counters().no_room;
-    assert!(dropped > 0, "nobody reads");
-    node.handle_timeout(at(5_000));
-    let said = drain(&mut node, at(5_000));
-    let told = said.iter().filter_map(|it| match &it.frame {
-        Frame::Missed(missed) => Some((missed.relay, missed.flaw, missed.seqs.len() as u64)),
-        _ => None,
-    });
-    assert_eq!(told.collect::<Vec<_>>(), [(Site(2), Flaw::Full, dropped)]);
+}
+
+/// Its application hangs, and the relay has brought what was to come by it.
+#[test]
+fn a_receiver_without_room_does_not_keep_a_suspect_from_proving_itself() {
+    for is_full_first in [true, false] {
+        let mut node = node();
+        let send = |node: &mut OverlayNode, now, session| {
+            let credit = Frame::RelayCredit { session, limit_bytes: 1 << 20 };
+            node.handle_frame(now, Site(1), credit).expect("it is right");
+            node.broadcast(now, Bytes::from(vec![0; 5_000])).expect("there is room");
+            sent_data(node, now)
+        };
+        node.set_plan(at(0), through_first()).expect("it is right");
+        send(&mut node, at(0), 1);
+        node.handle_timeout(at(4_500)); // Nobody has acknowledged.
+        assert_eq!(node.suspects(), SiteSet::EMPTY.with(Site(1)));
+        drain(&mut node, at(4_500));
+        send(&mut node, at(5_600), 2);
+        let ack = |node: &mut OverlayNode| {
+            for site in [1, 3] {
+                let ack = Ack { life: life(ME), next: 2, beyond: Bytes::new() };
+                node.handle_frame(at(5_700), Site(site), Frame::Ack(ack)).expect("it is right");
+            }
+        };
+        let full = Missed { life: life(ME), relay: Site(1), flaw: Flaw::Full, seqs: vec![1] };
+        if !is_full_first {
+            ack(&mut node);
+        }
+        node.handle_frame(at(5_700), Site(2), Frame::Missed(full)).expect("it may be");
+        if is_full_first {
+            ack(&mut node);
+        }
+        assert_eq!(node.suspects(), SiteSet::EMPTY);
+        let again = sent_data(&mut node, at(5_700));
+        assert!(again.iter().any(|(to, data)| *to == Site(2) && data.op.seq == 1), "{again:?}");
+    }
 }
 
 #[test]
