@@ -96,8 +96,9 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         self
     }
 
-    /// Asks a member again whose branch failed in a way that may pass. Only where all methods of
-    /// the call are [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
+    /// Asks a member again whose branch failed in a way that may pass. One whose answer outgrows a
+    /// bound of the call does so again, and is not asked. Only where all methods of the call are
+    /// [idempotent](convoke_core::Method::idempotent). Default: nobody is asked twice.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
