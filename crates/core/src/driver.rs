@@ -232,7 +232,9 @@ impl Driver {
         if driver.telemetry.meters.is_some() {
             driver.runtime.spawn(run_meters(driver.me.clone(), Duration::from_secs(1)));
         }
-        driver.runtime.spawn(run_timer(driver.me.clone(), driver.start, driver.timer.clone()));
+        // Made here, so that it closes also where the runtime ends before it polls the timer.
+        let closes = ClosesWithRuntime(driver.me.clone());
+        driver.runtime.spawn(run_timer(closes, driver.start, driver.timer.clone()));
         driver.runtime.spawn(run_flusher(driver.me.clone(), driver.flusher.clone()));
         Ok(driver)
     }
@@ -607,8 +609,7 @@ impl Drop for ClosesWithRuntime {
 }
 
 /// Calls the node when its timeouts are due, for as long as the endpoint lives.
-async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {
-    let _closes = ClosesWithRuntime(driver.clone());
+async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notify>) {
     let mut at = Timestamp::ZERO;
     loop {
         let is_due = tokio::select! {
@@ -616,7 +617,7 @@ async fn run_timer(driver: Weak<Driver>, start: Instant, earlier: Arc<Notify>) {
             () = earlier.notified() => false,
             () = tokio::time::sleep_until(start + at.since(Timestamp::ZERO)) => true,
         };
-        let Some(driver) = driver.upgrade() else { return };
+        let Some(driver) = closes.0.upgrade() else { return };
         if is_due {
             let _scope = FlushScope::enter();
             driver.flush_overdue();

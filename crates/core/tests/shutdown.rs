@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use convoke_core::{Call, Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_sim::transport::SimNetwork;
+use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
@@ -80,4 +81,21 @@ async fn a_handler_that_has_just_begun_when_its_endpoint_closes_is_stopped() {
     let stopped = timeout(SOON, stopped).await.expect("it is stopped");
     assert!(stopped.is_err(), "it has said nothing");
     drop(call);
+}
+
+/// Which ends before any of its tasks has been polled.
+#[test]
+fn an_endpoint_closes_with_a_runtime_that_only_started_it() {
+    let its = Builder::new_current_thread().enable_all().build().expect("it needs little");
+    let ours = Builder::new_current_thread().enable_all().start_paused(true).build();
+    let network = SimNetwork::new(7);
+    let starting = Endpoint::builder().node(NodeId::new(1)).transport(network.transport()).start();
+    let endpoint = its.block_on(starting).expect("it listens nowhere");
+    drop(its);
+    ours.expect("it needs little").block_on(async {
+        let peer = endpoint.peer(NodeId::new(2), "sim://other:1").expect("it is an address");
+        let call = async { endpoint.call(NEVER, 1).to(peer).deadline(SOON).await };
+        let error = timeout(HOUR, call).await.expect("nothing dials any more").expect_err("so");
+        assert!(error.to_string().contains("was shut down"), "{error}");
+    });
 }
