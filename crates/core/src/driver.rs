@@ -382,7 +382,7 @@ impl Driver {
 
     /// Refuses new work from now on.
     pub(crate) fn begin_closing(self: &Arc<Self>) {
-        // Whoever opens a connection now has told every core of it before, or is refused.
+        // Whoever accepts a connection now has told every core of it before, or is refused.
         self.admission.lock().is_closing = true;
         self.with_each(|core, _, _| {
             core.is_closing = true;

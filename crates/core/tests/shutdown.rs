@@ -13,6 +13,11 @@ use tokio::time::timeout;
 /// Never answers.
 const NEVER: Method<u64, u64> = Method::new("test.Test/Never");
 
+/// Answers with what another node answers, once it is let.
+const ASK: Method<u64, u64> = Method::new("test.Test/Ask");
+/// Answers with the number it was asked.
+const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
+
 const HOUR: Duration = Duration::from_secs(3_600);
 const SOON: Duration = Duration::from_secs(1);
 
@@ -54,6 +59,43 @@ async fn calls_of_an_endpoint_that_is_shut_down_say_so() {
     let error = ended.expect_err("nothing answers").to_string();
     assert!(error.contains("the endpoint that made the call has been shut down"), "{error}");
     assert!(error.ends_with("make it by another (it may have run)"), "{error}");
+}
+
+/// It is connected with none of those that it asks when the shutdown begins.
+#[tokio::test(start_paused = true)]
+async fn a_running_handler_reaches_other_nodes_while_its_endpoint_shuts_down() {
+    let network = SimNetwork::new(7);
+    let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
+    let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
+    let other = builder(3).listen("sim://other:0").serve(echo);
+    let other = other.start().await.expect("its address is free");
+    let (started, closing) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (starts, closes) = (started.clone(), closing.clone());
+    let ask = Service::new().unary(ASK, move |n: u64, context: Context| {
+        let (starts, closes) = (starts.clone(), closes.clone());
+        async move {
+            starts.notify_one();
+            closes.notified().await;
+            Ok::<_, Status>(context.endpoint().call(ECHO, n).to(NodeId::new(3)).await?)
+        }
+    });
+    let server = builder(1).listen("sim://server:0").peer(NodeId::new(3), other.addresses());
+    let server = server.serve(ask).start().await.expect("its address is free");
+    let client = builder(2).start().await.expect("it listens nowhere");
+    let peer = client.connect(server.addresses()).await.expect("the server listens");
+    let call = client.call(ASK, 7).to(peer).open().expect("there is room");
+    started.notified().await;
+    let address = server.addresses()[0].clone();
+    let asked = async {
+        closing.notify_one();
+        // A stranger who connects is not let in meanwhile.
+        let stranger = builder(4).start().await.expect("it listens nowhere");
+        assert!(stranger.connect(&address).await.is_err());
+        call.first().await
+    };
+    let (has_ended, answer) = tokio::join!(server.shutdown(SOON), asked);
+    assert_eq!(*answer.expect("it was let end").message(), 7);
+    assert!(has_ended);
 }
 
 /// Its first poll drops the last clone of the endpoint.

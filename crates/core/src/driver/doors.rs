@@ -62,6 +62,8 @@ impl Driver {
         self.stop_listening();
         self.doors.kept.lock().clear();
         self.begin_closing();
+        // Those dialled until now are among the connections that end below.
+        self.admission.lock().is_closed = true;
         self.stop_all();
         let mut readers = Vec::new();
         self.with_each(|core, now, _| {

@@ -54,8 +54,10 @@ pub(super) struct Admission {
     schemes: Vec<&'static str>,
     /// Nodes that have proven themselves, connected or not.
     proven: BTreeSet<NodeId>,
-    /// None is admitted any more.
+    /// None that another node dials is admitted any more.
     pub(super) is_closing: bool,
+    /// Nor one that this node dials for what it still runs.
+    pub(super) is_closed: bool,
 }
 
 /// Most nodes remembered. Only those with a trusted certificate are; one beyond them must prove
@@ -66,7 +68,7 @@ impl Admission {
     pub(super) fn new(transports: &[Arc<dyn Transport>]) -> Self {
         let proving = transports.iter().filter(|transport| transport.proves_peers());
         let schemes = proving.flat_map(|transport| transport.schemes()).copied().collect();
-        Self { schemes, proven: BTreeSet::new(), is_closing: false }
+        Self { schemes, proven: BTreeSet::new(), is_closing: false, is_closed: false }
     }
 
     fn note(&mut self, node: NodeId) {
@@ -105,7 +107,7 @@ impl Driver {
         let (_flush_unlocked, mut aftermath) = (FlushScope::enter(), Aftermath::default());
         // Until every core knows of it: of two connections at once the second sees the first.
         let mut admission = self.admission.lock();
-        if admission.is_closing {
+        if admission.is_closed || admission.is_closing && !link.is_dialler {
             return Err(Unwanted::ShuttingDown);
         }
         if link.principal.is_some() {
