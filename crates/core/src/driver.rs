@@ -66,7 +66,7 @@ use convoke_proto::wire::{Cause, Executed};
 use convoke_transport::parts::Mutex;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, Timeout};
 
 use crate::carrier::{self, BodyCarrier, Carried};
 use crate::health::Health;
@@ -247,6 +247,12 @@ impl Driver {
         #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
         let now = Instant::now();
         Timestamp::ZERO + now.duration_since(self.start)
+    }
+
+    /// Bounds the time of a future, also where its caller has no runtime.
+    pub(crate) fn within<F: Future>(&self, time: Duration, future: F) -> Timeout<F> {
+        let _entered = Handle::try_current().is_err().then(|| self.runtime.enter());
+        tokio::time::timeout(time, future)
     }
 
     /// Lets the core of an origin work on some input, then carries out what it wants.

@@ -277,7 +277,7 @@ impl Endpoint {
             driver.until(Driver::is_disconnected).await;
         };
         // A peer that does not read costs the grace at most.
-        let _ = tokio::time::timeout(grace, ended).await;
+        let _ = driver.within(grace, ended).await;
         is_idle
     }
 

@@ -1,6 +1,8 @@
 //! Waits for room at a connection whose peer takes nothing: they end with what they are part of.
 
 use std::future::pending;
+use std::pin::pin;
+use std::task::Waker;
 use std::time::Duration;
 
 use convoke_core::proto::task::SendError;
@@ -8,6 +10,7 @@ use convoke_core::{
     Call, Cause, Context, Endpoint, Finish, Items, Method, NodeId, Peer, Service, Status, Task,
 };
 use convoke_sim::transport::SimNetwork;
+use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -177,4 +180,26 @@ async fn a_branch_that_waits_for_room_keeps_no_other_from_being_asked() {
     let mut ran = Vec::new();
     hears.recv_many(&mut ran, 8).await;
     assert_eq!(ran, [31, 32, 21, 22, 23]);
+}
+
+/// As by an executor of another kind.
+#[test]
+fn a_call_that_is_awaited_outside_a_runtime_waits_for_room() {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let (runtime, network) = (runtime.expect("it needs little"), SimNetwork::new(4));
+    let (_server, client, peer, _held) = runtime.block_on(async {
+        let (server, client) =
+            (start(&network, 2, service()).await, start(&network, 1, Service::new()).await);
+        let peer = meet(&client).await;
+        let held = fill(&network, &client, peer).await;
+        (server, client, peer, held)
+    });
+    let mut call = pin!(client.call(PART, 1).deadline(LONG / 4).to(peer).into_future());
+    let mut shutdown = pin!(client.clone().shutdown(LONG / 2));
+    let cx = &mut std::task::Context::from_waker(Waker::noop());
+    assert!(call.as_mut().poll(cx).is_pending(), "the connection is full");
+    assert!(shutdown.as_mut().poll(cx).is_pending(), "a call is open");
+    let late = runtime.block_on(call).expect_err("it waits");
+    assert_eq!(late.failure().map(|failure| failure.cause), Some(Cause::Deadline));
+    assert!(!runtime.block_on(shutdown), "calls are open");
 }

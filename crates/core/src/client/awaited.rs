@@ -138,7 +138,7 @@ async fn when_writable<Resp: Payload>((mut builder, probe): Begun<Resp>) -> Begu
     });
     // A connection that stays full is no reason to wait beyond the deadline: the call then opens
     // with nothing left, and fails as any that is late.
-    let _ = tokio::time::timeout(budget, writable).await;
+    let _ = driver.within(budget, writable).await;
     builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
     (builder, probe)
 }
