@@ -363,7 +363,15 @@ impl Call {
                 self.liveness.forget_root_link(task);
                 true
             }
-            Ok(false) => false,
+            Ok(false) => {
+                // Heard of through another alone, it has not been noted yet.
+                let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
+                let known = branch.and_then(|branch| branch.holder);
+                if known.is_some_and(|of| of.relay.is_some() && of.node == holder.node) {
+                    self.note_node(holder.node);
+                }
+                false
+            }
             Err(fault) => {
                 self.contradict(now, task, fault);
                 false

@@ -439,6 +439,37 @@ fn a_chain_that_loses_a_relay_ends_before_its_deadline() {
     }
 }
 
+/// Whichever comes first: its first reply through a relay, or the word of who asked it.
+#[test]
+fn the_end_of_a_node_that_was_named_is_noticed_as_soon() {
+    let ended = [true, false].map(|is_named_first| {
+        let (mut mesh, call) = hidden_client();
+        mesh.delegate("/0", &[3]);
+        if is_named_first {
+            mesh.finish("/0");
+            mesh.deliver_all();
+            say_more(&mut mesh, "/0/0");
+        } else {
+            mesh.deliver_all();
+            say_more(&mut mesh, "/0/0");
+            mesh.finish("/0");
+            mesh.deliver_all();
+        }
+        mesh.connect(1, 3);
+        mesh.deliver_all();
+        // Then nobody else tells of it.
+        kill(&mut mesh, 2);
+        kill(&mut mesh, 3);
+        let passed = std::iter::from_fn(|| {
+            mesh.pass(millis(100));
+            mesh.deliver_all();
+            mesh.end(1, call).is_none().then_some(())
+        });
+        passed.count()
+    });
+    assert_eq!(ended[0], ended[1]);
+}
+
 /// A relay was a way to a node, not the node: one that can be reached otherwise is asked there.
 #[test]
 fn a_task_outlives_the_relay_that_it_was_heard_through() {
