@@ -204,6 +204,11 @@ impl<O: Outbox> Node<O> {
         self.links.note_met(node, life, address);
     }
 
+    /// A node was not found at an address: a dial there failed, or another answered.
+    pub fn note_missed(&mut self, node: NodeId, address: &Address) {
+        self.links.note_missed(node, address);
+    }
+
     /// From now on a request or cast may be for a node without an address: its dial finds one.
     pub fn resolve_by_name(&mut self) {
         self.links.resolve_by_name();

@@ -172,6 +172,7 @@ impl Driver {
         node: NodeId,
         addresses: Vec<Address>,
     ) -> Result<(), DialError> {
+                    self.ask_each_node(|core| core.note_missed(node, &address));
         let mut result = Err(DialError::NoAddress { node });
         for address in self.in_dial_order(node, addresses) {
             match self.dial(&address, Some(node)).await {

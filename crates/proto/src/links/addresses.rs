@@ -20,21 +20,31 @@ impl Links {
     }
 
     /// Another place where a node can be dialled: the endpoint's owner gave it without a name, and
-    /// this node, in its present life, answered. Of the places that came so before, those at which
-    /// only an earlier life did are forgotten.
+    /// this node, in its present life, answered. Of the places that came so before and at which
+    /// only an earlier life did, the latest is kept, to be dialled last.
     pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
+        let others = self.neighbours.iter_mut().filter(|(other, _)| **other != node);
+        others.for_each(|(_, other)| other.miss(&address));
         let Neighbour { incarnation, configured, met, .. } =
             self.neighbours.entry(node).or_default();
         if let Some((_, life)) = met.iter_mut().find(|(at, _)| *at == address) {
             *life = *incarnation;
         }
-        for (past, _) in met.extract_if(.., |(_, life)| life != incarnation) {
-            configured.retain(|at| *at != past);
-        }
+        let past: Vec<_> = met.extract_if(.., |(_, life)| life != incarnation).collect();
+        configured.retain(|at| past.iter().all(|(past, _)| at != past));
         if !configured.contains(&address) {
             configured.push(address.clone());
             met.push((address, *incarnation));
         }
+        if let Some(latest) = past.into_iter().next_back() {
+            configured.push(latest.0.clone());
+            met.insert(0, latest);
+        }
+    }
+
+    /// A node was not found at an address.
+    pub(crate) fn note_missed(&mut self, node: NodeId, address: &Address) {
+        self.neighbours.get_mut(&node).into_iter().for_each(|neighbour| neighbour.miss(address));
     }
 
     /// This life of a node answered at an address.
@@ -103,6 +113,17 @@ impl Links {
                 && met.is_none_or(|(_, life)| *life == neighbour.incarnation)
         };
         self.neighbours.iter().find(|(_, neighbour)| is_there(neighbour)).map(|(node, _)| *node)
+    }
+}
+
+impl Neighbour {
+    /// It is not at an address: that is forgotten where only an earlier life answered there.
+    fn miss(&mut self, address: &Address) {
+        let Self { incarnation, configured, met, .. } = self;
+        let is_past = |(at, life): &mut (Address, _)| at == address && life != incarnation;
+        if met.extract_if(.., is_past).count() > 0 {
+            configured.retain(|at| at != address);
+        }
     }
 }
 

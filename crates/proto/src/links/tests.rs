@@ -102,7 +102,7 @@ fn another_address_ends_a_pause_and_the_same_one_does_not() {
 }
 
 #[test]
-fn where_only_an_earlier_life_answered_is_forgotten_once_another_place_is_known() {
+fn one_place_where_only_an_earlier_life_answered_is_kept_until_it_is_missed_there() {
     let mut links = links(1);
     let at = |port: u16| -> Address { format!("tcp://127.0.0.1:{port}").parse().unwrap() };
     let meet = |links: &mut Links, life: u64, nonce, port| {
@@ -118,9 +118,18 @@ fn where_only_an_earlier_life_answered_is_forgotten_once_another_place_is_known(
     assert_eq!(links.configured(node(2)), [at(9), at(1), at(2)]);
     // It has moved, and one of its places is the same.
     meet(&mut links, 6, 12, 2);
-    assert_eq!(links.configured(node(2)), [at(9), at(2)]);
+    assert_eq!(links.configured(node(2)), [at(9), at(2), at(1)], "it may still be there");
     meet(&mut links, 7, 13, 3);
-    assert_eq!(links.configured(node(2)), [at(9), at(3)], "what was given by name stays");
+    assert_eq!(links.configured(node(2)), [at(9), at(3), at(2)], "what was given by name stays");
+    for place in [9, 3, 2] {
+        links.note_missed(node(2), &at(place));
+    }
+    assert_eq!(links.configured(node(2)), [at(9), at(3)], "it may have been away for a moment");
+    // Another node is where it was.
+    meet(&mut links, 8, 14, 4);
+    assert_eq!(links.configured(node(2)), [at(9), at(4), at(3)]);
+    links.configure_also(node(3), at(3));
+    assert_eq!(links.configured(node(2)), [at(9), at(4)]);
 }
 
 #[test]
