@@ -149,13 +149,16 @@ impl Client {
     /// A call of a method whose request is a stream, to be addressed with
     /// [`to`](StreamInvocation::to).
     /// ```
-    /// # use convoke_core::{CallError, Client, Items, Method, Peer, Status};
+    /// # use convoke_core::{Client, Items, Method, Peer, SendError, Status};
     /// const LOAD: Method<Items<String>, u64> = Method::new("store.Store/Load");
     ///
     /// async fn load(client: &Client, store: Peer, lines: &[String]) -> Result<u64, Status> {
     ///     let (mut items, call) = client.call_stream(LOAD).to(store).open()?;
     ///     for line in lines {
-    ///         items.send(line).await?;
+    ///         match items.send(line).await {
+    ///             Err(SendError::Ended) => break, // It reads no more: the call says why.
+    ///             sent => sent?,
+    ///         }
     ///     }
     ///     items.finish();
     ///     Ok(call.first().await?.into_inner())
