@@ -251,8 +251,7 @@ impl<Resp: Payload> CallBuilder<Resp> {
 
     /// The call that it has become.
     fn opened(self, id: CallId, probe: CallProbe) -> Call<Resp> {
-        let is_read_only = self.branches.0.iter().all(|(_, request)| request.is_read_only);
-        Call::new(self.client.into_endpoint(), id, probe, is_read_only)
+        Call::new(self.client.into_endpoint(), id, probe, &self.branches)
     }
 }
 

@@ -166,6 +166,9 @@ pub enum CallError {
     /// A branch failed. The failure names branch, node and cause, and whether repeating is safe.
     #[error("{0}")]
     Branch(Failure),
+    /// The call was addressed to no peer: its caller's doing. Nothing was sent.
+    #[error("the call was addressed to no peer: the list of its peers was empty")]
+    NoPeer,
     /// Every task finished, and none replied: the service's doing.
     #[error("every task of the call finished without a reply")]
     NoReply,
@@ -202,8 +205,21 @@ pub enum CallError {
     #[error("the endpoint was shut down: nothing was sent")]
     Stopped,
     /// The call ended otherwise: cancelled, or too large for its initiator.
-    #[error("the call ended as {0:?}")]
+    #[error("{}", told_of_end(*.0))]
     Ended(End),
+}
+
+fn told_of_end(end: End) -> String {
+    match end {
+        End::Cancelled => "the call was cancelled by its caller, as it is when its \
+                           RequestStream is dropped before RequestStream::finish"
+            .to_owned(),
+        End::Exhausted => "the call outgrew a bound of its caller: open fewer branches, or send \
+                           less in one reply, or raise Limits::branches_max or \
+                           Limits::reply_bytes_max where the call is made"
+            .to_owned(),
+        end => format!("the call ended as {end:?}"),
+    }
 }
 
 /// The same text: a `main` that returns the error prints this.
@@ -238,7 +254,7 @@ impl CallError {
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
             Self::Branch(failure) => failure.executed == Executed::No,
-            Self::NotOpened(_) | Self::Hook(_) | Self::Stopped => true,
+            Self::NoPeer | Self::NotOpened(_) | Self::Hook(_) | Self::Stopped => true,
             _ => false,
         }
     }
@@ -300,5 +316,44 @@ pub enum ConnectError {
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Context, Endpoint, Items, Method, Service};
+
+    const READ: Method<Items<u64>, u64> = Method::new("test.Test/Read");
+
+    async fn endpoint() -> Endpoint {
+        let read = async |mut items: Items<u64>, _: Context| {
+            while items.next().await.is_some() {}
+            Ok::<_, Status>(0)
+        };
+        let builder = Endpoint::builder().serve(Service::new().unary(READ, read));
+        builder.start().await.expect("nothing to bind")
+    }
+
+    #[tokio::test]
+    async fn a_call_to_no_peer_says_so() {
+        let endpoint = endpoint().await;
+        let echo = Method::<u64, u64>::new("test.Test/Echo");
+        let nobody = || endpoint.call(echo, 1).to_all([0_u64; 0].map(NodeId::new));
+        let awaited = nobody().await.expect_err("nobody was asked");
+        let first = nobody().open().expect("there is room").first().await.expect_err("as above");
+        for error in [awaited, first] {
+            assert!(matches!(error, CallError::NoPeer) && error.is_safe_to_repeat(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_request_stream_was_dropped_names_it() {
+        let endpoint = endpoint().await;
+        let (items, call) = endpoint.call_stream(READ).to(endpoint.me()).open().expect("so");
+        drop(items);
+        let error = call.first().await.expect_err("it was cancelled");
+        assert!(matches!(error, CallError::Ended(End::Cancelled)), "{error}");
+        assert!(error.to_string().contains("RequestStream::finish"), "{error}");
     }
 }

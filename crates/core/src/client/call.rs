@@ -25,6 +25,8 @@ use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 use crate::way::Way;
 
+use super::Branches;
+
 /// A call: a stream of replies from whoever has them, and at its end an [`Outcome`].
 ///
 /// Dropping an undecided call cancels it, wherever its tasks are; after the end a drop does
@@ -40,6 +42,8 @@ pub struct Call<Resp> {
     last: Option<End>,
     probe: CallProbe,
     is_read_only: bool,
+    /// It was addressed to no peer.
+    is_of_nobody: bool,
     /// The node has let it go; what is left to be read lies here.
     is_let_go: bool,
     types: PhantomData<fn() -> Resp>,
@@ -151,7 +155,7 @@ impl<Resp: Payload> Call<Resp> {
         endpoint: Endpoint,
         id: CallId,
         probe: CallProbe,
-        is_read_only: bool,
+        branches: &Branches<Resp>,
     ) -> Self {
         probe.opened(id);
         Self {
@@ -162,7 +166,8 @@ impl<Resp: Payload> Call<Resp> {
             ahead: VecDeque::new(),
             last: None,
             probe,
-            is_read_only,
+            is_read_only: branches.0.iter().all(|(_, request)| request.is_read_only),
+            is_of_nobody: branches.0.is_empty(),
             is_let_go: false,
             types: PhantomData,
         }
@@ -227,7 +232,8 @@ impl<Resp: Payload> Call<Resp> {
     /// The first reply, from whichever branch; the rest is cancelled.
     ///
     /// # Errors
-    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`].
+    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`], or
+    /// [`CallError::NoPeer`] where nobody was asked.
     pub async fn first(mut self) -> Result<Reply<Resp>, CallError> {
         let mut failed = None;
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await
@@ -250,6 +256,7 @@ impl<Resp: Payload> Call<Resp> {
             }
         }
         Poll::Ready(Err(failed.take().unwrap_or(match self.end {
+            Some(End::Complete) if self.is_of_nobody => CallError::NoPeer,
             Some(End::Complete | End::Partial) | None => CallError::NoReply,
             Some(end) => CallError::Ended(end),
         })))
