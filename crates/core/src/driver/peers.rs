@@ -27,14 +27,42 @@ pub enum PeerState {
     Down,
 }
 
-/// Peers that are watched or being dialled. Bounded by both; none once the endpoint is closed.
+/// Peers that are watched or being dialled, if the endpoint is not closed.
 #[derive(Debug)]
-pub(super) struct Peers(Mutex<Option<BTreeMap<NodeId, Watched>>>);
+pub(super) struct Peers(Mutex<Option<All>>);
+
+/// Peers that are watched or being dialled, and up to as many again that were watched.
+#[derive(Debug, Default)]
+struct All {
+    peers: BTreeMap<NodeId, Watched>,
+    /// Number of those that were needed when all were looked at last.
+    needed: usize,
+}
+
+/// Fewer are not worth a look.
+const SWEPT_MIN: usize = 32;
+
+impl All {
+    /// A place for one that is watched. Who watched another may be gone, and nothing tells of it.
+    fn place(&mut self, node: NodeId) -> &mut Watched {
+        if self.peers.len() >= SWEPT_MIN.max(2 * self.needed) {
+            self.peers.retain(|_, watched| watched.is_needed());
+            self.needed = self.peers.len();
+        }
+        self.peers.entry(node).or_default()
+    }
+}
 
 #[derive(Debug, Default)]
 struct Watched {
     dials: usize,
     state: Option<watch::Sender<PeerState>>,
+}
+
+impl Watched {
+    fn is_needed(&self) -> bool {
+        self.dials > 0 || self.state.as_ref().is_some_and(|state| state.receiver_count() > 0)
+    }
 }
 
 impl Peers {
@@ -46,7 +74,7 @@ impl Peers {
 
 impl Default for Peers {
     fn default() -> Self {
-        Self(Mutex::new(Some(BTreeMap::new())))
+        Self(Mutex::new(Some(All::default())))
     }
 }
 
@@ -54,8 +82,8 @@ impl Driver {
     /// The state of a peer, from now on. Once the endpoint is closed it never changes, and says so.
     pub(crate) fn watch_peer(&self, node: NodeId) -> watch::Receiver<PeerState> {
         let mut peers = self.peers.0.lock();
-        let Some(peers) = peers.as_mut() else { return watch::channel(PeerState::Down).1 };
-        let watched = peers.entry(node).or_default();
+        let Some(all) = peers.as_mut() else { return watch::channel(PeerState::Down).1 };
+        let watched = all.place(node);
         let now = self.peer_state(node, watched.dials);
         match &watched.state {
             Some(state) => state.subscribe(),
@@ -80,7 +108,7 @@ impl Driver {
 
     fn change_peer(&self, node: NodeId, change: impl FnOnce(Entry<'_, NodeId, Watched>)) {
         let mut peers = self.peers.0.lock();
-        let Some(peers) = peers.as_mut() else { return };
+        let Some(All { peers, .. }) = peers.as_mut() else { return };
         change(peers.entry(node));
         let Some(watched) = peers.get_mut(&node) else { return };
         let now = self.peer_state(node, watched.dials);
@@ -142,6 +170,16 @@ mod tests {
         assert_eq!(*driver.watch_peer(PEER).borrow(), PeerState::Connecting);
         drop(dialling);
         assert_eq!(*driver.watch_peer(PEER).borrow(), PeerState::Down);
+    }
+
+    #[tokio::test]
+    async fn peers_that_nobody_watches_any_more_are_forgotten() {
+        let endpoint = endpoint().await;
+        let driver = endpoint.driver();
+        let _kept: Vec<_> = (1..=100).map(|n| driver.watch_peer(NodeId::new(n))).collect();
+        (101..10_000).for_each(|n| drop(driver.watch_peer(NodeId::new(n))));
+        let count = driver.peers.0.lock().as_ref().map(|all| all.peers.len());
+        assert!((100..=200).contains(&count.expect("it is open")), "{count:?}");
     }
 
     /// It has found the endpoint open.
