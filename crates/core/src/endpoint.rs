@@ -119,8 +119,8 @@ impl Endpoint {
         }
     }
 
-    /// A node by its name and addresses. It is dialled when first needed, and again after a
-    /// connection was lost.
+    /// A node by its name and addresses, in place of those it was given before. It is dialled when
+    /// first needed, and again after a connection was lost.
     ///
     /// # Errors
     /// [`ConnectError::Address`] when an address is invalid.

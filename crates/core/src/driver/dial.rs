@@ -142,7 +142,7 @@ impl Driver {
     }
 
     /// Those of them that the endpoint's owner gave.
-    pub(super) fn configured_addresses(&self, node: NodeId) -> Vec<Address> {
+    pub(crate) fn configured_addresses(&self, node: NodeId) -> Vec<Address> {
         self.ask_any_node(|core| core.links().configured(node).to_vec())
     }
 

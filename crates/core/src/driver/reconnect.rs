@@ -42,12 +42,11 @@ impl Driver {
 
     /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
     /// dialled once.
-    pub(crate) async fn keep_all_connected(&self, nodes: &[NodeId]) {
+    pub(crate) async fn keep_all_connected(&self, nodes: impl Iterator<Item = NodeId>) {
         let mut states: Vec<_> = nodes
-            .iter()
             .map(|node| {
-                let state = self.watch_peer(*node);
-                self.keep_connection(*node, self.keep_connected(*node));
+                let state = self.watch_peer(node);
+                self.keep_connection(node, self.keep_connected(node));
                 state
             })
             .collect();

@@ -1,5 +1,6 @@
 //! Setup of an endpoint.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -100,8 +101,9 @@ impl EndpointBuilder {
         self
     }
 
-    /// Adds the addresses of another node, as [`Endpoint::peer`] does once the endpoint runs. A
-    /// service that is built before its endpoint names the node by its `NodeId`.
+    /// Adds addresses of another node to those it was given here before; they are what
+    /// [`Endpoint::peer`] sets once the endpoint runs. A service that is built before its endpoint
+    /// names the node by its `NodeId`.
     #[must_use]
     pub fn peer(mut self, node: NodeId, addresses: impl ToAddresses) -> Self {
         self.peers.push(addresses.to_addresses().map(|addresses| vec![(node, addresses)]));
@@ -246,9 +248,17 @@ impl EndpointBuilder {
         let listen: Vec<Vec<Address>> = self.listen.into_iter().collect::<Result<_, _>>()?;
         let advertise = self.advertise.transpose()?;
         let peers: Vec<Addressed> = self.peers.into_iter().collect::<Result<_, _>>()?;
-        let mut peers = peers.concat();
-        peers.retain(|(node, _)| *node != identity.node);
-        let others: Vec<NodeId> = peers.iter().map(|(node, _)| *node).collect();
+        let mut others = BTreeMap::<NodeId, Vec<Address>>::new();
+        for (node, addresses) in peers.into_iter().flatten() {
+            if node != identity.node {
+                let known = others.entry(node).or_default();
+                for address in addresses {
+                    if !known.contains(&address) {
+                        known.push(address);
+                    }
+                }
+            }
+        }
         let seed = self.seed.unwrap_or_else(random);
         let secret = self.seed.map_or_else(
             || Secret::new(random(), random()),
@@ -277,8 +287,8 @@ impl EndpointBuilder {
         driver.with_each_node(|core, _| core.raise_epoch(self.epoch));
         driver.know_voters(&voters.into_iter().collect());
         // Whoever connects first is told all that is known by then.
-        for (node, addresses) in peers {
-            driver.configure(node, &addresses);
+        for (node, addresses) in &others {
+            driver.configure(*node, addresses);
         }
         driver.advertise(advertise.clone().unwrap_or_default());
         let mut addresses: Vec<Address> = Vec::new();
@@ -298,7 +308,7 @@ impl EndpointBuilder {
         driver.advertise(advertise.unwrap_or_else(|| addresses.clone()));
         driver.listens_at(addresses);
         if self.keeps_connected {
-            driver.keep_all_connected(&others).await;
+            driver.keep_all_connected(others.into_keys()).await;
         }
         Ok(endpoint)
     }
@@ -338,5 +348,21 @@ fn random_node() -> NodeId {
         if let Ok(node) = NodeId::try_from(random()) {
             return node;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn addresses_of_a_node_that_is_given_twice_are_joined() {
+        let (node, own) = (NodeId::new(2), NodeId::new(1));
+        let builder = EndpointBuilder::default().node(own).peer(node, "mem://a");
+        let builder = builder.peer(own, "mem://c").peer(node, ["mem://b", "mem://a"]);
+        let endpoint = builder.start().await.expect("nothing to bind");
+        let given = [node, own].map(|of| endpoint.driver().configured_addresses(of));
+        let texts: Vec<_> = given.iter().flatten().map(Address::to_string).collect();
+        assert_eq!(texts, ["mem://a", "mem://b"]);
     }
 }
