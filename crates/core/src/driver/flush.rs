@@ -2,6 +2,7 @@
 //! another.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -15,18 +16,22 @@ use crate::transport::Connection;
 type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
 
 /// Scopes that are open on a thread.
-#[derive(Default)]
 struct Open {
     depth: usize,
-    /// Connections appended to since the outermost began, and not flushed yet.
-    dirty: Dirty,
+    /// Connections appended to since the outermost began, and not flushed yet: none outside any
+    /// scope. Without a destructor this is there as long as its thread, also for what is dropped at
+    /// the end of that.
+    dirty: ManuallyDrop<Dirty>,
     /// One of them has as much to send as it should: the next scope that ends flushes all.
     is_full: bool,
 }
 
 thread_local! {
     static OPEN: RefCell<Open> =
-        const { RefCell::new(Open { depth: 0, dirty: SmallVec::new_const(), is_full: false }) };
+        const {
+            let dirty = ManuallyDrop::new(SmallVec::new_const());
+            RefCell::new(Open { depth: 0, dirty, is_full: false })
+        };
 }
 
 /// Scope within which connections appended to on this thread are only noted. When the outermost
@@ -94,7 +99,7 @@ fn leave() -> Dirty {
     OPEN.with_borrow_mut(|open| {
         open.depth -= 1;
         let is_full = std::mem::take(&mut open.is_full);
-        if open.depth == 0 || is_full { std::mem::take(&mut open.dirty) } else { Dirty::new() }
+        if open.depth == 0 || is_full { std::mem::take(&mut *open.dirty) } else { Dirty::new() }
     })
 }
 
@@ -134,5 +139,31 @@ impl Flusher {
         for connection in std::mem::take(&mut *self.dirty.lock()) {
             connection.flush();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Appends as it is dropped, as the last handle of an endpoint does.
+    struct Last;
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            drop(FlushScope::enter());
+        }
+    }
+
+    #[test]
+    fn what_a_thread_keeps_may_append_as_the_thread_ends() {
+        thread_local! {
+            static KEPT: Last = const { Last };
+        }
+        let thread = std::thread::spawn(|| {
+            KEPT.with(|_| ()); // First, so that it is dropped last.
+            drop(FlushScope::enter());
+        });
+        thread.join().expect("it ends as any");
     }
 }
