@@ -70,7 +70,8 @@ pub struct Task<Resp> {
 #[derive(Debug)]
 pub struct Finish(pub(super) HandlerResult);
 
-/// A branch that was not opened, with the request for another try elsewhere.
+/// A branch that was not opened, with its request: for another try elsewhere by [`Task::delegate`],
+/// whose task is still there. After [`Task::tail`] the task is gone with it: its handler can fail.
 pub struct Refused<Resp> {
     /// Reason.
     pub reason: SendError,
@@ -175,7 +176,8 @@ impl<Resp: Payload> Task<Resp> {
     /// the peer has no room.
     ///
     /// # Errors
-    /// As [`Task::delegate`].
+    /// As [`Task::delegate`]. The task cannot be handed to another then: a handler that means to try
+    /// several delegates, and returns [`Task::finish`].
     ///
     /// # Cancel safety
     /// Dropped before it resolves, or with a [`Finish`] that the handler does not return, it has
