@@ -59,11 +59,12 @@ impl Driver {
     }
 
     fn report_dial_failed(self: &Arc<Self>, node: NodeId, error: &DialError) {
-        self.telemetry.on_dial_failed();
         self.with_each_node(|core, now| {
             core.note_dial_error(node, &error.to_string());
             core.handle_dial_failed(now, node);
         });
+        // Last: a recorder that panics keeps nobody from learning of it.
+        self.telemetry.on_dial_failed();
     }
 
     /// Makes sure there is a connection to a node.

@@ -174,13 +174,15 @@ impl Driver {
             }
         };
         let mut handle = spare.handle_for(start);
-        let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
-        begun.begin(self.clone(), gate, method.name, held);
         let (mut future, payload, is_own) = match carrier::reference_in(&payload) {
             None => (spare.room_of(id, method), payload, true),
             Some(reference) => (room(start_with_body), reference, false),
         };
-        let started = || future.as_mut().start(handle.clone(), payload);
+        let started = || {
+            let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
+            begun.begin(self.clone(), gate, method.name, held);
+            future.as_mut().start(handle.clone(), payload);
+        };
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {
             let failure = panicked(panic.as_ref());
             return handle.finish(LastWord::from(failure).ended());

@@ -89,11 +89,12 @@ impl TaskHandle {
         method: &'static str,
         held: packing::Held,
     ) {
-        let me = driver.identity.node;
-        self.probe = TaskProbe::begin(&driver.telemetry, me, method, &self.start, || driver.now());
         self.gate = gate.map(PassedGate::new);
         self._held = held;
-        self.driver = Some(driver);
+        let driver = self.driver.insert(driver);
+        let me = driver.identity.node;
+        // Last: a subscriber may panic, and the task can end then.
+        self.probe = TaskProbe::begin(&driver.telemetry, me, method, &self.start, || driver.now());
     }
 
     /// Drops what the task held, which is over: the rest waits for another to take its place.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +28,8 @@ pub trait Propagator: Send + Sync + 'static {
     /// system, that caused it; without one, the parent is the `tracing` span it was made in.
     ///
     /// Gives the span's own place in the trace, which the requests sent from it carry. Called once
-    /// for each span, on whatever thread brought the request: it must not block.
+    /// for each span, on whatever thread brought the request: it must not block. One that panics
+    /// gives none.
     fn begin(
         &self,
         span: &Span,
@@ -99,7 +101,7 @@ impl Propagation {
         parent: Option<TraceContext>,
     ) -> Option<TraceContext> {
         match &self.0 {
-            Some(propagator) => propagator.begin(span, start, parent),
+            Some(propagator) => unharmed(|| propagator.begin(span, start, parent)).flatten(),
             None => {
                 let parent = parent.or_else(|| CURRENT.get());
                 let own = parent.as_ref().map_or_else(TraceContext::root, TraceContext::child);
@@ -115,9 +117,15 @@ impl Propagation {
 
     fn end(&self, span: &Span, end: &SpanEnd) {
         if let Some(propagator) = &self.0 {
-            propagator.end(span, end);
+            unharmed(|| propagator.end(span, end));
         }
     }
+}
+
+/// Result of a propagator, unless it panics: calls and tasks go on as without one.
+fn unharmed<T>(act: impl FnOnce() -> T) -> Option<T> {
+    let done = std::panic::catch_unwind(AssertUnwindSafe(act));
+    done.inspect_err(|_| tracing::error!("the propagator of an endpoint panicked")).ok()
 }
 
 impl fmt::Debug for Propagation {

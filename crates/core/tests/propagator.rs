@@ -1,0 +1,70 @@
+//! A tracing system that panics: other calls and tasks go on as without it.
+
+#![cfg(feature = "tracing-spans")]
+
+use convoke_core::{Cause, Context, Endpoint, Method, Service, Status};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use convoke_core::{Propagator, SpanEnd, SpanStart, TraceContext};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Span, Subscriber};
+
+const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
+
+/// Wants every span. Panics at the next one of a task, if it is to.
+struct Everything;
+
+static PANICS: AtomicBool = AtomicBool::new(false);
+
+impl Subscriber for Everything {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let is_task = span.metadata().name() == "task";
+        assert!(!is_task || !PANICS.swap(false, Ordering::Relaxed), "on purpose");
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Panics whatever it is told.
+struct Broken;
+
+impl Propagator for Broken {
+    fn begin(&self, _: &Span, _: &SpanStart, _: Option<TraceContext>) -> Option<TraceContext> {
+        panic!("on purpose")
+    }
+
+    fn end(&self, _: &Span, _: &SpanEnd) {
+        panic!("on purpose")
+    }
+}
+
+#[tokio::test]
+async fn calls_and_tasks_go_on_though_what_traces_them_panics() {
+    tracing::subscriber::set_global_default(Everything).expect("it is the first");
+    let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
+    let builder = Endpoint::builder().propagator(Broken).serve(echo);
+    let endpoint = builder.start().await.expect("nothing to bind");
+    for panics in [false, true] {
+        PANICS.store(panics, Ordering::Relaxed);
+        let call = endpoint.call(ECHO, 7).to_all([endpoint.me(), endpoint.me()]).open();
+        let collected = call.expect("there is room").collect().await;
+        let (replies, outcome) = collected.expect("what comes is a number");
+        let causes: Vec<Cause> = outcome.failures.iter().map(|failed| failed.cause).collect();
+        assert_eq!(causes, [Cause::Panicked].repeat(usize::from(panics)), "{outcome:?}");
+        assert_eq!(replies.len() + causes.len(), 2, "{outcome:?}");
+        assert_eq!((endpoint.load().calls, endpoint.load().tasks), (0, 0));
+    }
+}
