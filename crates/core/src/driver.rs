@@ -101,7 +101,7 @@ use proof::Admission;
 pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
 pub(crate) use stopper::Stopper;
-pub(crate) use task::{NewBranch, TaskHandle};
+pub(crate) use task::{NewBranches, TaskHandle};
 
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;

@@ -1,5 +1,6 @@
 //! One running task: the state that its handles share with the driver, and what they do by it.
 
+mod branches;
 mod output;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::hold::Hold;
 use super::passage::Passage;
 use super::stopper::Stopper;
 
-pub(crate) use output::NewBranch;
+pub(crate) use branches::NewBranches;
 
 /// Core that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {

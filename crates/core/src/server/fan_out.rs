@@ -1,6 +1,5 @@
 //! Several branches of a task, opened one after the other.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,7 +9,7 @@ use convoke_proto::task::SendError;
 use smallvec::SmallVec;
 
 use crate::carrier;
-use crate::driver::NewBranch;
+use crate::driver::NewBranches;
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -27,7 +26,7 @@ use super::{Finish, Task};
 pub struct FanOut<Resp> {
     task: Option<Task<Resp>>,
     /// Those that are not opened yet, or why one of them cannot be.
-    branches: Result<VecDeque<NewBranch>, SendError>,
+    branches: Result<NewBranches, SendError>,
 }
 
 impl<Resp: Payload> Task<Resp> {
@@ -84,6 +83,7 @@ impl<Resp: Payload> Future for FanOut<Resp> {
         let Self { task, branches } = &mut *self;
         let handle = task.as_ref().expect("it is polled until it resolves").handle();
         let branches = branches.as_mut().map_err(|refusal| Status::from(*refusal))?;
+        branches.begin_poll();
         while !branches.is_empty() {
             ready!(handle.poll_fan_out(branches, cx))?;
         }
@@ -96,7 +96,7 @@ impl<Resp> fmt::Debug for FanOut<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FanOut")
             .field("task", &self.task)
-            .field("branches", &self.branches.as_ref().map_or(0, VecDeque::len))
+            .field("branches", &self.branches.as_ref().map_or(0, NewBranches::len))
             .finish()
     }
 }

@@ -1,8 +1,6 @@
 //! Output of a task: its replies, items, branches and metadata, and what it waits for between them.
 
-use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::NodeId;
@@ -10,7 +8,6 @@ use convoke_proto::task::{Branch, SendError};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
-use smallvec::SmallVec;
 
 use crate::method::Request;
 use crate::peer::Peer;
@@ -19,23 +16,10 @@ use super::super::Node;
 use super::super::ahead::Ahead;
 use super::super::cores::Core;
 use super::TaskHandle;
+use super::branches::{NewBranch, NewBranches};
 
 /// Branches that a fan-out opens before others have their turn at the node.
 const BRANCHES_A_LOCK: usize = 64;
-
-/// A branch that a task is about to open.
-#[derive(Debug)]
-pub(crate) struct NewBranch {
-    branch: Branch,
-    /// Time that it gets, from when it is opened.
-    budget: Option<Duration>,
-}
-
-impl NewBranch {
-    fn take(&mut self, now: Timestamp) -> Branch {
-        Branch { deadline: self.budget.map(|budget| now + budget), ..self.branch.take() }
-    }
-}
 
 impl TaskHandle {
     /// Carries out an output of the task. One that comes from beside the handler, from a part of it
@@ -131,39 +115,25 @@ impl TaskHandle {
     /// them. One at a node that is known to be dead is a failure record.
     pub(crate) fn poll_fan_out(
         &self,
-        branches: &mut VecDeque<NewBranch>,
+        branches: &mut NewBranches,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         self.driver().with_core(self.core_index(), |core, now, _| {
             self.hand_over(&mut core.node, now);
-            let (mut opened, mut passed) = (0, Vec::new());
-            let mut full = SmallVec::<[NodeId; 4]>::new();
-            while opened < BRANCHES_A_LOCK
-                && let Some(mut branch) = branches.pop_front()
-            {
-                let to = branch.branch.to;
-                // Each full connection is looked at once, however many branches wait for it.
-                let is_known = full.contains(&to);
-                if is_known || self.poll_room(core, to, cx).is_pending() {
-                    if !is_known {
-                        full.push(to);
-                    }
-                    passed.push(branch);
-                    continue;
-                }
-                let node = &mut core.node;
+            for _ in 0..BRANCHES_A_LOCK {
+                let Some(mut branch) = branches.next(|to| self.poll_room(core, to, cx).is_ready())
+                else {
+                    return if branches.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
+                };
+                let (to, node) = (branch.branch.to, &mut core.node);
                 match node.delegate(now, self.task(), branch.take(now)) {
                     Ok(_) => {}
                     Err(SendError::NodeDead) => node.delegate_to_dead(now, self.task(), to)?,
                     Err(refusal) => return Poll::Ready(Err(refusal)),
                 }
                 self.let_go_beside_poll(node, now);
-                opened += 1;
             }
-            let waits = branches.is_empty() && !passed.is_empty();
-            // In front of the others again: requests to one node leave in their order.
-            passed.into_iter().rev().for_each(|branch| branches.push_front(branch));
-            if waits { Poll::Pending } else { Poll::Ready(Ok(())) }
+            Poll::Ready(Ok(()))
         })
     }
 
