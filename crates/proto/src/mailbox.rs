@@ -220,6 +220,9 @@ enum Worth {
     Stream(Tag),
 }
 
+/// The count of a cast that is not kept.
+type Count = fn(&mut CastsDropped) -> &mut u64;
+
 impl State {
     fn mail(&self) -> &Mail {
         let (Self::Early { mail, .. } | Self::Open { mail, .. }) = self;
@@ -330,7 +333,17 @@ impl Mailboxes {
         cast: &Cast,
         epoch: u64,
     ) -> bool {
-        self.judge(from, key, cast, epoch).map_err(|count| *count += 1).is_ok()
+        let bar = match self.judge(from, key, cast, epoch).map_err(|count| *count += 1) {
+            Ok(Worth::Post) if !self.boxes.contains_key(&key) => {
+                self.bar_to_begin(from.0, key, cast)
+            }
+            Ok(_) => None,
+            Err(()) => return false,
+        };
+        if let Some(count) = bar {
+            *count(&mut self.dropped) += 1;
+        }
+        bar.is_none()
     }
 
     /// Where a cast goes, or what it is counted as.
@@ -369,11 +382,8 @@ impl Mailboxes {
     ) -> Result<(), &mut u64> {
         let there = self.boxes.get(&key).map(State::mail);
         let is_new = there.is_none();
-        if is_new && (cast.budget_us == 0 || self.spaces.is_closed(key)) {
-            return Err(&mut self.dropped.late);
-        }
-        if is_new && !self.spaces.has_window(key, from) {
-            return Err(&mut self.dropped.over_limit);
+        if is_new && let Some(count) = self.bar_to_begin(from, key, &cast) {
+            return Err(count(&mut self.dropped));
         }
         let expires = now + Duration::from_micros(cast.budget_us).min(self.bounds.lifetime_max);
         let post = Post::new(from, expires, cast);
@@ -416,6 +426,14 @@ impl Mailboxes {
             self.ready.push_back(MailReader::Space(tag.space));
         }
         Ok(())
+    }
+
+    /// Count of a cast that may not begin a mailbox.
+    fn bar_to_begin(&self, from: NodeId, key: MailKey, cast: &Cast) -> Option<Count> {
+        if cast.budget_us == 0 || self.spaces.is_closed(key) {
+            return Some(|dropped| &mut dropped.late);
+        }
+        (!self.spaces.has_window(key, from)).then_some(|dropped| &mut dropped.over_limit)
     }
 
     fn begin(&mut self, from: NodeId, key: MailKey, expires: Timestamp) {

@@ -224,6 +224,25 @@ fn a_value_is_worth_bringing_if_its_cast_would_be_kept() {
     assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (0, 0));
 }
 
+/// What says so needs no value.
+#[test]
+fn a_value_is_not_worth_bringing_if_its_cast_may_not_begin_its_mailbox() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.open_space(7, 1, TWO, None).unwrap();
+    mailboxes.join(tag(0, 9)).unwrap();
+    mailboxes.close(NOW, tag(0, 9), true);
+    post(&mut mailboxes, 1, tag(0, 1), cast(0, 0));
+    let mut is_worth = |from, key, budget_us| {
+        let cast = Cast { budget_us, ..cast(0, 0) };
+        mailboxes.would_keep((node(from), true), key, &cast, 0)
+    };
+    assert!(is_worth(1, tag(0, 1), 0) && is_worth(2, tag(0, 2), 1));
+    assert!(!is_worth(1, tag(0, 2), 1), "it has begun another");
+    assert!(!is_worth(2, tag(0, 9), 1) && !is_worth(2, call(1), 0));
+    let dropped = mailboxes.dropped();
+    assert_eq!((dropped.over_limit, dropped.late, mailboxes.count()), (1, 2, 1));
+}
+
 #[test]
 fn a_payload_does_not_keep_the_buffer_that_it_came_in() {
     let mut mailboxes = mailboxes(&Limits::default());
