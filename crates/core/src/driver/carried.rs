@@ -44,6 +44,18 @@ impl CarriedCasts {
     }
 }
 
+/// While it lives, a cast of a peer waits for its value.
+struct Waiting {
+    driver: Arc<Driver>,
+    from: PeerName,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.driver.carried.leave(&self.from);
+    }
+}
+
 impl Driver {
     /// Sends a cast to each of these nodes; a large value by the carrier to those that it takes it
     /// for.
@@ -89,10 +101,11 @@ impl Driver {
         }
         let budget = Duration::from_micros(cast.budget_us).min(self.deadline_max);
         let (driver, start) = (self.clone(), self.now());
+        let waiting = Waiting { driver: self.clone(), from: name };
         self.runtime.spawn(async move {
             let value = driver.bring(from, cast.payload.clone(), budget);
             let value = tokio::time::timeout(budget, value).await;
-            driver.carried.leave(&name);
+            drop(waiting);
             match value {
                 Ok(Ok(payload)) => driver.with_node(call.origin, |node, now| {
                     let spent_us = u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);
@@ -106,5 +119,78 @@ impl Driver {
                 Err(_) => tracing::debug!(%from, "the value of a cast did not come in its time"),
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoke_proto::id::{CallId, Incarnation, LinkNonce, Path, TaskKey};
+    use convoke_proto::link::Hello;
+    use convoke_proto::wire::{About, Digest, Header};
+
+    use super::*;
+    use crate::Endpoint;
+    use crate::carrier::{BodyCarrier, CarryError};
+    use crate::transport::BoxFuture;
+
+    /// Panics when it is asked for a value.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl BodyCarrier for Broken {
+        fn body_bytes_min(&self) -> usize {
+            0
+        }
+
+        fn offer(&self, _: &[NodeId], _: &Bytes) -> Option<Carried> {
+            None
+        }
+
+        fn body(&self, _: NodeId, _: Bytes) -> BoxFuture<Result<Bytes, CarryError>> {
+            panic!("on purpose")
+        }
+
+        fn held(&self, _: NodeId, _: &Bytes) -> Option<Bytes> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_carrier_that_panics_uses_up_no_place() {
+        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+        let (driver, node) = (endpoint.driver(), NodeId::new(2));
+        driver.set_carrier(Arc::new(Broken));
+        let origin = driver.identity.incarnation;
+        let peer = Hello {
+            node,
+            incarnation: Incarnation(1 << 8),
+            advertised: Vec::new(),
+            frame_bytes_max: 1 << 20,
+        };
+        let (nonce, scheme) = (LinkNonce(1), "test");
+        let link = Link { peer, nonce, is_dialler: false, scheme, principal: None, remote: None };
+        let cast = Cast {
+            about: About::Tag { view: 0 },
+            phase: 0,
+            sender: 0,
+            epoch: 0,
+            budget_us: 1_000_000,
+            digest: Digest::ZERO,
+            is_carried: true,
+            payload: Bytes::from_static(b"reference"),
+        };
+        let header = Header {
+            call: CallId { origin, seq: 1 },
+            task: TaskKey { path: Path::root(), hop: 0 },
+        };
+        let message = Message::Cast(cast);
+        driver.clone().bring_cast(&link, Frame { header, relayed: None, key: None, message });
+        let waiting = || driver.carried.0.lock().values().sum::<usize>();
+        assert_eq!(waiting(), 1);
+        // On this thread alone: others have their turn, and the carrier is asked.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiting(), 0);
     }
 }
