@@ -153,7 +153,12 @@ impl Endpoint {
     /// [`ConnectError::Dial`] when none of its addresses answers, [`ConnectError::Stopped`] when
     /// the endpoint is shut down first.
     pub async fn warm_up(&self, peer: impl Into<Peer>) -> Result<(), ConnectError> {
-        self.unless_stopped(self.driver().warm_up(peer.into().node())).await
+        let (driver, node) = (self.driver(), peer.into().node());
+        // Also while it shuts down.
+        if driver.is_met(node) {
+            return Ok(());
+        }
+        self.unless_stopped(driver.dial_by_name(node)).await
     }
 
     /// Reachability of `peer`, as a value whose changes can be waited for. This node itself is

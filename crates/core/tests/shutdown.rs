@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use convoke_core::{Call, Context, Endpoint, Method, NodeId, Service, Status};
+use convoke_core::{Call, ConnectError, Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_sim::transport::SimNetwork;
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
@@ -140,4 +140,15 @@ fn an_endpoint_closes_with_a_runtime_that_only_started_it() {
         let error = timeout(HOUR, call).await.expect("nothing dials any more").expect_err("so");
         assert!(error.to_string().contains("was shut down"), "{error}");
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_connected_is_warm_while_the_endpoint_shuts_down() {
+    let (server, client, call) = calling().await;
+    let (peer, stranger) = (server.node(), NodeId::new(7));
+    let other = client.clone();
+    let warm = async { (other.warm_up(peer).await, other.warm_up(stranger).await, drop(call)) };
+    let (has_ended, (met, unmet, ())) = tokio::join!(client.shutdown(HOUR), warm);
+    assert!(has_ended && met.is_ok(), "{met:?}");
+    assert!(matches!(unmet, Err(ConnectError::Stopped)), "{unmet:?}");
 }

@@ -67,16 +67,8 @@ impl Driver {
         self.telemetry.on_dial_failed();
     }
 
-    /// Makes sure there is a connection to a node.
-    pub(crate) async fn warm_up(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
-        if self.is_met(node) {
-            return Ok(());
-        }
-        self.dial_by_name(node).await
-    }
-
-    /// The same for a node that is kept connected: in a dial that nobody else shares, for it may
-    /// have begun long before anybody listened.
+    /// Makes sure there is a connection to a node that is kept connected: by a dial that nobody
+    /// else shares, for that may have begun long before anybody listened.
     pub(super) async fn keep_warm(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
         if self.is_met(node) {
             return Ok(());
@@ -84,12 +76,13 @@ impl Driver {
         self.dial_wherever(node).await
     }
 
-    fn is_met(&self, node: NodeId) -> bool {
+    /// True when there is a connection to a node, or it is this one.
+    pub(crate) fn is_met(&self, node: NodeId) -> bool {
         node == self.identity.node || self.connection_to(node).is_some()
     }
 
     /// Dials a node, once for all who ask for it meanwhile.
-    async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+    pub(crate) async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
         let begin = || {
             let driver = self.clone();
             async move { driver.dial_wherever(node).await }
@@ -173,13 +166,13 @@ impl Driver {
         node: NodeId,
         addresses: Vec<Address>,
     ) -> Result<(), DialError> {
-                    self.ask_each_node(|core| core.note_missed(node, &address));
         let mut result = Err(DialError::NoAddress { node });
         for address in self.in_dial_order(node, addresses) {
             match self.dial(&address, Some(node)).await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     tracing::debug!(%node, %error, "dial failed");
+                    self.ask_each_node(|core| core.note_missed(node, &address));
                     result = Err(error);
                 }
             }
