@@ -214,9 +214,9 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Most bytes of answers that their clients have not read, over all connections, beside the last
-    /// 64 KiB of each. Default 1 GiB; a larger answer ends with `RESOURCE_EXHAUSTED`. One client may
-    /// have as much as is free, and one answer a quarter of it.
+    /// Most bytes of answers that their clients have not read, over all connections, beside the
+    /// last 64 KiB of each. Default 1 GiB; a larger answer ends with `RESOURCE_EXHAUSTED`. One
+    /// client may have as much as is free, and one answer a quarter of it.
     pub fn answer_bytes_total_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_total_max = bytes;
         self

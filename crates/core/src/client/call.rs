@@ -232,8 +232,8 @@ impl<Resp: Payload> Call<Resp> {
     /// The first reply, from whichever branch; the rest is cancelled.
     ///
     /// # Errors
-    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`], or
-    /// [`CallError::NoPeer`] where nobody was asked.
+    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`],
+    /// or [`CallError::NoPeer`] where nobody was asked.
     pub async fn first(mut self) -> Result<Reply<Resp>, CallError> {
         let mut failed = None;
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await

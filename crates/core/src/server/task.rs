@@ -176,8 +176,8 @@ impl<Resp: Payload> Task<Resp> {
     /// the peer has no room.
     ///
     /// # Errors
-    /// As [`Task::delegate`]. The task cannot be handed to another then: a handler that means to try
-    /// several delegates, and returns [`Task::finish`].
+    /// As [`Task::delegate`]. The task cannot be handed to another then: a handler that means to
+    /// try several delegates, and returns [`Task::finish`].
     ///
     /// # Cancel safety
     /// Dropped before it resolves, or with a [`Finish`] that the handler does not return, it has

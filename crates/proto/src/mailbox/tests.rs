@@ -224,7 +224,7 @@ fn a_value_is_worth_bringing_if_its_cast_would_be_kept() {
     assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (0, 0));
 }
 
-/// What says so needs no value.
+/// The space and the window say so without the value.
 #[test]
 fn a_value_is_not_worth_bringing_if_its_cast_may_not_begin_its_mailbox() {
     let mut mailboxes = mailboxes(&Limits::default());

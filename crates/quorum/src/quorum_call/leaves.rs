@@ -39,7 +39,7 @@ impl Leaves {
         self.is_at.as_ref().is_none_or(|is_at| is_at(member, path))
     }
 
-    /// Notes that a member has failed below a root branch. True when it has below all that are open.
+    /// Notes that a member has failed below a root branch. True when it has below all open ones.
     pub(super) fn fail(&mut self, member: usize, root: usize) -> bool {
         self.failed.insert((member, root));
         self.is_lost(member)

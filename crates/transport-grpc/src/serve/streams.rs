@@ -1,8 +1,9 @@
 //! Streams of one accepted connection, counted to know when it is idle, and what HTTP/2 was given
 //! for them, timed to know when a client takes no more.
 //!
-//! HTTP/2 asks for data before its client has room for it, and keeps it until then: for ever, if the
-//! client does no more than answer pings. No stream can be ended meanwhile, so the connection is.
+//! HTTP/2 asks for data before its client has room for it, and keeps it until then: for ever, if
+//! the client does no more than answer pings. No stream can be ended meanwhile, so the connection
+//! is.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

@@ -168,7 +168,7 @@ async fn answers_that_are_not_read_are_dropped_at_their_deadline_but_for_what_is
     }
 }
 
-/// What answers hold is bounded in bytes, too, and half of it left to other clients.
+/// Answers are bounded in bytes, too, and half of the room is left to other clients.
 #[tokio::test]
 async fn answers_beyond_the_room_for_those_that_are_not_read_are_refused() {
     let (_endpoint, edge) = edge(|edge| edge.answer_bytes_total_max(10 * LARGE)).await;

@@ -230,8 +230,8 @@ macro_rules! setter {
     (handshakes_max) => {
         $crate::setter! {
             /// Number of accepted connections that may be in their handshake. Default 256; further
-            /// ones are refused at once. One address, of IPv6 its first 64 bits, may have as many as
-            /// are free: half, if it is the only one.
+            /// ones are refused at once. One address, of IPv6 its first 64 bits, may have as many
+            /// as are free: half, if it is the only one.
             @ handshakes_max: usize
         }
     };

@@ -22,8 +22,8 @@ impl NewBranch {
     }
 }
 
-/// Branches of a fan-out that are not opened yet. Those of nodes without room are kept by node: so each such node is looked
-/// at once a poll, however many branches wait for it.
+/// Branches of a fan-out that are not opened yet. Those of nodes without room are kept by node: so
+/// each such node is looked at once a poll, however many branches wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct NewBranches {
     /// In their order, those that were never passed over.
