@@ -122,7 +122,7 @@ async fn what_was_streamed_before_an_answer_comes_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_nobody_has_no_reply_at_once() {
+async fn who_asks_nobody_is_told_so_at_once() {
     let (endpoint, _tokens) = start().await;
     let nobody: [convoke::Peer; 0] = [];
     let begun = tokio::time::Instant::now();
@@ -131,7 +131,7 @@ async fn who_asks_nobody_has_no_reply_at_once() {
         endpoint.call(LATER, 0).to_all(nobody).await
     });
     let error = call.await.expect("it resolves").expect_err("nobody was asked");
-    assert!(matches!(error, convoke::CallError::NoReply), "{error}");
+    assert!(matches!(error, convoke::CallError::NoPeer), "{error}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
