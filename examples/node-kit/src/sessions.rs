@@ -222,16 +222,17 @@ impl Sessions {
 
     /// Opens a session for the record at this log position.
     ///
-    /// The nonce is drawn at random by the client. A record may open several sessions; of one
-    /// nonce it opens one.
+    /// The nonce is drawn at random by the client. A record may open several sessions, also of
+    /// clients that drew the same: each has one of its own.
     pub fn open(&mut self, position: u64, nonce: u64) -> SessionId {
         self.advance(position);
-        let id = SessionId { opened_at: self.position, nonce };
-        if !self.sessions.contains_key(&id) {
-            self.make_room();
-            self.sessions.insert(id, Session::new(self.position, Replies::default()));
-            self.by_use.insert((self.position, id));
+        let mut id = SessionId { opened_at: self.position, nonce };
+        while self.sessions.contains_key(&id) {
+            id.nonce = id.nonce.wrapping_add(1);
         }
+        self.make_room();
+        self.sessions.insert(id, Session::new(self.position, Replies::default()));
+        self.by_use.insert((self.position, id));
         id
     }
 

@@ -67,12 +67,8 @@ impl Protocol for Settings {
         if self.pipeline == 0 || self.batch == 0 || self.snapshot_mib == 0 {
             found.push("pipeline, batch and snapshot_mib have to be 1 or more".to_owned());
         }
-        let voters = nodes.iter().filter(|node| node.role == Role::Voter).count();
-        if voters.is_multiple_of(2) {
-            found.push(format!(
-                "{voters} nodes vote, which stands no more failures than {}: use an odd number",
-                voters.saturating_sub(1)
-            ));
+        if nodes.iter().all(|node| node.role != Role::Voter) {
+            found.push("no node votes: one at least is to be no spare".to_owned());
         }
         found
     }
@@ -140,13 +136,17 @@ mod tests {
         assert!(words.contains("snapshots_mib"), "{words}");
     }
 
+    /// As after a member has left; but the cluster has to be formed by somebody.
     #[test]
-    fn an_even_number_of_voters_is_refused() {
+    fn two_nodes_may_vote_and_none_may_not() {
         let text = of_the_guide();
         let at = text.find("[[node]]\nid = 3").expect("it has a third node");
         let end = text.find("[protocol]").expect("and settings");
         let two = text[..at].to_owned() + &text[end..];
-        let words = Cluster::<Settings>::parse(&two).unwrap_err().to_string();
-        assert!(words.contains("2 nodes vote"), "{words}");
+        let cluster = Cluster::<Settings>::parse(&two).unwrap();
+        assert_eq!(cluster.of(&Role::Voter).count(), 2);
+        let spares = two.replace("[[node]]\n", "[[node]]\nrole = \"spare\"\n");
+        let words = Cluster::<Settings>::parse(&spares).unwrap_err().to_string();
+        assert!(words.contains("no node votes"), "{words}");
     }
 }

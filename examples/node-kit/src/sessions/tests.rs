@@ -177,6 +177,16 @@ impl Model {
     }
 }
 
+/// Clients that were given one seed draw the same nonce.
+#[test]
+fn clients_with_one_nonce_in_one_record_have_a_session_each() {
+    let mut sessions = Sessions::new(limits(3, 50, 4, 40));
+    let [one, other] = [sessions.open(1, u64::MAX), sessions.open(1, u64::MAX)];
+    for session in [one, other] {
+        assert_eq!(run(&mut sessions, session, 1, 1), Begin::Run, "it repeats nothing");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Open { nonce: u64 },
