@@ -208,7 +208,9 @@ impl Front {
         self.counts.count(cause);
         let code = match cause {
             Dropped::Malformed | Dropped::TooLarge | Dropped::NotToAll => Code::InvalidArgument,
-            Dropped::NoMember | Dropped::Refused(_) => Code::PermissionDenied,
+            // It may be one already where this replica has not heard of it yet.
+            Dropped::NoMember => Code::Unavailable,
+            Dropped::Refused(_) => Code::PermissionDenied,
             Dropped::Flood | Dropped::Full => Code::ResourceExhausted,
         };
         let text = match cause {

@@ -145,8 +145,11 @@ impl<M: Machine> Replica<M> {
     }
 
     pub(super) fn on_vote(&mut self, now: Duration, by: NodeId, vote: Vote, signature: Signature) {
-        // What is stable and not executed here may still get its last votes.
-        let is_late = vote.sequence > self.executed && vote.sequence <= self.low();
+        // What is stable and not executed here may still get its last votes, within a window: all
+        // else of it comes with the state.
+        let is_late = vote.sequence > self.executed
+            && vote.sequence <= self.low()
+            && vote.sequence.plus(self.settings.window) > self.low();
         let is_open = is_late || self.is_open(vote.sequence);
         if self.is_changing || vote.view != self.view || !is_open {
             return;
