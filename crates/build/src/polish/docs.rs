@@ -30,22 +30,50 @@ fn doc(attribute: &mut Attribute) -> Option<&mut LitStr> {
     }
 }
 
-/// Code fence of the lines so far, open or not.
+/// The fence that the lines so far have opened: its character, and how many of them.
 #[derive(Default)]
 struct Fence {
-    is_open: bool,
+    open: Option<(char, usize)>,
 }
 
 impl Fence {
     fn line(&mut self, line: &str) -> String {
-        let text = line.trim_start_matches(' ');
-        if text.starts_with("```") {
-            self.is_open = !self.is_open;
-            let indent = indent(line, text);
-            return if self.is_open { format!("{indent}```text") } else { format!("{indent}```") };
+        if let Some(open) = self.open {
+            let is_closing = closes(line, open);
+            self.open = Some(open).filter(|_| !is_closing);
+            return line.to_owned();
         }
-        if self.is_open { line.to_owned() } else { format!("{}{text}", indent(line, text)) }
+        // A tab is four blanks at most, which make code.
+        let line = line.replace('\t', "    ");
+        let text = line.trim_start_matches(' ');
+        let indent = indent(&line, text);
+        self.open = opened(text);
+        match self.open {
+            Some((_, count)) => format!("{indent}{}text", &text[..count]),
+            None => format!("{indent}{text}"),
+        }
     }
+}
+
+/// The fence that a line opens (CommonMark, section 4.5): "```x```" is code within text.
+fn opened(text: &str) -> Option<(char, usize)> {
+    let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
+    let count = marks(text, mark);
+    let is_within = mark == '`' && text[count..].contains('`');
+    (count >= 3 && !is_within).then_some((mark, count))
+}
+
+/// True when a line closes a fence: with as many marks at least, and nothing behind them.
+fn closes(line: &str, (mark, least): (char, usize)) -> bool {
+    let text = line.trim_start_matches(' ');
+    let count = marks(text, mark);
+    // The blank after `///` and three more are no part of it.
+    line.len() - text.len() <= 4 && count >= least && text[count..].trim().is_empty()
+}
+
+/// Number of these marks that a text begins with.
+fn marks(text: &str, mark: char) -> usize {
+    text.len() - text.trim_start_matches(mark).len()
 }
 
 /// The blanks of `line` before `text`, but for those that would make it code: the one after `///`
@@ -73,6 +101,23 @@ mod tests {
         let code = [" ```", "         {", " ```", "         {"];
         assert_eq!(lines(&code), [" ```text", "         {", " ```", "    {"]);
         assert_eq!(lines(&[" ```rust", " ```"]), [" ```text", " ```"]);
+    }
+
+    #[test]
+    fn a_fence_ends_with_the_marks_that_it_began_with() {
+        let code = [" ````", " ```", " ~~~", " ````` ", "       x"];
+        assert_eq!(lines(&code), [" ````text", " ```", " ~~~", " ````` ", "    x"]);
+        let tildes = [" ~~~rust `a`", "       x", "       ~~~", " ~~~", "       x"];
+        assert_eq!(lines(&tildes), [" ~~~text", "       x", "       ~~~", " ~~~", "    x"]);
+        assert_eq!(lines(&[" ```x```", "       y"]), [" ```x```", "    y"]);
+    }
+
+    #[test]
+    fn a_tab_makes_no_code() {
+        assert_eq!(
+            lines(&["", " \tlet x = ;", "\tlet y = ;"]),
+            ["", "    let x = ;", "    let y = ;"]
+        );
     }
 
     #[test]
