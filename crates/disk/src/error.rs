@@ -33,7 +33,8 @@ pub enum DiskFailure {
     /// The caller's doing: see [paths](crate#paths).
     #[error("the path is not made of plain names relative to the disk's root")]
     InvalidPath,
-    /// No space is left: remove or trim something, then try again.
+    /// No space is left. Of a write, nothing was written: remove or trim something, then try again.
+    /// Of a sync it is as [`Device`](Self::Device): do not.
     #[error("the disk is full")]
     Full,
     /// The disk takes no changes, or the file was opened for reading.

@@ -119,12 +119,15 @@ impl Disk for HostDisk {
 
     async fn list(&self, dir: &str) -> Result<Vec<Entry>, DiskError> {
         self.at("list", dir, |place| {
-            let entries = fs::read_dir(place)?.map(|entry| {
+            let mut entries = Vec::new();
+            for entry in fs::read_dir(place)? {
                 let entry = entry?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                Ok(Entry { name, is_dir: entry.file_type()?.is_dir() })
-            });
-            let mut entries: Vec<_> = entries.collect::<io::Result<_>>()?;
+                // Others are of somebody else: no path of a disk names them.
+                let name = entry.file_name().into_string().ok();
+                if let Some(name) = name.filter(|name| parts(name).is_ok()) {
+                    entries.push(Entry { name, is_dir: entry.file_type()?.is_dir() });
+                }
+            }
             entries.sort();
             Ok(entries)
         })

@@ -57,8 +57,8 @@
 //! # Paths
 //! A path is text, relative to the root of the disk, with `/` between its parts; the root is `""`.
 //! Parts are neither empty, `.` nor `..`, and have no `\`, `:` or NUL, so that a path means the
-//! same on every system and never leads out of the root. Other paths are
-//! [`DiskFailure::InvalidPath`].
+//! same on every system and never leads out of the root, but by a link that somebody has put there.
+//! Other paths are [`DiskFailure::InvalidPath`]; [`Disk::list`] leaves out files that they name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

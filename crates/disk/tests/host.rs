@@ -23,6 +23,21 @@ async fn an_error_names_operation_place_and_reason() -> Result {
     Ok(())
 }
 
+/// Somebody else's, whom no path names: to open all that is listed does not fail by them.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_no_path_names_is_not_listed() -> Result {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let folder = tempfile::tempdir()?;
+    for name in [&b"ledger"[..], b"backup:old", b"a\\b", b"\xff"] {
+        std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), b"")?;
+    }
+    let listed = HostDisk::new(folder.path()).list("").await?;
+    assert_eq!(listed.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(), ["ledger"]);
+    Ok(())
+}
+
 /// As long as a file handle: a dropped handle of the ledger must not unlock it.
 #[tokio::test]
 async fn a_lock_is_held_as_long_as_its_guard_and_no_longer() -> Result {
