@@ -191,7 +191,8 @@ async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
     for (method, outcome, count) in [
         ("test.Test/Echo", "answered", 2),
         ("test.Test/Never", "dropped", 1),
-        ("test.Test/Bytes", "complete", 1),
+        // Its reply came, and was none.
+        ("test.Test/Bytes", "partial", 1),
     ] {
         let labels = [("node", "n2"), ("method", method)];
         assert_eq!(seen.counter("convoke_calls_opened_total", &labels), count, "{method}");
@@ -200,6 +201,27 @@ async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
         assert_eq!(found, count, "{method} {outcome}");
         let durations = seen.histogram("convoke_call_duration_seconds", &labels[..2]);
         assert_eq!(durations.len() as u64, count, "{method}");
+    }
+    Ok(())
+}
+
+/// Neither is said of the other, though both are let run.
+#[cfg(feature = "quorum")]
+#[tokio::test]
+async fn a_quorum_call_counts_as_decided_or_as_failed() -> Result {
+    use convoke::quorum::{All, QuorumExt as _};
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (_server, client, peer) = pair().await?;
+    client.call(ECHO, "a".into()).to_all([peer]).acked_by(All).await?;
+    assert!(client.call(FAIL, "status".into()).to_all([peer]).acked_by(All).await.is_err());
+
+    let seen = Recorded::of(&snapshotter);
+    for (method, outcome) in [("test.Test/Echo", "decided"), ("test.Test/Fail", "partial")] {
+        let labels = [("node", "n2"), ("method", method), ("outcome", outcome)];
+        assert_eq!(seen.counter("convoke_calls_ended_total", &labels), 1, "{method}");
     }
     Ok(())
 }

@@ -63,15 +63,16 @@ fn own(span: &Span) -> Option<TraceContext> {
 
 /// The code of an answer, where there was an answer.
 fn status_code(end: &SpanEnd) -> Option<String> {
-    match (end.cause, end.outcome) {
-        (Some(_), _) => end.code.map(screaming),
-        (None, "answered" | "complete" | "decided" | "finished") => Some("OK".to_owned()),
-        (None, _) => None,
-    }
+    if is_success(end) { Some("OK".to_owned()) } else { end.code.map(screaming) }
+}
+
+/// True of a call that has what its caller wanted, though a branch of it may have failed.
+fn is_success(end: &SpanEnd) -> bool {
+    matches!(end.outcome, "answered" | "complete" | "decided" | "finished")
 }
 
 fn error_type(end: &SpanEnd) -> Option<String> {
-    let cause = end.cause?;
+    let cause = end.cause.filter(|_| !is_success(end))?;
     Some(end.code.map_or_else(|| cause.name().to_owned(), screaming))
 }
 

@@ -118,13 +118,22 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// Lets go of it. What was asked runs on to its end or deadline: a write still reaches the slow
     /// members. The answers go to the callback for late replies, if there is one.
-    pub fn let_run(mut self) {
+    pub fn let_run(self) {
+        self.let_go(Source::let_run);
+    }
+
+    /// The same of one that has failed, which its spans and the metrics say.
+    fn give_up(self) {
+        self.let_go(Source::fail);
+    }
+
+    fn let_go(mut self, end: impl FnOnce(Source<Resp>)) {
         match self.late.take() {
             Some(follow) => {
                 self.source.drop_hedges();
                 follow(self);
             }
-            None => self.source.let_run(),
+            None => end(self.source),
         }
     }
 

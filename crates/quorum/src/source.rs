@@ -191,6 +191,11 @@ impl<Resp: Payload> Source<Resp> {
             }
         }
     }
+
+    /// The same where the decision is that the call has failed.
+    pub(crate) fn fail(self) {
+        self.rounds.into_iter().for_each(|round| round.call.fail(self.manner.cancels_late));
+    }
 }
 
 impl<Resp: Payload> Round<Resp> {

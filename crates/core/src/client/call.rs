@@ -44,6 +44,8 @@ pub struct Call<Resp> {
     is_read_only: bool,
     /// It was addressed to no peer.
     is_of_nobody: bool,
+    /// A reply could not be decoded.
+    is_undecodable: bool,
     /// The node has let it go; what is left to be read lies here.
     is_let_go: bool,
     types: PhantomData<fn() -> Resp>,
@@ -168,6 +170,7 @@ impl<Resp: Payload> Call<Resp> {
             probe,
             is_read_only: branches.0.iter().all(|(_, request)| request.is_read_only),
             is_of_nobody: branches.0.is_empty(),
+            is_undecodable: false,
             is_let_go: false,
             types: PhantomData,
         }
@@ -262,6 +265,12 @@ impl<Resp: Payload> Call<Resp> {
         })))
     }
 
+    fn decoded(&mut self, delivered: Delivered) -> Progress<Resp> {
+        let progress = decode(self.endpoint.driver(), delivered);
+        self.is_undecodable |= matches!(progress, Progress::Undecodable { .. });
+        progress
+    }
+
     fn take_outcome(&mut self) -> Outcome {
         let failures = std::mem::take(&mut self.failures);
         Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
@@ -289,6 +298,10 @@ pub trait CallSeam<Resp> {
     /// Next news of the call; `None` at the end, which [`Call::end`] then names. For those who
     /// count members rather than replies; failures seen so are not in the outcome.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>>;
+
+    /// As [`Call::cancel_late`] where it `cancels_late`, else as [`Call::let_run`], of a call that
+    /// has failed by a rule of its caller: spans and metrics have it as partial.
+    fn fail(self, cancels_late: bool);
 }
 
 impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
@@ -297,7 +310,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             return Poll::Ready(None);
         }
         if let Some(delivered) = self.ahead.pop_front() {
-            return Poll::Ready(Some(decode(self.endpoint.driver(), delivered)));
+            return Poll::Ready(Some(self.decoded(delivered)));
         }
         let polled = match self.last {
             Some(end) => Some((CallEvent::Ended(end), None)),
@@ -307,9 +320,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         self.last = self.last.or(last);
         self.is_let_go |= last.is_some();
         match event {
-            CallEvent::Reply(delivered) => {
-                Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
-            }
+            CallEvent::Reply(delivered) => Poll::Ready(Some(self.decoded(delivered))),
             CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
@@ -317,11 +328,19 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             CallEvent::Sent(path) => Poll::Ready(Some(Progress::Sent(path))),
             CallEvent::Silent(path) => Poll::Ready(Some(Progress::Silent(path))),
             CallEvent::Ended(end) => {
-                self.probe.ended(end);
+                self.probe.ended(match end {
+                    End::Complete if self.is_undecodable => End::Partial,
+                    end => end,
+                });
                 self.end = Some(end);
                 Poll::Ready(None)
             }
         }
+    }
+
+    fn fail(mut self, cancels_late: bool) {
+        let cancels_late = cancels_late && self.is_read_only;
+        self.end_early(cancels_late, End::Partial);
     }
 }
 
@@ -378,24 +397,25 @@ impl<Resp> Call<Resp> {
     /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a
     /// write still reaches the slow ones.
     pub fn let_run(mut self) {
-        self.end_early(false);
+        self.end_early(false, End::Decided);
     }
 
     /// Ends the call with what came until now, and cancels what still runs; [`Self::let_run`],
     /// unless every branch is of a read-only method.
     pub fn cancel_late(mut self) {
         let cancels_late = self.is_read_only;
-        self.end_early(cancels_late);
+        self.end_early(cancels_late, End::Decided);
     }
 
-    fn end_early(&mut self, cancels_late: bool) {
+    /// `told` is the end that is recorded.
+    fn end_early(&mut self, cancels_late: bool, told: End) {
         if self.end.is_none() {
             let id = self.id;
             if !self.is_let_go {
                 let decide = |node: &mut Node, now| node.decide_call(now, id, cancels_late);
                 self.endpoint.driver().let_go(id, decide);
             }
-            self.probe.ended(End::Decided);
+            self.probe.ended(told);
             self.end = Some(End::Decided);
             self.is_let_go = true;
         }

@@ -82,7 +82,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
         };
         let answered = call.answered();
         let failed = call.replies.failed().map(|(node, error)| (node, error.clone())).collect();
-        self.let_run();
+        self.let_go(QuorumCall::let_run);
         Ok(Decided { value, answered, failed })
     }
 
@@ -94,14 +94,14 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
         };
         let decided = ready!(poll_verdict(call, function, heard, cx));
         if decided.is_err() {
-            self.let_run();
+            self.let_go(QuorumCall::give_up);
         }
         Poll::Ready(decided)
     }
 
-    fn let_run(&mut self) {
+    fn let_go(&mut self, end: impl FnOnce(QuorumCall<Resp>)) {
         if let State::Open(call, ..) = std::mem::replace(&mut self.0, State::Over) {
-            call.let_run();
+            end(call);
         }
     }
 
@@ -180,7 +180,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Future for Deciding<Resp,
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let deciding = self.get_mut();
         let value = ready!(deciding.poll_decision(cx))?;
-        deciding.let_run();
+        deciding.let_go(QuorumCall::let_run);
         Poll::Ready(Ok(value))
     }
 }
