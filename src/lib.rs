@@ -15,7 +15,8 @@
 //! # Example
 //!
 //! Two shards keep the persons of a social network. Whichever is asked for somebody's friends
-//! delegates to both, and each sends those it keeps to whoever asked:
+//! delegates to both, and each sends those it keeps to whoever asked. Messages of one's own need
+//! `prost = "0.14"` beside `convoke`, the version that [`prost`] is:
 //!
 //! ```
 //! # #[cfg(feature = "tcp")] mod example {

@@ -1,4 +1,4 @@
-//! Baggage and `tracestate`, in the metadata of calls.
+//! Baggage, in the metadata of calls.
 
 use convoke_core::{Metadata, Outgoing, Status};
 use opentelemetry::Context;
@@ -9,7 +9,7 @@ use opentelemetry::propagation::{Extractor, Injector};
 const TRACE_PARENT: &str = "traceparent";
 
 /// Hook of a client that gives each request what the global propagator of OpenTelemetry says of the
-/// current context: baggage and `tracestate`. The place in the trace travels by itself.
+/// current context, such as baggage. The place in the trace travels by itself.
 ///
 /// ```
 /// use opentelemetry_sdk::propagation::BaggagePropagator;

@@ -45,9 +45,9 @@
 //!
 //! # Baggage
 //!
-//! A trace context travels by itself. Baggage and `tracestate` do so where a client has the hook
-//! [`inject`] and a handler asks for them with [`extract`]. Both use the global propagator of
-//! OpenTelemetry.
+//! A trace context travels by itself. Baggage does so where a client has the hook [`inject`] and a
+//! handler asks for it with [`extract`]. Both use the global propagator of OpenTelemetry. The
+//! `tracestate` comes as metadata of that name, of which [`extract`] makes nothing.
 //!
 //! It exports nothing and makes no metrics.
 
