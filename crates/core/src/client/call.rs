@@ -265,12 +265,6 @@ impl<Resp: Payload> Call<Resp> {
         })))
     }
 
-    fn decoded(&mut self, delivered: Delivered) -> Progress<Resp> {
-        let progress = decode(self.endpoint.driver(), delivered);
-        self.is_undecodable |= matches!(progress, Progress::Undecodable { .. });
-        progress
-    }
-
     fn take_outcome(&mut self) -> Outcome {
         let failures = std::mem::take(&mut self.failures);
         Outcome { end: self.end.unwrap_or(End::Cancelled), failures }
@@ -310,7 +304,11 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             return Poll::Ready(None);
         }
         if let Some(delivered) = self.ahead.pop_front() {
-            return Poll::Ready(Some(self.decoded(delivered)));
+            return Poll::Ready(Some(decode(
+                self.endpoint.driver(),
+                delivered,
+                &mut self.is_undecodable,
+            )));
         }
         let polled = match self.last {
             Some(end) => Some((CallEvent::Ended(end), None)),
@@ -320,7 +318,11 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         self.last = self.last.or(last);
         self.is_let_go |= last.is_some();
         match event {
-            CallEvent::Reply(delivered) => Poll::Ready(Some(self.decoded(delivered))),
+            CallEvent::Reply(delivered) => Poll::Ready(Some(decode(
+                self.endpoint.driver(),
+                delivered,
+                &mut self.is_undecodable,
+            ))),
             CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
@@ -376,7 +378,12 @@ pub(super) fn begin<Resp>(
     probe
 }
 
-fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
+/// The reply, or that it is none, which `is_undecodable` notes.
+fn decode<Resp: Payload>(
+    driver: &Driver,
+    delivered: Delivered,
+    is_undecodable: &mut bool,
+) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, extensions, payload, .. } = delivered;
     let way = match is_authenticated {
         _ if from == driver.identity().node => Way::Local,
@@ -389,7 +396,10 @@ fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp
             driver.note_reply(from, way);
             Progress::Reply(Reply { message, from, way, path, item, extensions })
         }
-        Err(message) => Progress::Undecodable { path, from, way, message },
+        Err(message) => {
+            *is_undecodable = true;
+            Progress::Undecodable { path, from, way, message }
+        }
     }
 }
 
