@@ -254,7 +254,10 @@ impl<Resp: Payload> Call<Resp> {
                     self.probe.answered();
                     return Poll::Ready(Ok(reply));
                 }
-                Some(Err(error)) => *failed = failed.take().or(Some(error)),
+                Some(Err(error)) => {
+                    self.is_undecodable |= matches!(error, CallError::Decode { .. });
+                    *failed = failed.take().or(Some(error));
+                }
                 None => {}
             }
         }
@@ -278,8 +281,10 @@ impl<Resp: Payload> Call<Resp> {
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Reply<Resp>, CallError>>> {
         while let Some(progress) = ready!(self.poll_progress(cx)) {
             let Some(reply) = reply_of(progress) else { continue };
-            if let Err(CallError::Branch(failure)) = &reply {
-                self.failures.push(failure.clone());
+            match &reply {
+                Err(CallError::Branch(failure)) => self.failures.push(failure.clone()),
+                Err(CallError::Decode { .. }) => self.is_undecodable = true,
+                _ => {}
             }
             return Poll::Ready(Some(reply));
         }
@@ -304,11 +309,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             return Poll::Ready(None);
         }
         if let Some(delivered) = self.ahead.pop_front() {
-            return Poll::Ready(Some(decode(
-                self.endpoint.driver(),
-                delivered,
-                &mut self.is_undecodable,
-            )));
+            return Poll::Ready(Some(decode(self.endpoint.driver(), delivered)));
         }
         let polled = match self.last {
             Some(end) => Some((CallEvent::Ended(end), None)),
@@ -318,11 +319,9 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         self.last = self.last.or(last);
         self.is_let_go |= last.is_some();
         match event {
-            CallEvent::Reply(delivered) => Poll::Ready(Some(decode(
-                self.endpoint.driver(),
-                delivered,
-                &mut self.is_undecodable,
-            ))),
+            CallEvent::Reply(delivered) => {
+                Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
+            }
             CallEvent::Failure(failure) => {
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
@@ -378,12 +377,7 @@ pub(super) fn begin<Resp>(
     probe
 }
 
-/// The reply, or that it is none, which `is_undecodable` notes.
-fn decode<Resp: Payload>(
-    driver: &Driver,
-    delivered: Delivered,
-    is_undecodable: &mut bool,
-) -> Progress<Resp> {
+fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
     let Delivered { path, item, from, is_authenticated, extensions, payload, .. } = delivered;
     let way = match is_authenticated {
         _ if from == driver.identity().node => Way::Local,
@@ -396,10 +390,7 @@ fn decode<Resp: Payload>(
             driver.note_reply(from, way);
             Progress::Reply(Reply { message, from, way, path, item, extensions })
         }
-        Err(message) => {
-            *is_undecodable = true;
-            Progress::Undecodable { path, from, way, message }
-        }
+        Err(message) => Progress::Undecodable { path, from, way, message },
     }
 }
 
