@@ -409,9 +409,22 @@ impl Default for Path {
 }
 
 impl Ord for Path {
+    #[inline(never)] // In line it is so large that searches of maps are not.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.as_wire().cmp(other.as_wire())
+        match (&self.0, &other.0) {
+            (Levels::Few(len, few), Levels::Few(other_len, others)) => {
+                in_order(few).cmp(&in_order(others)).then(len.cmp(other_len))
+            }
+            _ => self.as_wire().cmp(other.as_wire()),
+        }
     }
+}
+
+/// The bytes of a path as numbers in the same order, some of them in both. Of paths that are alike
+/// up to the zeros behind them the shorter one comes first.
+fn in_order(few: &[u8; FEW]) -> [u64; 2] {
+    let eights = [few.first_chunk(), few.last_chunk()];
+    eights.map(|eight| u64::from_be_bytes(*eight.expect("there are 14")))
 }
 
 impl PartialOrd for Path {
@@ -525,7 +538,19 @@ mod tests {
         assert!(NodeLife::LEAST < of(1, 1) && of(1, u64::MAX) < of(2, 0));
     }
 
+    /// Few levels, small and large, so that paths have beginnings in common.
+    fn paths() -> impl Strategy<Value = Path> {
+        let level = prop_oneof![Just(0), Just(1), Just(0x80), any::<u32>()];
+        let levels = prop::collection::vec(level, 0..8);
+        levels.prop_map(|levels| Path::from_indices(&levels).unwrap())
+    }
+
     proptest! {
+        #[test]
+        fn paths_are_in_order_of_their_bytes(one in paths(), other in paths()) {
+            prop_assert_eq!(one.cmp(&other), one.as_wire().cmp(other.as_wire()));
+        }
+
         #[test]
         fn paths_survive_the_wire(indices in prop::collection::vec(any::<u32>(), 0..12)) {
             let path = Path::from_indices(&indices).unwrap();
