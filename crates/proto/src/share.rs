@@ -5,8 +5,8 @@
 //! alpha 1 one greedy peer gets a half, n of them 1/(n + 1) each, and as much stays free, of which
 //! who comes next can take half. Two counters decide; nothing is ever taken back.
 //!
-//! A peer is a node where its connection proves which, and else the address it connects from: names
-//! are free there. Who pays is the connection that brought the request, the fence or the mark, not
+//! A peer is a node where its connection proves which, and else the address it connects from, of
+//! IPv6 its first 64 bits: names are free there. Who pays is the connection that brought the request, the fence or the mark, not
 //! the call's origin.
 
 use std::collections::BTreeMap;
