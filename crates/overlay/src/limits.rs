@@ -89,6 +89,12 @@ pub struct Limits {
     pub lag_max: Duration,
     /// Time after which a site that has a link and acknowledges nothing is given up, once what it
     /// is owed takes the room of others. Default 5 s, as [`Limits::owed_for`].
+    ///
+    /// It is also how long a site may hold up the others by acknowledging too little: while it
+    /// keeps half of the room that others have left, at less than
+    /// [`Limits::unacked_bytes_max`] per [`Limits::lag_max`], 18 Mbit/s by default. What it
+    /// acknowledges counts for it by that rate. A site that was given up so has an eighth of the
+    /// time until it has acknowledged more.
     pub stall_max: Duration,
     /// After the link to a source is lost, when what is missing of its stream is asked of others.
     /// Default 300 ms.

@@ -7,6 +7,7 @@
 //! behind a relay acknowledges in the time that they usually take, to those only that have not
 //! acknowledged.
 
+mod behind;
 mod chunk;
 mod give_up;
 mod late;
@@ -28,6 +29,7 @@ use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 use crate::wire::{Ack, ChunkDigest, Data, Floor, Forward, Life, OpId, WINDOW};
 
+use behind::Behind;
 use chunk::{Chunk, Op};
 use late::Heard;
 use others::Others;
@@ -51,6 +53,10 @@ pub(crate) struct Sender {
     direct_times: Vec<AckTime>,
     /// Times of the last acknowledgements of each site.
     heard: Vec<Heard>,
+    /// What each site keeps the room of.
+    behind: Vec<Behind>,
+    /// Sites that hold up what is new.
+    holding: SiteSet,
     /// Below this a site is owed nothing.
     owed_from: Vec<u64>,
     /// Sequence numbers that each site does not get.
@@ -86,6 +92,8 @@ impl Sender {
             relay_times: vec![AckTime::default(); sites],
             direct_times: vec![AckTime::default(); sites],
             heard: vec![Heard::default(); sites],
+            behind: vec![Behind::new(limits); sites],
+            holding: SiteSet::EMPTY,
             owed_from: vec![0; sites],
             not_for: vec![Others::default(); sites],
         }
@@ -332,10 +340,12 @@ impl Sender {
             chunk.relay_due = None;
         }
         let (is_done, left_at) = (chunk.missing.is_empty(), chunk.left_at);
+        let len = chunk.payload.len();
         let via = route.filter(|it| it.forward.contains(by));
         // Of several copies it is not known which one came, nor which way.
         let overtakes = left_at.filter(|_| via.is_none() && !was_resent);
         self.heard[by.index()].note(now, overtakes);
+        self.earn(by, len);
         if let Some(took) = took.filter(|_| !was_resent) {
             match via {
                 Some(route) => self.relay_times[route.relay.index()].sample(took),
@@ -349,6 +359,8 @@ impl Sender {
         let op = self.ops.get_mut(&first).expect("a chunk that is owed has its operation");
         if let Some(count) = op.on_acked(by) {
             events.push_back(Event::Acked { op: id, by, count });
+            self.catch_up(first, SiteSet::EMPTY.with(by));
+            self.note_most(first);
             self.finish_if_done(first, &mut progress.finished, events);
         }
     }

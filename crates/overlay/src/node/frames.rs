@@ -205,6 +205,7 @@ impl OverlayNode {
         if needs_floor {
             self.tell_floor(now, from);
         }
+        self.measure(now);
         Ok(())
     }
 

@@ -95,6 +95,9 @@ impl OverlayNode {
                 break;
             }
             self.give_up_site(site);
+            if stalled.contains(site) {
+                self.sender.on_stalled(site);
+            }
             if self.sendable().contains(site) {
                 // It acknowledges that once it reads, and is owed what is new again.
                 self.control.insert((site, Control::Floor));
@@ -104,7 +107,15 @@ impl OverlayNode {
             return Ok(());
         }
         self.refused = Some((chunks, bytes));
+        self.measure(now);
         Err(BroadcastError::NotReady)
+    }
+
+    /// Lets time count against receivers that hold up what waits for room.
+    pub(super) fn measure(&mut self, now: Timestamp) {
+        let waits = self.refused.is_some();
+        let measured = self.sendable().difference(self.gone);
+        self.sender.measure(now, if waits { measured } else { SiteSet::EMPTY });
     }
 
     /// Makes room for what was not ready, as soon as that may be.
@@ -112,6 +123,7 @@ impl OverlayNode {
         if let Some((chunks, bytes)) = self.refused {
             let _ = self.make_room(now, chunks, bytes); // `Ready` says so.
         }
+        self.measure(now);
     }
 
     /// Nothing is owed to a site any more, and nothing new until it can be reached again.

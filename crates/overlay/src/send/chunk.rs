@@ -87,6 +87,11 @@ impl Chunk {
         self.route.map_or(SiteSet::EMPTY, |route| route.forward.with(route.relay))
     }
 
+    /// It has had its turn, and goes to a site directly.
+    pub(super) fn goes_directly(&self, site: Site) -> bool {
+        !self.is_in_line && self.route.is_none_or(|it| !it.forward.contains(site))
+    }
+
     /// It went by way of a relay, and all behind it have acknowledged.
     pub(super) fn is_relay_done(&self) -> bool {
         self.relay_due.is_some() && self.missing.intersection(self.behind_relay()).is_empty()
@@ -105,6 +110,8 @@ pub(super) struct Op {
     owed: SiteSet,
     missed: SiteSet,
     acked: usize,
+    /// As many receivers have it as are owed it.
+    is_late: bool,
 }
 
 impl Op {
@@ -117,6 +124,7 @@ impl Op {
             owed: to,
             missed: SiteSet::EMPTY,
             acked: 0,
+            is_late: false,
         };
         if op.count() > 1 {
             op.left = vec![op.count(); sites];
@@ -136,6 +144,18 @@ impl Op {
     /// Sites that have not acknowledged all of it and were not given up.
     pub(super) fn owed(&self) -> SiteSet {
         self.owed
+    }
+
+    /// True once as many receivers have it as were owed it still.
+    pub(super) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// True when that has just become so.
+    pub(super) fn turns_late(&mut self) -> bool {
+        let turns = !self.is_late && self.acked > 0 && self.acked >= self.owed.len();
+        self.is_late |= turns;
+        turns
     }
 
     pub(super) fn missed(&self) -> SiteSet {

@@ -76,14 +76,15 @@ impl Sender {
     }
 
     /// Sites that have acknowledged nothing for so long, although they are owed the oldest
-    /// operation.
+    /// operation, and those that have held up what is new for too long.
     pub(crate) fn stalled(&self, now: Timestamp, after: Duration) -> SiteSet {
-        self.stalls(after).filter(|(_, at)| *at <= now).map(|(site, _)| site).collect()
+        let stalls = self.stalls(after).chain(self.held_up_by());
+        stalls.filter(|(_, at)| *at <= now).map(|(site, _)| site).collect()
     }
 
     /// The time at which there will be another one.
     pub(crate) fn stalls_at(&self, after: Duration) -> Option<Timestamp> {
-        self.stalls(after).map(|(_, at)| at).min()
+        self.stalls(after).chain(self.held_up_by()).map(|(_, at)| at).min()
     }
 
     fn give_up(
@@ -94,8 +95,10 @@ impl Sender {
         events: &mut VecDeque<Event>,
     ) {
         let Some(op) = self.ops.get_mut(&first) else { return };
+        let (given_up, count) = (op.owed().intersection(sites), u64::from(op.count()));
         op.give_up(sites);
-        let count = u64::from(op.count());
+        self.catch_up(first, given_up);
+        self.note_most(first);
         for seq in first..first + count {
             let Some(chunk) = self.chunk_mut(seq) else { continue };
             chunk.missing = chunk.missing.difference(sites);

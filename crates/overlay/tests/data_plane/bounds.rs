@@ -138,6 +138,73 @@ fn a_slow_reader_slows_and_stops_nothing() {
     assert_drained(&world, 20, SiteSet::first(4));
 }
 
+/// A source that may have 200 kB unacknowledged waits for nobody who takes less than that in the 30
+/// s that an operation waits: 53 kbit/s.
+fn throttled_world(seed: u64, downlink: Option<(Site, u64)>) -> World {
+    let mut world = tight_world(seed, 5, tight);
+    world.conditions.downlink = downlink;
+    world.conditions.link_bytes = 8_000;
+    world.set_plan(&cycle(5, 1, 40_000));
+    world
+}
+
+fn load_one(world: &mut World, operations: usize) {
+    (0..operations)
+        .for_each(|_| world.after(ms(50), Event::Broadcast { from: Site(0), len: 3_000 }));
+}
+
+#[test]
+fn a_receiver_that_takes_a_little_now_and_then_holds_up_the_others_as_briefly_as_a_silent_one() {
+    for seed in 0..4 {
+        let slow = Site(1 + u16::try_from(seed).unwrap());
+        let mut world = throttled_world(seed, Some((slow, 6)));
+        world.oracle.may_wait = true;
+        load_one(&mut world, 2_000);
+        world.run_until(60 * SECOND);
+        let others = SiteSet::first(5).without(Site(0)).without(slow);
+        let life = Life::of(incarnation(Site(0), 1));
+        assert_eq!(world.oracle.ops.len(), 2_000, "seed {seed}");
+        assert_eq!(world.oracle.missing(Site(0), life, others), vec![], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_receiver_that_acknowledges_floors_alone_holds_up_nobody_again() {
+    for seed in 0..4 {
+        let slow = Site(1 + u16::try_from(seed).unwrap());
+        let mut world = throttled_world(seed, None);
+        world.oracle.may_wait = true;
+        world.after(ms(10), Event::Take { site: slow, is_taking: false });
+        load_one(&mut world, 2_000);
+        world.run_until(60 * SECOND);
+        let others = SiteSet::first(5).without(Site(0)).without(slow);
+        let life = Life::of(incarnation(Site(0), 1));
+        assert_eq!(world.oracle.ops.len(), 2_000, "seed {seed}");
+        assert_eq!(world.oracle.missing(Site(0), life, others), vec![], "seed {seed}");
+        // It takes part again once it takes what it has.
+        world.handle(Event::Take { site: slow, is_taking: true });
+        world.run_until(100 * SECOND);
+        load_one(&mut world, 100);
+        world.run_until(200 * SECOND);
+        let last = world.oracle.ops.values().rev().take(100);
+        assert!(last.into_iter().all(|op| op.done == Some(SiteSet::EMPTY)), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_receiver_that_is_slow_and_takes_what_it_is_sent_in_time_misses_nothing() {
+    for seed in 0..4 {
+        let slow = Site(1 + u16::try_from(seed).unwrap());
+        let mut world = throttled_world(seed, Some((slow, 120)));
+        load_one(&mut world, 600);
+        world.run_until(300 * SECOND);
+        assert_eq!(world.oracle.ops.len(), 600);
+        let missed = world.oracle.ops.values().filter(|op| op.done != Some(SiteSet::EMPTY));
+        assert_eq!(missed.count(), 0, "seed {seed}");
+        assert!(world.oracle.gaps.is_empty());
+    }
+}
+
 /// Frames that wait for one that is stuck do not take the credit that serves the others.
 #[test]
 fn a_receiver_that_is_stuck_does_not_stop_its_relays() {

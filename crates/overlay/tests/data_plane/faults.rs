@@ -40,6 +40,7 @@ fn world(seed: u64) -> World {
         latency: random.micros(1_000..80_000),
         jitter: random.micros(0..60_000),
         uplink: random.chance(70).then(|| random.within(10_000..200_000)),
+        downlink: None,
         link_bytes: 20_000 + random.index(300_000),
         loss_per_mille: if random.chance(50) { 20 } else { 0 },
         copy_per_mille: if random.chance(50) { 50 } else { 0 },

@@ -28,6 +28,8 @@ pub(crate) struct Conditions {
     pub(crate) jitter: Duration,
     /// Of each site, kbit/s; none: unlimited.
     pub(crate) uplink: Option<u64>,
+    /// A site that data reaches slowly, and its rate, kbit/s.
+    pub(crate) downlink: Option<(Site, u64)>,
     /// Bytes of data that a link takes before it is blocked.
     pub(crate) link_bytes: usize,
     pub(crate) loss_per_mille: u32,
@@ -46,6 +48,7 @@ impl Conditions {
             latency: Duration::from_millis(20),
             jitter: Duration::ZERO,
             uplink: None,
+            downlink: None,
             link_bytes: 1 << 20,
             loss_per_mille: 0,
             copy_per_mille: 0,
@@ -134,6 +137,7 @@ struct Host {
     backlog: Vec<Flight>,
     wake_at: Option<Timestamp>,
     uplink_free_at: Timestamp,
+    downlink_free_at: Timestamp,
     plan: Option<Plan>,
     /// Broadcasts that were not ready.
     waiting: Vec<(usize, Option<SiteSet>)>,
@@ -176,6 +180,7 @@ impl World {
             backlog: Vec::new(),
             wake_at: None,
             uplink_free_at: Timestamp::ZERO,
+            downlink_free_at: Timestamp::ZERO,
             plan: None,
             waiting: Vec::new(),
         });
@@ -296,6 +301,7 @@ impl World {
         }
         host.node = Some(node);
         host.uplink_free_at = self.now;
+        host.downlink_free_at = self.now;
         host.wake_at = None;
         for peer in self.sites().filter(|peer| *peer != site).collect::<Vec<_>>() {
             self.join(site, peer);

@@ -61,8 +61,23 @@ impl World {
         for _ in 0..copies {
             let jitter = u64::try_from(self.conditions.jitter.as_micros()).unwrap();
             let delay = self.conditions.latency + self.random.micros(0..jitter.max(1));
+            let delay = delay.max(self.downlink_delay(&flight));
             self.after(delay, Event::Arrive { flight: flight.clone() });
         }
+    }
+
+    /// Time that what is before it on the downlink of its receiver leaves a frame to wait, and its
+    /// own.
+    fn downlink_delay(&mut self, flight: &Flight) -> Duration {
+        let (to, kind) = (flight.to.0, flight.kind);
+        let is_slow = |(site, _): &(Site, u64)| *site == to && kind != TransmitKind::Control;
+        let Some((_, rate)) = self.conditions.downlink.filter(is_slow) else {
+            return Duration::ZERO;
+        };
+        let host = &mut self.hosts[to.index()];
+        let nanos = flight.bytes.len() as u64 * 8_000_000 / rate;
+        host.downlink_free_at = host.downlink_free_at.max(self.now) + Duration::from_nanos(nanos);
+        host.downlink_free_at - self.now
     }
 
     pub(super) fn arrive(&mut self, flight: Flight) {
