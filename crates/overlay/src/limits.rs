@@ -102,7 +102,9 @@ pub struct Limits {
     /// Time that one holder has to answer a fetch. Default 1 s.
     pub fetch_timeout: Duration,
     /// Number of times that all holders are asked before an operation counts as unavailable.
-    /// Default 3.
+    /// Default 3. While a holder that may have it brings what it was asked for before, that does
+    /// not count, for as long as one takes to send [`Limits::held_bytes_max`] at
+    /// [`Limits::repair_rate_min`]: nine minutes by default.
     pub fetch_rounds: u32,
     /// Time that a root waits for relay credit before it asks again. Default 1 s.
     pub credit_retry: Duration,

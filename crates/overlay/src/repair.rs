@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::proto::limits::TIME_MAX;
 use convoke_core::time::Timestamp;
 
 use crate::event::Fault;
@@ -98,6 +99,10 @@ pub(crate) struct Fetches {
     own_max: usize,
     rounds: u32,
     timeout: Duration,
+    /// Time in which a holder sends all that it keeps, at the least rate.
+    all_within: Duration,
+    /// When each site brought something that was asked for last.
+    brought_at: BTreeMap<Site, Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -111,6 +116,10 @@ struct Fetching {
     /// Up to where all that have, say so.
     nothing_until: u64,
     rounds_left: u32,
+    /// When the present round began.
+    round_at: Timestamp,
+    /// Until when a round does not count while those who were asked bring what was asked for before.
+    waits_until: Timestamp,
     due: Timestamp,
     /// By its own hand, because the source is gone; not asked for by the user.
     is_pull: bool,
@@ -129,6 +138,8 @@ pub(crate) enum Step {
 
 impl Fetches {
     pub(crate) fn new(limits: &Limits) -> Self {
+        let kept_bits = (limits.held_bytes_max as u64).saturating_mul(8);
+        let all_within = Duration::from_millis(kept_bits / limits.repair_rate_min); // At kbit/s.
         Self {
             table: BTreeMap::new(),
             done: VecDeque::new(),
@@ -136,6 +147,8 @@ impl Fetches {
             own_max: (limits.reorder_bytes_max / limits.payload_bytes_max).max(1),
             rounds: limits.fetch_rounds,
             timeout: limits.fetch_timeout,
+            all_within: all_within.min(TIME_MAX),
+            brought_at: BTreeMap::new(),
         }
     }
 
@@ -155,6 +168,8 @@ impl Fetches {
             denied: SiteSet::EMPTY,
             nothing_until: u64::MAX,
             rounds_left: self.rounds,
+            round_at: now,
+            waits_until: now + self.all_within,
             due: now,
             is_pull,
             own: None,
@@ -183,7 +198,17 @@ impl Fetches {
         // behind it. Where nobody could be asked, nobody has said so.
         let is_denied = !up.is_empty() && up.difference(fetching.denied).is_empty();
         let is_hopeless = fetching.is_pull && is_denied;
-        fetching.rounds_left = if is_hopeless { 0 } else { fetching.rounds_left - 1 };
+        // What those who may have it send first takes its time.
+        let has_brought =
+            |site: &Site| self.brought_at.get(site).is_some_and(|at| *at > fetching.round_at);
+        let may_have = fetching.asked_ever.intersection(up).difference(fetching.denied);
+        let is_served = now < fetching.waits_until && may_have.iter().any(|it| has_brought(&it));
+        fetching.round_at = now;
+        if is_hopeless {
+            fetching.rounds_left = 0;
+        } else if !is_served {
+            fetching.rounds_left -= 1;
+        }
         if fetching.rounds_left > 0 {
             return self.poll(now, up);
         }
@@ -208,10 +233,15 @@ impl Fetches {
     }
 
     /// A chunk came through a stream: whoever sends it is given more time.
-    pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32) {
+    pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32, from: Site) {
         let due = now + self.timeout;
+        let mut is_asked = false;
         for fetching in self.range_mut(op, u64::from(count)) {
             fetching.due = fetching.due.max(due);
+            is_asked = true;
+        }
+        if is_asked {
+            self.brought_at.insert(from, now);
         }
     }
 
@@ -240,6 +270,7 @@ impl Fetches {
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
+        from: Site,
         data: Data,
     ) -> Result<Option<(OpId, Payload)>, Fault> {
         let (op, due) = (data.op, now + self.timeout);
@@ -261,12 +292,16 @@ impl Fetches {
         if *first != op.seq || !assembly.fits(&data) {
             return Err(Fault::Chunks { op });
         }
-        assembly.insert(data.index, data.payload);
+        let is_new = assembly.insert(data.index, data.payload);
         fetching.due = due;
-        if !assembly.is_complete() {
+        let is_complete = assembly.is_complete();
+        let assembly = fetching.own.take_if(|_| is_complete).map(|(_, assembly)| assembly);
+        if is_new {
+            self.brought_at.insert(from, now);
+        }
+        if !is_complete {
             return Ok(None);
         }
-        let assembly = fetching.own.take().map(|(_, assembly)| assembly);
         self.on_complete(op, u64::from(data.count));
         self.done.push_back(op);
         if self.done.len() > DONE_MAX {

@@ -135,7 +135,7 @@ impl OverlayNode {
         match self.receiver.take(now, data)? {
             Taken::New { complete, delivered } => {
                 self.proofs.on_taken(now, op.source, seq, from);
-                self.fetches.on_progress(now, op, count);
+                self.fetches.on_progress(now, op, count, from);
                 if let Some((op, payload)) = complete {
                     if self.fetches.on_complete(op, count.into()) {
                         self.pulls.insert(op.source, now); // The next of those that are missing.
@@ -174,7 +174,7 @@ impl OverlayNode {
             self.counters.stale += 1;
             return Ok(());
         }
-        if let Some((op, payload)) = self.fetches.take(now, data)? {
+        if let Some((op, payload)) = self.fetches.take(now, from, data)? {
             self.holdings.insert(op, payload.clone());
             self.deliver(op, payload);
         }

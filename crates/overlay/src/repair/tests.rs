@@ -120,25 +120,60 @@ fn an_operation_that_no_stream_brings_is_put_together_once() {
         is_body: false,
         payload: payload.chunks()[index as usize].clone(),
     };
-    assert!(fetches.take(at(0), chunk(0)).expect("it is right").is_none(), "nobody wants it");
+    let holder = Site(2);
+    assert!(
+        fetches.take(at(0), holder, chunk(0)).expect("it is right").is_none(),
+        "nobody wants it"
+    );
     // Asked for by a chunk in the middle: nobody here knows where it begins.
     assert!(fetches.start(at(0), op(5), false));
     assert!(fetches.wants(op(4), 3) && !fetches.wants(op(4), 1));
-    let holder = Site(2);
     assert!(!fetches.asks(op(4), 3, holder), "nobody was asked yet");
     assert_eq!(fetches.poll(at(0), SiteSet::EMPTY.with(holder)), Some(Step::Ask(op(5), holder)));
     assert!(fetches.asks(op(4), 3, holder) && !fetches.asks(op(4), 1, holder));
     assert!(!fetches.asks(op(4), 3, Site(3)));
     for index in [2, 0, 0] {
-        assert!(fetches.take(at(1), chunk(index)).expect("it is right").is_none());
+        assert!(fetches.take(at(1), holder, chunk(index)).expect("it is right").is_none());
     }
     let wrong = Data { count: 4, ..chunk(1) };
-    assert_eq!(fetches.take(at(1), wrong).err(), Some(Fault::Chunks { op: op(4) }));
+    assert_eq!(fetches.take(at(1), holder, wrong).err(), Some(Fault::Chunks { op: op(4) }));
     assert_eq!(fetches.present(op(5)).as_deref(), Some(&[5][..]));
-    let (id, whole) = fetches.take(at(1), chunk(1)).expect("it is right").expect("it is whole");
+    let (id, whole) =
+        fetches.take(at(1), holder, chunk(1)).expect("it is right").expect("it is whole");
     assert_eq!((id, whole.len(), fetches.len()), (op(4), 70_000, 0));
     assert!(fetches.is_done(op(4)));
     fetches.start(at(2), op(4), false);
-    (0..3)
-        .for_each(|index| assert!(fetches.take(at(2), chunk(index)).is_ok_and(|it| it.is_none())));
+    (0..3).for_each(|index| {
+        assert!(fetches.take(at(2), holder, chunk(index)).is_ok_and(|it| it.is_none()))
+    });
+}
+
+/// One who answers many sends the last of it late. Who has said that it does not have it, or brings
+/// nothing, is not waited for.
+#[test]
+fn a_round_in_which_those_who_may_have_it_bring_something_does_not_count() {
+    let up = sites(&[0]);
+    for (is_denied, brings, is_kept) in
+        [(false, true, true), (true, true, false), (false, false, false)]
+    {
+        let mut fetches = fetches();
+        assert!(fetches.start(at(0), op(7), false) && fetches.start(at(0), op(100), false));
+        for second in 0..5 {
+            while fetches.poll(at(1_000 * second), up).is_some() {}
+            if is_denied {
+                fetches.on_have_not(at(1_000 * second + 1), op(100), 101, Site(0));
+            }
+            if brings {
+                fetches.on_progress(at(1_000 * second + 500), op(5), 3, Site(0));
+            }
+        }
+        assert_eq!(fetches.wants(op(100), 1), is_kept, "{is_denied} {brings}");
+        // Never for longer than a holder takes to send all that it keeps.
+        for second in 5..550 {
+            while fetches.poll(at(1_000 * second), up).is_some() {}
+            fetches.on_progress(at(1_000 * second + 500), op(5), 3, Site(0));
+            assert!(second > 536 || fetches.wants(op(100), 1) == is_kept, "{second}");
+        }
+        assert!(!fetches.wants(op(100), 1));
+    }
 }

@@ -334,6 +334,31 @@ fn what_a_site_without_any_link_misses_comes_when_it_is_back_also_late() {
     }
 }
 
+/// Without a plan answers come at 1 Mbit/s, and what is asked for last is sent after all else.
+#[test]
+fn what_a_site_missed_comes_however_long_the_others_take_to_send_it() {
+    for seed in 0..4 {
+        let mut world =
+            World::new(seed, Conditions { jitter: ms(5), ..Conditions::calm(4) }, |_| {});
+        for peer in [0, 1, 2] {
+            world.after(ms(100), Event::Cut(Site(peer), Site(3)));
+            world.after(ms(30_100), Event::Join(Site(peer), Site(3)));
+        }
+        for round in 0..100 {
+            for from in [0, 1] {
+                world.after(
+                    ms(200 + 10 * round),
+                    Event::Broadcast { from: Site(from), len: 50_000 },
+                );
+            }
+        }
+        world.run_until(200 * SECOND);
+        let has = world.oracle.ops.values().filter(|op| op.delivered.contains_key(&Site(3)));
+        assert_eq!(has.count(), 200, "seed {seed}: {:?}", world.oracle.gaps);
+        assert!(world.oracle.gaps.is_empty());
+    }
+}
+
 /// Bad input: an error that says what to do, and nothing else.
 #[test]
 fn what_cannot_be_broadcast_is_refused_by_name() {
