@@ -98,6 +98,11 @@ impl LargeFrames {
         }
     }
 
+    /// No further stream comes: what is being read is the last.
+    pub(crate) fn accept_no_more(&mut self) {
+        self.announced.clear();
+    }
+
     fn may_start(&self, held_bytes: usize) -> bool {
         let Some(next) = self.announced.front() else { return false };
         let bytes = self.reading_bytes + held_bytes + next.len;

@@ -222,6 +222,12 @@ impl Reader {
                 self.end_if_due(Instant::now()).or_else(|| self.hand_over(frames))
             }
             Err(LargeError::Fault(fault)) => Some(CloseReason::Fault(fault.to_string())),
+            // Of what came before the goodbye, some may be here whole.
+            Err(LargeError::Lost(lost)) if self.goodbye.is_some() => {
+                self.large.accept_no_more();
+                self.lost = Some(lost);
+                None
+            }
             Err(LargeError::Lost(lost)) => Some(self.end_by_loss(&lost)),
         }
     }
@@ -261,11 +267,15 @@ impl Reader {
     }
 
     fn hand_over(&mut self, frames: Vec<Bytes>) -> Option<CloseReason> {
-        let count = frames.len();
+        let (begun, count) = (Instant::now(), frames.len());
         let mut frames = frames.into_iter().map(|bytes| Received { lane: Lane::Data, bytes });
         let refused = hand_to(self.lifetime.sink(), self.lifetime.handle(), &mut frames);
         self.lifetime.connection().count_delivered(count);
         self.last_tick = Instant::now();
+        // Those that were announced before the goodbye are counted: there is an end to them.
+        if let Some((_, deadline)) = &mut self.goodbye {
+            *deadline += self.last_tick - begun;
+        }
         refused.err().map(CloseReason::Fault)
     }
 
@@ -275,7 +285,9 @@ impl Reader {
             return None;
         }
         match (&self.goodbye, &self.lost) {
-            (Some((text, _)), lost) if self.backlog.is_empty() || lost.is_some() => {
+            (Some((text, _)), lost)
+                if self.backlog.is_empty() || (lost.is_some() && self.large.is_idle()) =>
+            {
                 Some(match &self.ending {
                     Some(ending) => ending.reason.clone(),
                     None => CloseReason::Peer(text.clone()),

@@ -1,10 +1,16 @@
 //! Large frames: what passes them and what does not, and that nothing of them is lost.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::conformance::{Recorder, pattern, send};
+use convoke_transport::conformance::{Hooked, Recorder, pattern, send};
 use convoke_transport::{CloseReason, Lane, Order, Transport};
+
+use quinn::SendStream;
 
 use crate::raw::{Raw, word};
 use crate::{Cluster, any};
@@ -93,4 +99,70 @@ async fn a_close_without_haste_waits_for_large_frames() {
     assert!((0..5).all(|number| frames[number].1 == pattern(number, 300_000)));
     assert_eq!(frames[5].1, b"last"[..]);
     pair.finish().await;
+}
+
+/// The clock jumps while its only thread is busy.
+fn jump(by: Duration) {
+    tokio::time::pause();
+    let _ = pin!(tokio::time::advance(by)).poll(&mut Context::from_waker(Waker::noop()));
+    tokio::time::resume();
+}
+
+/// Sends two large frames and a goodbye. The streams of the frames.
+async fn send_two_and_leave(raw: &mut Raw) -> [SendStream; 2] {
+    let large = [1; 100_000];
+    let announced = [&word(1, large.len())[..], &large[..152]].concat();
+    raw.send(&[&announced[..], &announced, &word(2, 3), b"bye"].concat()).await;
+    raw.data.0.finish().expect("it is open");
+    let open = || raw.quic.open_uni();
+    let mut streams = [open().await, open().await].map(|it| it.expect("there is credit"));
+    for stream in &mut streams {
+        stream.write_all(&large[152..]).await.expect("it is open");
+        stream.finish().expect("it is open");
+    }
+    streams
+}
+
+#[tokio::test]
+async fn what_came_before_a_goodbye_is_delivered_also_when_its_sink_takes_longer_than_the_grace() {
+    let cluster = Cluster::new();
+    let is_first = AtomicBool::new(true);
+    let sink = Hooked::new(2, move |asked, _| {
+        if asked == "batch" && is_first.swap(false, Ordering::Relaxed) {
+            jump(Duration::from_secs(3));
+        }
+    });
+    let transport = cluster.builder(2).large_bytes_max(100_000).build().expect("they go together");
+    let listener = transport.listen(&any(), Arc::clone(&sink) as _).await.expect("a port is free");
+    let mut raw = Raw::hello(&listener.local_address(), &cluster.issue(9), 9).await;
+    let nonce = sink.recorder.opened(0).await.link().nonce;
+    let _streams = send_two_and_leave(&mut raw).await;
+    assert_eq!(sink.recorder.closed(nonce).await, CloseReason::Peer("bye".into()));
+    assert_eq!(sink.recorder.frame_count(nonce), 2);
+    sink.recorder.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_came_before_a_goodbye_is_delivered_also_when_the_connection_is_gone_by_then() {
+    let cluster = Cluster::new();
+    let (may_go_on, waits) = mpsc::channel::<()>();
+    let waits = Mutex::new(waits);
+    let sink = Hooked::new(2, move |asked, _| {
+        if asked == "batch" {
+            let waits = waits.lock().expect("nobody panics");
+            let _ = tokio::task::block_in_place(|| waits.recv());
+        }
+    });
+    let transport = cluster.builder(2).large_bytes_max(100_000).build().expect("they go together");
+    let listener = transport.listen(&any(), Arc::clone(&sink) as _).await.expect("a port is free");
+    let mut raw = Raw::hello(&listener.local_address(), &cluster.issue(9), 9).await;
+    let nonce = sink.recorder.opened(0).await.link().nonce;
+    for stream in send_two_and_leave(&mut raw).await {
+        assert_eq!(stream.stopped().await, Ok(None), "the other end has all of it");
+    }
+    raw.leave().await;
+    drop(may_go_on);
+    assert_eq!(sink.recorder.closed(nonce).await, CloseReason::Peer("bye".into()));
+    assert_eq!(sink.recorder.frame_count(nonce), 2);
+    sink.recorder.check();
 }

@@ -16,7 +16,7 @@ pub(crate) struct Raw {
     pub(crate) quic: Connection,
     pub(crate) control: (SendStream, RecvStream),
     pub(crate) data: (SendStream, RecvStream),
-    _endpoint: Endpoint,
+    endpoint: Endpoint,
 }
 
 pub(crate) fn socket(address: &Address) -> SocketAddr {
@@ -37,7 +37,7 @@ impl Raw {
         let quic = connecting.await.expect("the other end accepts QUIC");
         let control = quic.open_bi().await.expect("there is credit for the lanes");
         let data = quic.open_bi().await.expect("there is credit for the lanes");
-        Self { quic, control, data, _endpoint: endpoint }
+        Self { quic, control, data, endpoint }
     }
 
     /// The same, and says a good hello as `node`.
@@ -49,6 +49,12 @@ impl Raw {
         raw.control.1.read_exact(&mut envelope).await.expect("the hello is answered");
         assert_eq!(envelope[..8], *b"\x93convoke");
         raw
+    }
+
+    /// Closes the connection. The other end has been told.
+    pub(crate) async fn leave(self) {
+        self.quic.close(0u32.into(), b"");
+        self.endpoint.wait_idle().await;
     }
 
     /// Writes to the data lane.
