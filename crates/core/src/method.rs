@@ -167,6 +167,10 @@ impl<Resp> Request<Resp> {
     /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on.
     /// Default: that of its call or task, which it never exceeds.
     ///
+    /// A branch of the call itself is ended by the initiator, that of a task by the node it is at.
+    /// Should that node hang, the branch of a task stays open until the node is lost or the call
+    /// ends.
+    ///
     /// [`Cause::Deadline`]: crate::Cause::Deadline
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
