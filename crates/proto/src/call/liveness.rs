@@ -16,6 +16,8 @@
 //!   know of it where a fence would be asked for, and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
+mod suspects;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ use super::super::trace::EntryBy;
 use super::super::tree::{BranchState, Holder, Tree};
 use super::super::{Arrival, key};
 use super::Call;
+use suspects::{Suspects, Suspicion};
 
 /// Questions about connections that a call may ask.
 pub(crate) trait LinkView {
@@ -55,12 +58,6 @@ pub(crate) trait LinkView {
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Suspicion {
-    NodeDown,
-    Orphaned,
-}
-
 #[derive(Debug)]
 pub(super) struct Liveness {
     grace: Duration,
@@ -75,7 +72,7 @@ pub(super) struct Liveness {
     /// Connection by which the request of a root branch left, and the life of the node it went to.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeMap<Path, Fence>,
-    suspects: BTreeMap<Path, (Timestamp, Suspicion)>,
+    suspects: Suspects,
     /// Branches that their holders do not know of: the request is slow, or it was lost and its
     /// sender had no way to say so.
     unknown: BTreeSet<Path>,
@@ -117,7 +114,7 @@ impl Liveness {
             last_seen: now,
             root_links: BTreeMap::new(),
             fence_allowed: BTreeMap::new(),
-            suspects: BTreeMap::new(),
+            suspects: Suspects::default(),
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
             unanswered: BTreeMap::new(),
@@ -250,12 +247,11 @@ impl Liveness {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        let suspect = self.suspects.values().map(|(at, _)| *at).min();
-        Some(suspect.map_or(self.worry_at, |at| at.min(self.worry_at)))
+        Some(self.suspects.next_due().map_or(self.worry_at, |at| at.min(self.worry_at)))
     }
 
     fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {
-        self.suspects.entry(path.clone()).or_insert((now + self.grace, suspicion));
+        self.suspects.insert(path, now + self.grace, suspicion);
     }
 }
 
@@ -364,15 +360,7 @@ impl Call {
     }
 
     pub(super) fn end_grace(&mut self, now: Timestamp) {
-        let due: Vec<(Path, Suspicion)> = self
-            .liveness
-            .suspects
-            .iter()
-            .filter(|(_, (at, _))| *at <= now)
-            .map(|(path, (_, suspicion))| (path.clone(), *suspicion))
-            .collect();
-        for (path, suspicion) in due {
-            self.liveness.suspects.remove(&path);
+        for (path, suspicion) in self.liveness.suspects.take_due(now) {
             let Some(branch) = self.tree.get(&path) else { continue };
             let task = key(path, branch.hop);
             match (branch.state, suspicion) {
