@@ -293,6 +293,28 @@ async fn a_call_is_read_on_one_thread_and_sent_to_on_another() -> Result {
     Ok(())
 }
 
+/// By defaults, more than a connection queues, from callers whose items are all granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_large_items_at_once_reach_who_reads_them() -> Result {
+    let Pair { server: _server, client, to, .. } = Pair::tcp().await?;
+    for (calls, bytes) in [(8, 4_000_000), (40, 1_000_000), (300, 300_000)] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..calls {
+            let count = client.call_stream(COUNT).deadline(Duration::from_secs(60));
+            let (mut items, call) = count.to(to).open()?;
+            tasks.spawn(async move {
+                items.send(&vec![7; bytes]).await?;
+                items.finish();
+                call.first().await
+            });
+        }
+        for counted in tasks.join_all().await {
+            assert_eq!(counted?.into_inner(), bytes as u64);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_serves_streamed_requests() -> Result {

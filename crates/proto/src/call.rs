@@ -193,7 +193,6 @@ impl Call {
         self.liveness.note_root_link(path, link, life);
         if let Some(upload) = &mut self.upload {
             upload.begin(link);
-            self.drain_items(); // Behind the request, which leaves before what is queued here.
         }
         if self.options.tells_sent && self.end.is_none() && link != LinkId::LOCAL {
             self.events.push_back(CallEvent::Sent(path.clone()));
@@ -271,23 +270,18 @@ impl Call {
     }
 
     /// Takes an item of the request. One that can leave in one frame now is to leave by this
-    /// connection.
+    /// connection, another for as much credit as it has by [`Self::send_granted_items`].
     pub(crate) fn send_item(
         &mut self,
         payload: Encoded,
     ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
-        let leaves = self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)?;
-        if leaves.is_none() {
-            self.drain_items();
-        }
-        Ok(leaves)
+        self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)
     }
 
     /// No further items come.
     pub(crate) fn finish_items(&mut self) {
         if let Some(upload) = &mut self.upload {
             upload.finish();
-            self.drain_items();
         }
     }
 
@@ -306,9 +300,24 @@ impl Call {
 
     /// The task's node grants bytes of the items. False when it is not the one they go to.
     pub(crate) fn handle_items_credit(&mut self, link: LinkId, limit: u64) -> bool {
-        let counts = self.upload.as_mut().is_some_and(|upload| upload.grant(link, limit));
-        self.drain_items();
-        counts
+        self.upload.as_mut().is_some_and(|upload| upload.grant(link, limit))
+    }
+
+    /// The connection by which a part of its items can leave, as it has credit.
+    pub(crate) fn granted_items_link(&self) -> Option<LinkId> {
+        self.upload.as_ref()?.granted_link()
+    }
+
+    /// Sends a part of its items, if one has credit.
+    pub(crate) fn send_granted_items(&mut self) {
+        let Some(upload) = &mut self.upload else { return };
+        let Some(Root { node, .. }) = self.roots.get(&root_path(0)).copied() else { return };
+        if let Some((link, item)) = upload.poll() {
+            let header = Header { call: self.id, task: key(root_path(0), 0) };
+            let mut outbound = Outbound::new(node, header, Message::Item(item));
+            outbound.link = Some(link);
+            self.out.push_back(outbound);
+        }
     }
 
     /// True once when the writer of items waits no longer for nothing.
@@ -336,17 +345,6 @@ impl Call {
             && upload.link().is_some_and(|link| !links.is_up(link))
         {
             upload.stop(SendError::Lost);
-        }
-    }
-
-    fn drain_items(&mut self) {
-        let Some(upload) = &mut self.upload else { return };
-        let Some(Root { node, .. }) = self.roots.get(&root_path(0)).copied() else { return };
-        while let Some((link, item)) = upload.poll() {
-            let header = Header { call: self.id, task: key(root_path(0), 0) };
-            let mut outbound = Outbound::new(node, header, Message::Item(item));
-            outbound.link = Some(link);
-            self.out.push_back(outbound);
         }
     }
 

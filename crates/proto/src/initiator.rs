@@ -13,7 +13,7 @@ mod items;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::id::{CallId, Incarnation, NodeId};
+use crate::id::{CallId, Incarnation, LinkId, NodeId};
 use crate::key::Secret;
 use crate::time::Timestamp;
 use crate::wire::Statement;
@@ -54,6 +54,8 @@ pub struct Initiator {
     ready: VecDeque<u64>,
     /// Those of which the writer of items waited, and waits no longer.
     writable: VecDeque<u64>,
+    /// Those whose items have credit, by the connection that these take.
+    granted: BTreeMap<LinkId, BTreeSet<u64>>,
     out: VecDeque<Outbound>,
 }
 
@@ -139,6 +141,7 @@ impl Initiator {
             timers: Timers::new(),
             ready: VecDeque::new(),
             writable: VecDeque::new(),
+            granted: BTreeMap::new(),
             out: VecDeque::new(),
         }
     }
@@ -450,6 +453,9 @@ impl Initiator {
         call.stop_items(SendError::Ended);
         if call.take_items_news() {
             self.writable.push_back(seq);
+        }
+        if let Some(link) = call.items_link() {
+            self.drop_granted(link, seq);
         }
         for node in nodes {
             self.at_node.remove(&(node, seq));

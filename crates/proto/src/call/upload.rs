@@ -142,6 +142,11 @@ impl Upload {
         has_news
     }
 
+    /// The connection for the next frame, if one has credit.
+    pub(crate) fn granted_link(&self) -> Option<LinkId> {
+        self.link.filter(|_| self.channel.has_granted())
+    }
+
     /// The next frame, and the connection for it.
     pub(crate) fn poll(&mut self) -> Option<(LinkId, Item)> {
         let link = self.link?;

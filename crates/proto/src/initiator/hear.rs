@@ -19,7 +19,14 @@ impl Initiator {
         link: LinkId,
         life: Option<Incarnation>,
     ) {
-        self.with(call.seq, |call| call.handle_sent(path, link, life));
+        let mut has_granted = false;
+        self.with(call.seq, |call| {
+            call.handle_sent(path, link, life);
+            has_granted = call.granted_items_link().is_some();
+        });
+        if has_granted {
+            self.note_granted(call.seq); // They leave behind the request.
+        }
     }
 
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, call: CallId, path: &Path, text: &str) {

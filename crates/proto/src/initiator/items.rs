@@ -1,8 +1,12 @@
 //! Items of the requests of calls: taken, granted, and given up.
+//!
+//! Those that have credit leave as their connection has room. All that is granted to many calls is
+//! more than a connection may queue, so a call sends a part in its turn, the oldest first.
 
 use crate::Arrival;
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId};
+use crate::links::Links;
 use crate::task::SendError;
 use crate::time::Timestamp;
 use crate::wire::Item;
@@ -28,7 +32,7 @@ impl Initiator {
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
         let leaves = armed.call.send_item(payload)?;
         if leaves.is_none() {
-            armed.hand_over(&mut self.out);
+            self.note_granted(call.seq);
         }
         Ok(leaves)
     }
@@ -36,7 +40,7 @@ impl Initiator {
     pub(crate) fn finish_items(&mut self, call: CallId) {
         if let Some(armed) = self.calls.get_mut(&call.seq) {
             armed.call.finish_items();
-            self.drain(call.seq);
+            self.note_granted(call.seq);
         }
     }
 
@@ -50,8 +54,54 @@ impl Initiator {
         let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
         let counts = armed.call.handle_items_credit(by.link, limit);
         armed.announce(call.seq, &mut self.ready, &mut self.writable);
-        self.drain(call.seq);
+        self.note_granted(call.seq);
         counts
+    }
+
+    /// True when items wait that have credit.
+    #[inline]
+    pub(crate) fn has_granted(&self) -> bool {
+        !self.granted.is_empty()
+    }
+
+    /// Has the next call send a part of its items, by a connection that has room. False when there
+    /// is none.
+    pub(crate) fn send_granted(&mut self, links: &Links) -> bool {
+        let mut ready = self.granted.iter_mut().filter(|(link, _)| links.has_room(**link));
+        let Some((link, calls)) = ready.next() else { return false };
+        let (link, seq) = (*link, calls.pop_first());
+        if calls.is_empty() {
+            self.granted.remove(&link);
+        }
+        if let Some(seq) = seq
+            && let Some(armed) = self.calls.get_mut(&seq)
+        {
+            armed.call.send_granted_items();
+            armed.hand_over(&mut self.out);
+            if armed.call.take_items_news() {
+                self.writable.push_back(seq);
+            }
+            self.note_granted(seq);
+        }
+        true
+    }
+
+    /// Notes that items of a call have credit, if any have.
+    pub(super) fn note_granted(&mut self, seq: u64) {
+        let link = self.calls.get(&seq).and_then(|armed| armed.call.granted_items_link());
+        if let Some(link) = link {
+            self.granted.entry(link).or_default().insert(seq);
+        }
+    }
+
+    /// Nothing more of a call's items leaves by the connection that they took.
+    pub(super) fn drop_granted(&mut self, link: LinkId, seq: u64) {
+        if let Some(calls) = self.granted.get_mut(&link)
+            && calls.remove(&seq)
+            && calls.is_empty()
+        {
+            self.granted.remove(&link);
+        }
     }
 
     /// The connection of a call's items does not take one of them.

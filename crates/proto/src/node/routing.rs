@@ -195,7 +195,8 @@ impl<O: Outbox> Node<O> {
     #[inline]
     pub(super) fn pump(&mut self, now: Timestamp) {
         let has_output = self.initiator.has_output() || self.visits.has_output();
-        let has_waiting = self.visits.has_granted() || self.visits.has_passed();
+        let has_granted = self.initiator.has_granted() || self.visits.has_granted();
+        let has_waiting = has_granted || self.visits.has_passed();
         if has_output || has_waiting || !self.loopback.is_empty() {
             self.pump_all(now);
         }
@@ -214,8 +215,9 @@ impl<O: Outbox> Node<O> {
             } else {
                 // Each has its turn.
                 let has_passed = self.visits.send_passed(now, &mut self.links);
-                let has_granted = self.visits.send_granted(now, &mut self.links);
-                if !has_passed && !has_granted {
+                let has_replies = self.visits.send_granted(now, &mut self.links);
+                let has_items = self.initiator.send_granted(&self.links);
+                if !has_passed && !has_replies && !has_items {
                     return;
                 }
             }

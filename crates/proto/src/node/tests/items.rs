@@ -172,6 +172,78 @@ fn an_item_larger_than_the_window_is_granted_whole() {
     assert_eq!(mesh.send(call, "smaller"), Ok(()), "the next one fits");
 }
 
+/// Items that have credit wait while their connection has no room, and go on with it, the oldest
+/// call first; what is given up meanwhile leaves nothing behind.
+#[test]
+fn granted_items_wait_for_room_in_their_connection() {
+    let mut mesh = Mesh::connected(2);
+    let link = mesh.nodes[&1].links().current(id(2)).unwrap();
+    let calls = [(); 4].map(|()| mesh.call(1, &[2], STREAMED));
+    mesh.deliver_all();
+    mesh.with(1, |node| _ = node.outbox_mut().full.insert(link));
+    for call in calls {
+        mesh.send(call, vec![7; 600_000]).unwrap();
+        mesh.finish_items(call);
+    }
+    assert_eq!(mesh.on_wire(), ["1-2 ITEM"], "what finds room takes the last of it");
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(1, |node| node.abandon_items(now, calls[1]));
+    mesh.deliver_all();
+    let mut parts = 0;
+    while mesh.nodes[&1].initiator().has_granted() {
+        mesh.with(1, |node| node.handle_room(now, link));
+        let sent = mesh.on_wire();
+        assert!(sent.len() <= 1, "room for a frame at a time: {sent:?}");
+        parts += sent.len();
+        mesh.deliver_all();
+    }
+    assert!((9..=15).contains(&parts), "16 KiB, the rest by 256 KiB, the end: {parts}");
+    for call in calls {
+        let started = mesh.starts.iter().find(|(_, start)| start.task.call == call).unwrap();
+        let task = started.1.task.clone();
+        let next = mesh.with(2, |node| node.next_item(now, &task, None));
+        match call == calls[1] {
+            true => assert_eq!(next, Err(ItemsFailure::Ended)),
+            false => {
+                assert!(matches!(next, Ok(Some(NextItem::Item(item))) if item.len() == 600_000))
+            }
+        }
+    }
+}
+
+/// Who waits to send behind an item is told once that has left.
+#[test]
+fn a_writer_waits_while_its_last_item_waits_for_room() {
+    let (mut mesh, call) = streaming();
+    let link = mesh.nodes[&1].links().current(id(2)).unwrap();
+    mesh.send(call, vec![7; 40_000]).unwrap();
+    mesh.with(1, |node| _ = node.outbox_mut().full.insert(link));
+    assert_eq!(mesh.is_writable(call), Ok(false));
+    mesh.send(call, "late").unwrap();
+    mesh.deliver_all();
+    assert!(mesh.writable.is_empty() && mesh.nodes[&1].initiator().has_granted());
+    let now = mesh.now;
+    mesh.with(1, |node| {
+        node.outbox_mut().full.clear();
+        node.handle_room(now, link);
+    });
+    mesh.deliver_all();
+    assert_eq!((mesh.is_writable(call), mesh.writable.len()), (Ok(true), 1));
+    assert!(matches!(mesh.next_item(), Ok(Some(NextItem::Item(item))) if item.len() == 40_000));
+    mesh.expect_item(b"late");
+    // A connection that has ended keeps nothing waiting.
+    mesh.with(1, |node| _ = node.outbox_mut().full.insert(link));
+    for _ in 0..2 {
+        mesh.send(call, vec![7; 600_000]).unwrap();
+    }
+    mesh.deliver_all();
+    assert!(mesh.nodes[&1].initiator().has_granted());
+    let link = mesh.link_between(1, 2);
+    mesh.disconnect(1, link);
+    assert!(!mesh.nodes[&1].initiator().has_granted());
+}
+
 #[test]
 fn items_wait_until_the_node_was_dialled() {
     let mut mesh = Mesh::dialling();
