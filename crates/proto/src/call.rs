@@ -269,6 +269,11 @@ impl Call {
         self.upload.as_ref()?.link()
     }
 
+    /// True while items may leave by a connection.
+    pub(crate) fn needs_for_items(&self, link: LinkId) -> bool {
+        self.upload.as_ref().is_some_and(|upload| upload.needs(link))
+    }
+
     /// Takes an item of the request. One that can leave in one frame now is to leave by this
     /// connection, another for as much credit as it has by [`Self::send_granted_items`].
     pub(crate) fn send_item(

@@ -182,7 +182,8 @@ impl Driver {
 
     /// Of two connections between the same nodes, dialled at once, both ends keep the same one for
     /// what begins from now on. Each other ends once nothing has gone over it for the keep-alive
-    /// timeout. However many there are of a node, one task watches them.
+    /// timeout, and no items of a request can. However many there are of a node, one task watches
+    /// them.
     pub(super) fn drain_doubles(self: &Arc<Self>, node: NodeId) {
         if self.doubles(node).is_empty() || !self.draining.lock().insert(node) {
             return;
@@ -201,8 +202,8 @@ impl Driver {
         });
     }
 
-    /// Closes those over which nothing has gone since they had carried so many frames `before`, and
-    /// says how many the others have by now.
+    /// Closes those that nothing needs and over which nothing has gone since they had carried so
+    /// many frames `before`, and says how many the others have by now.
     fn close_quiet(
         &self,
         doubles: Vec<Arc<dyn Connection>>,
@@ -212,13 +213,23 @@ impl Driver {
         for double in doubles {
             let (nonce, Counters { frames_sent, frames_received, .. }) =
                 (double.link().nonce, double.counters());
-            if before.get(&nonce) == Some(&(frames_sent, frames_received)) {
+            let is_quiet = before.get(&nonce) == Some(&(frames_sent, frames_received));
+            if is_quiet && !self.carries_items(&*double) {
                 double.close(CloseReason::Local);
             } else {
                 carried.insert(nonce, (frames_sent, frames_received));
             }
         }
         carried
+    }
+
+    /// True while items of a request may come or go over a connection: they take no other.
+    fn carries_items(&self, connection: &dyn Connection) -> bool {
+        let link = connection.link();
+        self.cores.each().any(|core| {
+            let id = core.connections().id(link.peer.node, link.nonce);
+            id.is_some_and(|id| core.node.carries_items(id))
+        })
     }
 
     /// True while a node has doubles. When it has none, the next that opens has a task begin.
@@ -262,9 +273,9 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::Endpoint;
     use crate::transport::mem::MemTransport;
     use crate::transport::{Lane, Transport};
+    use crate::{Context, Endpoint, Items, Method, Service, Status};
 
     /// The second is never quiet, and others come and go beside it.
     #[tokio::test(start_paused = true)]
@@ -307,5 +318,48 @@ mod tests {
         sleep(2 * driver.keep_alive_timeout).await;
         assert!(driver.doubles(node).is_empty() && driver.draining.lock().is_empty());
         assert!(driver.connection_to(node).is_some(), "one stays");
+    }
+
+    /// Nothing goes over it for minutes, and what is sent then has no other way.
+    #[tokio::test(start_paused = true)]
+    async fn a_double_stays_until_the_items_of_its_requests_are_complete() {
+        const COUNT: Method<Items<u64>, u64> = Method::new("test.Doubles/Count");
+        let transport = MemTransport::new();
+        let start = async |node: u64| {
+            let count = |mut items: Items<u64>, _: Context| async move {
+                let mut count = 0;
+                while let Some(item) = items.next().await {
+                    count += item?;
+                }
+                Ok::<_, Status>(count)
+            };
+            let builder = Endpoint::builder().transport(transport.clone()).node(NodeId::new(node));
+            let builder = builder.listen(format!("mem://items of {node}:0"));
+            let serving = builder.serve(Service::new().unary(COUNT, count));
+            serving.start().await.expect("the name is free")
+        };
+        let (lower, higher) = (start(1).await, start(2).await);
+        let timeout = higher.driver().keep_alive_timeout;
+        let to = higher.connect(lower.addresses()).await.expect("it listens");
+        let counting = higher.call_stream(COUNT).deadline(60 * timeout).to(to).open();
+        let (mut items, call) = counting.expect("it is connected");
+        items.send(&1).await.expect("it is read");
+
+        // New frames take the one that the lower node has dialled.
+        let dialled = lower.driver().dial(&higher.addresses()[0], None).await;
+        dialled.expect("it listens");
+        sleep(4 * timeout).await;
+        let doubles = || [&lower, &higher].map(|at| at.driver().doubles(other(at)).len());
+        assert_eq!(doubles(), [1, 1], "it has been quiet, and has to stay");
+        items.send(&2).await.expect("its connection is there");
+        items.finish();
+        assert_eq!(call.first().await.expect("it is answered").into_inner(), 3);
+        sleep(3 * timeout).await;
+        assert_eq!(doubles(), [0, 0]);
+    }
+
+    /// The other one of two nodes.
+    fn other(of_two: &Endpoint) -> NodeId {
+        NodeId::new(3 - of_two.node().get())
     }
 }

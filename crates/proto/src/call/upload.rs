@@ -100,6 +100,12 @@ impl Upload {
         self.check().is_ok()
     }
 
+    /// True while items may leave by a connection.
+    pub(crate) fn needs(&self, link: LinkId) -> bool {
+        let has_left = self.is_finished && self.channel.is_empty();
+        self.link == Some(link) && self.stopped.is_none() && !has_left
+    }
+
     /// No further items come.
     pub(crate) fn finish(&mut self) {
         if self.is_open() {

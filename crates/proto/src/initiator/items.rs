@@ -5,7 +5,7 @@
 
 use crate::Arrival;
 use crate::encoded::Encoded;
-use crate::id::{CallId, LinkId};
+use crate::id::{CallId, LinkId, NodeId};
 use crate::links::Links;
 use crate::task::SendError;
 use crate::time::Timestamp;
@@ -107,6 +107,14 @@ impl Initiator {
     /// The connection of a call's items does not take one of them.
     pub(crate) fn lose_items(&mut self, call: CallId) {
         self.with(call.seq, |call| call.stop_items(SendError::Lost));
+    }
+
+    /// True while items of a call may leave for a node by a connection.
+    pub(crate) fn sends_items(&self, node: NodeId, link: LinkId) -> bool {
+        let mut there = self.at_node.range((node, 0)..=(node, u64::MAX));
+        there.any(|(_, seq)| {
+            self.calls.get(seq).is_some_and(|armed| armed.call.needs_for_items(link))
+        })
     }
 
     /// A call whose writer of items waited, and waits no longer.

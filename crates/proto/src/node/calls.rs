@@ -199,6 +199,13 @@ impl<O: Outbox> Node<O> {
         self.initiator.call(call)?.items_link()
     }
 
+    /// True while items of requests may come or go over a connection: they take no other.
+    pub fn carries_items(&self, link: LinkId) -> bool {
+        let node = self.links.arrival(link).map(|by| by.via);
+        node.is_some_and(|node| self.initiator.sends_items(node, link))
+            || self.visits.takes_items(link)
+    }
+
     /// Sends an item of the request of a call that `sends_items`. What has no credit waits, so who
     /// sends only once [`Self::poll_items_writable`] says yes keeps one item at most.
     ///

@@ -14,7 +14,7 @@ use crate::task::{Intake, ItemsFailure, NextItem};
 use crate::wire::{Credit, Credited, Extension, Header, Item, Message, extension};
 
 use super::origins::RingName;
-use super::records::lowest;
+use super::records::{Record, lowest};
 use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 /// Takes the mark out of the extensions of a request, which are inherited and this is not. True
@@ -70,14 +70,23 @@ impl Visits {
 
     /// A connection has ended: the items that came over it are all there will be.
     pub(super) fn lose_items(&mut self, link: LinkId, links: &mut Links) {
-        let least = (link, RingIndex::LEAST, lowest(0));
-        let there = self.intakes.range(least..).take_while(|(of, _, _)| *of == link);
-        let there: Vec<Place> = there.map(|(_, ring, name)| (*ring, name.clone())).collect();
-        for place in there {
+        for place in self.intakes_of(link).collect::<Vec<_>>() {
             let Some(ring) = self.origins.ring(place.0) else { continue };
             let call = CallId { origin: ring.name.life, seq: place.1.0 };
             self.with_intake(call, &place, links, |intake| intake.fail(ItemsFailure::Lost));
         }
+    }
+
+    /// True while items may come over a connection that somebody reads.
+    pub(crate) fn takes_items(&self, link: LinkId) -> bool {
+        self.intakes_of(link).any(|place| self.record(&place).is_some_and(Record::takes_items))
+    }
+
+    /// The tasks whose items take a connection.
+    fn intakes_of(&self, link: LinkId) -> impl Iterator<Item = Place> {
+        let least = (link, RingIndex::LEAST, lowest(0));
+        let there = self.intakes.range(least..).take_while(move |(of, _, _)| *of == link);
+        there.map(|(_, ring, name)| (*ring, name.clone()))
     }
 
     /// Begins to take the items of a task that was just inserted.

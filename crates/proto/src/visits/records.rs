@@ -178,6 +178,12 @@ impl Record {
         matches!(&self.state, State::Running(task) if task.intake.is_some())
     }
 
+    /// True when items follow its request that it will read.
+    pub(super) fn takes_items(&self) -> bool {
+        let State::Running(task) = &self.state else { return false };
+        task.intake.as_ref().is_some_and(|intake| intake.is_open())
+    }
+
     /// The task, if it has said anything and is not over.
     pub(super) fn running(&mut self) -> Option<&mut Task> {
         match &mut self.state {
