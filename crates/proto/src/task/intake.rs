@@ -43,9 +43,10 @@ pub enum ItemsFailure {
         /// The limit.
         limit: u64,
     },
-    /// The caller's peer has its share of `waiting_item_bytes_max`, and an item needs more.
+    /// The caller's peer has its share of `waiting_item_bytes_max`, and an item needs more, or more
+    /// than 256 wait.
     #[error(
-        "too many bytes of items wait to be read: their peer has its share of \
+        "too many items, or bytes of items, wait to be read: their peer has its share of \
          waiting_item_bytes_max"
     )]
     NoRoom,
@@ -191,7 +192,8 @@ impl Intake {
     }
 
     /// Raises the limit, with `has_room` beyond what every task may have. The new one; nothing when
-    /// it does not rise. An item that can never come fails the rest.
+    /// it does not rise. An item that can never come fails the rest, and so do, without room, more
+    /// that wait than every task may have: no credit holds back small ones.
     pub(crate) fn grant(&mut self, has_room: bool) -> Option<u64> {
         if !self.is_open() || mutant::is(Mutant::ItemsWithoutGrants) {
             return None;
