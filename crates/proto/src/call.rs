@@ -428,6 +428,7 @@ impl Call {
         } else {
             self.expire_early(now);
             self.end_grace(now);
+            self.end_gaps(now);
             self.worry(now, links);
             self.settle(now);
         }

@@ -99,7 +99,7 @@ impl fmt::Display for Cause {
             Self::Cancelled => "it was cancelled",
             Self::NodeDown => "the connection to the node was lost",
             Self::Lost => "the request was lost on its way",
-            Self::ReplyLost => "the task ended but its reply was lost",
+            Self::ReplyLost => "the task ran but its reply was lost",
             Self::Orphaned => "its parent failed before saying where it was sent",
             Self::Unreachable => "no connection to the node could be made",
             Self::Protocol => "a node broke the call protocol",

@@ -202,7 +202,7 @@ impl Inbox {
             self.beside += cost_of(&reply.extensions);
             let extensions = reply.extensions.clone();
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
-            return Ok(Accepted { messages, is_whole: true });
+            return Ok(Accepted { messages, is_whole: true, has_gap: false });
         }
         let name = (path.clone(), reply.index);
         if self.forgotten.contains(&name) {
@@ -218,6 +218,7 @@ impl Inbox {
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let (kind, part, extensions) = (reply.kind, reply.part, reply.extensions.clone());
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
+        let has_gap = assembly.has_gap();
         self.gathered = self.gathered + assembly.unfinished() - before;
         self.beside = self.beside + assembly.beside() - beside_before;
         if accepted.as_ref().is_ok_and(|accepted| accepted.is_whole) {
@@ -225,7 +226,8 @@ impl Inbox {
         } else {
             self.sums.update(path, reply.index, opened, self.limits.stream_window);
         }
-        let accepted = accepted?;
+        let mut accepted = accepted?;
+        accepted.has_gap |= has_gap;
         self.unread_count += accepted.messages.len() as u64;
         for message in &accepted.messages {
             self.unread += message.payload.len() as u64;

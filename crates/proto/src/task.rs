@@ -672,6 +672,11 @@ impl Task {
         self.say_last_word();
     }
 
+    /// What says how far its replies have left that are not sent wholly.
+    pub(crate) fn marks(&self) -> Vec<Reply> {
+        self.outgoing.marks()
+    }
+
     fn push_request(&mut self, mut request: ChildRequest) {
         request.inherited.append(&mut self.inherited);
         self.out.push_back(TaskOutput::Request(request));

@@ -54,7 +54,7 @@ impl Met {
 
 const NODE_DOWN: &str = "the connection to the node was lost";
 const LOST: &str = "the request was lost on its way";
-const REPLY_LOST: &str = "the task ended but its reply was lost";
+const REPLY_LOST: &str = "the task ran but its reply was lost";
 
 #[test]
 fn a_calm_run_still_has_failing_tasks_and_all_frames_of_a_tree() {

@@ -55,7 +55,7 @@ impl Call {
         let is_new = self.tree.get(&task.path).is_some_and(|branch| {
             branch.state != BranchState::GivenUp && !branch.received.contains(reply.index)
         });
-        if is_new {
+        if is_new && !reply.is_mark() {
             let (from, bytes) = (by.from, reply.payload.len());
             self.note(now, task, || Traced::Reply { from, bytes });
         }
@@ -88,6 +88,9 @@ impl Call {
         };
         if self.options.tells_silent && reply.kind != ReplyKind::Message {
             self.tree.note_streaming(&task.path);
+        }
+        if reply.part.is_some() || reply.kind != ReplyKind::Message {
+            self.liveness.note_piece(now, (&task.path, reply.index), accepted.has_gap);
         }
         let was_streaming = self.is_streaming(&task.path);
         if accepted.is_whole
@@ -265,6 +268,7 @@ impl Call {
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
         for child in &asked {
             if self.ensure(now, child) {
+                self.liveness.note_cut(now, &child.path);
                 self.hold(now, child, Holder { node: report.node, relay: None });
                 // Who passed on what it said has lost it: there is no way but the straight one.
                 self.tree.lose_relay(child, Holder { node: report.node, relay: Some(by.via) });

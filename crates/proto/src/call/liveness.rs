@@ -10,7 +10,9 @@
 //!   reached, or nobody has named the sender. The sender, or who it handed its branch to, may hold
 //!   the request still, and a later life of the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
-//!   delivered the later STATUS;
+//!   delivered the later STATUS; or when a piece of a reply has not come that left before what has,
+//!   and a grace has passed since the connection ended that it may have taken, or the time that
+//!   nothing is delayed for without its connection being lost;
 //! - **`NodeDown`** (may have run) when the connection to its node ended, or nobody is left who
 //!   passes a question on to it, or it says through others, which fence nothing, that it does not
 //!   know of it where a fence would be asked for, and a grace has passed;
@@ -23,9 +25,12 @@ use std::time::Duration;
 
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
+use crate::wire::{
+    Asked, Cause, Credit, Credited, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus,
+};
 
 use super::super::failure::Failure;
+use super::super::inbox::ReplyName;
 use super::super::limits::Limits;
 use super::super::mutant::{self, Mutant};
 use super::super::trace::EntryBy;
@@ -80,6 +85,14 @@ pub(super) struct Liveness {
     senders: BTreeMap<TaskKey, Sender>,
     /// Probes without an answer by the task they ask for, and the node that they went to.
     unanswered: BTreeMap<TaskKey, (NodeId, u32)>,
+    /// Replies of which something has not come that left before what has, and since when.
+    gaps: BTreeMap<ReplyName, Timestamp>,
+    /// Branches that a connection has ended of, to their node or to who passes on from there, and
+    /// when.
+    cut: BTreeMap<Path, Timestamp>,
+    /// Replies of these branches of which a piece has come in its turn since the first ended, and
+    /// when the last did.
+    in_turn: BTreeMap<ReplyName, Timestamp>,
 }
 
 /// A task that was asked for on account of a branch that it sent.
@@ -118,6 +131,9 @@ impl Liveness {
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
             unanswered: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            cut: BTreeMap::new(),
+            in_turn: BTreeMap::new(),
         }
     }
 
@@ -165,6 +181,39 @@ impl Liveness {
             self.suspects.remove(&task.path);
             self.unknown.remove(&task.path);
         }
+    }
+
+    /// A connection has ended that what a branch says may have come by.
+    pub(super) fn note_cut(&mut self, now: Timestamp, path: &Path) {
+        self.cut.insert(path.clone(), now);
+    }
+
+    /// A piece of a reply has come: behind others that have not, or in its turn.
+    pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), has_gap: bool) {
+        let name = |(path, index): (&Path, u32)| (path.clone(), index);
+        if has_gap {
+            self.gaps.entry(name(reply)).or_insert(now);
+        } else if !self.cut.is_empty() || !self.gaps.is_empty() {
+            self.gaps.remove(&name(reply));
+            if self.cut.contains_key(reply.0) {
+                self.in_turn.insert(name(reply), now);
+            }
+        }
+    }
+
+    /// When what has not come is taken for lost: after the grace, if the connection that it took
+    /// may have ended, else once nothing is delayed for longer.
+    fn lost_at(&self, reply: &ReplyName, since: Timestamp) -> Timestamp {
+        let is_whole_at = |cut: Timestamp| self.in_turn.get(reply).is_some_and(|at| *at > cut);
+        match self.cut.get(&reply.0).filter(|cut| !is_whole_at(**cut)) {
+            Some(cut) => since.max(*cut) + self.grace,
+            None => since + self.delay_max,
+        }
+    }
+
+    /// Replies with a gap, and when each is taken for lost.
+    fn gaps(&self) -> impl Iterator<Item = (Timestamp, &ReplyName)> {
+        self.gaps.iter().map(|(reply, since)| (self.lost_at(reply, *since), reply))
     }
 
     /// A node is about to be asked for a task that sent a branch.
@@ -247,7 +296,8 @@ impl Liveness {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        Some(self.suspects.next_due().map_or(self.worry_at, |at| at.min(self.worry_at)))
+        let gaps = self.gaps().map(|(at, _)| at);
+        self.suspects.next_due().into_iter().chain(gaps).chain([self.worry_at]).min()
     }
 
     fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {
@@ -345,6 +395,7 @@ impl Call {
             Some((key(path.clone(), branch.hop), holder))
         });
         for (task, holder) in affected.collect::<Vec<_>>() {
+            self.liveness.note_cut(now, &task.path);
             if links.current(node).is_some() {
                 let link = self.liveness.root_links.get(&task.path);
                 if link.is_some_and(|(link, _)| !links.is_up(*link)) {
@@ -374,6 +425,27 @@ impl Call {
                     self.fail(&task, Cause::Orphaned, Executed::Maybe);
                 }
                 (_, Suspicion::Orphaned) => {}
+            }
+        }
+    }
+
+    /// Fails the branches of whose replies something was lost on its way. What their tasks have yet
+    /// to send of these need not wait for credit.
+    pub(super) fn end_gaps(&mut self, now: Timestamp) {
+        let lost = self.liveness.gaps().filter(|(at, _)| *at <= now);
+        for (path, index) in lost.map(|(_, reply)| reply.clone()).collect::<Vec<_>>() {
+            self.liveness.gaps.remove(&(path.clone(), index));
+            let Some(branch) = self.tree.get(&path) else { continue };
+            let (task, holder) = (key(path.clone(), branch.hop), branch.holder);
+            if branch.is_unsettled() {
+                self.inbox.forget(&path);
+                let text = "a part of it was lost on the way";
+                self.fail_saying(&task, Cause::ReplyLost, Executed::Yes, text);
+            }
+            if let Some(holder) = holder {
+                let of = Credited::Reply(index);
+                let credit = Credit { of, limit_bytes: Credit::NO_MORE };
+                self.send_to_holder(holder, task, Message::Credit(credit));
             }
         }
     }

@@ -39,6 +39,8 @@ pub struct Accepted {
     pub messages: SmallVec<[Whole; 1]>,
     /// Nothing of this reply is outstanding any more.
     pub is_whole: bool,
+    /// Something before this has not come.
+    pub has_gap: bool,
 }
 
 /// A message that came wholly.
@@ -178,6 +180,11 @@ impl Assembly {
             }
         };
         let place = (item, piece.part.map_or(0, |part| part.offset));
+        if piece.part.is_some() && piece.payload.is_empty() {
+            // All before it has left.
+            let has_gap = place > (self.next_item, self.next_offset);
+            return Ok(Accepted { has_gap, ..Accepted::default() });
+        }
         if place < (self.next_item, self.next_offset) || self.early.contains_key(&place) {
             return Ok(Accepted::default());
         }
@@ -205,7 +212,7 @@ impl Assembly {
         }
         piece.payload = kept(piece.payload);
         self.early.insert(place, piece);
-        Ok(Accepted { messages: SmallVec::new(), is_whole: self.is_whole() })
+        Ok(Accepted { is_whole: self.is_whole(), ..Accepted::default() })
     }
 
     fn end(&mut self, count: u64, last: Option<u64>) -> Result<Accepted, PieceFault> {
@@ -213,7 +220,8 @@ impl Assembly {
             return Err(PieceFault::Malformed);
         }
         self.last_item = last.or(self.last_item);
-        Ok(Accepted { messages: SmallVec::new(), is_whole: count == self.next_item })
+        let (is_whole, has_gap) = (count == self.next_item, count > self.next_item);
+        Ok(Accepted { is_whole, has_gap, ..Accepted::default() })
     }
 
     /// Takes the piece that is next in order, and those that came early and follow it.

@@ -15,6 +15,8 @@ use super::{Piece, SendWindow};
 pub(crate) struct Channel {
     window: SendWindow,
     next_item: u64,
+    /// Messages that have left as a whole.
+    left: u64,
     queue: VecDeque<Piece<Encoded>>,
     /// Bytes of the first in the queue that have left.
     offset: u64,
@@ -29,7 +31,7 @@ const KEPT_TIMES_MAX: usize = 8;
 impl Channel {
     pub(crate) fn new(unscheduled: u64) -> Self {
         let window = SendWindow::new(unscheduled);
-        Self { window, next_item: 0, queue: VecDeque::new(), offset: 0 }
+        Self { window, next_item: 0, left: 0, queue: VecDeque::new(), offset: 0 }
     }
 
     /// Bytes that could leave at once: none while something waits.
@@ -52,6 +54,7 @@ impl Channel {
     pub(crate) fn send_whole(&mut self, piece: &Piece<Encoded>) {
         if piece.cost() > 0 {
             self.window.send(piece.payload.len());
+            self.left += 1;
         }
     }
 
@@ -138,8 +141,25 @@ impl Channel {
         if self.offset == total {
             self.queue.pop_front();
             self.offset = 0;
+            self.left += 1;
         }
         Some(piece)
+    }
+
+    /// A piece without bytes at the place of the next one, which says that all before has left.
+    /// `None` while nothing has.
+    pub(crate) fn mark(&self) -> Option<Piece<Encoded>> {
+        if (self.left, self.offset) == (0, 0) {
+            return None;
+        }
+        let first = self.queue.front().filter(|_| self.offset > 0);
+        let kind = match first.map(|first| first.kind) {
+            Some(ReplyKind::Message) => ReplyKind::Message,
+            _ => ReplyKind::Item { seq: self.left, is_last: false },
+        };
+        let total = first.map_or(0, |first| first.payload.len() as u64);
+        let part = Some(Part { offset: self.offset, total });
+        Some(Piece { kind, part, extensions: Vec::new(), payload: Encoded::default() })
     }
 }
 

@@ -60,7 +60,10 @@ fn a_long_message_is_granted_whole_and_put_together() {
     assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
     let accepted = inbox.accept(&path(), &piece(0, &message, 100..1_000)).unwrap();
-    assert_eq!(accepted, Accepted { messages: [plain(message)].into(), is_whole: true });
+    assert_eq!(
+        accepted,
+        Accepted { messages: [plain(message)].into(), is_whole: true, has_gap: false }
+    );
 }
 
 #[test]

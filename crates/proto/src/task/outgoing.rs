@@ -178,6 +178,12 @@ impl Outgoing {
         Some(reply_of(index, piece))
     }
 
+    /// Replies that are not sent wholly, each as far as it has left.
+    pub(super) fn marks(&self) -> Vec<Reply> {
+        let marks = self.channels.iter();
+        marks.filter_map(|(index, channel)| Some(reply_of(*index, channel.mark()?))).collect()
+    }
+
     /// Bytes of messages that wait for credit, or parts of which do.
     pub(super) fn waiting_bytes(&self) -> u64 {
         self.waiting_bytes

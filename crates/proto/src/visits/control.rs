@@ -141,6 +141,7 @@ impl Visits {
         let mut inherited: Vec<Sealed> = Vec::new();
         let mut tasks = Vec::new();
         let (mut way, mut last, mut parents) = (None, None, Vec::new());
+        let mut running = Vec::new();
         for asked in &probe.tasks {
             let place = self.places(call, &asked.task, asked.key).pop();
             let mut status = match &place {
@@ -163,6 +164,7 @@ impl Visits {
                 inherited.extend(new);
                 way = way.or_else(|| self.way_of_replies(record, links));
                 parents.extend(place.clone().filter(|_| !record.children().is_empty()));
+                running.extend(place.clone().filter(|_| status == TaskStatus::Running));
             }
             last = place;
             tasks.push((asked.clone(), status));
@@ -183,6 +185,21 @@ impl Visits {
         }
         for place in parents {
             self.report_ended(now, call, &place, links);
+        }
+        for place in running {
+            self.mark_replies(now, call, &place, links);
+        }
+    }
+
+    /// Says how far the replies of a task have left that are not sent wholly. What was lost of them
+    /// with a connection would not be missed before more comes, and that may wait for credit.
+    fn mark_replies(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+        if !self.has_room_up(now, place, links) {
+            return; // It will be asked again.
+        }
+        let marks = self.task_mut(place).map(|task| task.marks());
+        for mark in marks.into_iter().flatten() {
+            self.send_up(now, call, place, Message::Reply(mark), links);
         }
     }
 

@@ -78,7 +78,7 @@ impl Item {
 
     /// With a payload so long.
     fn is_consistent(&self, len: usize) -> bool {
-        let part_fits = self.part.is_none_or(|part| part.can_be(len));
+        let part_fits = self.part.is_none_or(|part| part.fits(len) && len > 0);
         let end_is_bare =
             !matches!(self.kind, ItemKind::End { .. }) || (len == 0 && self.part.is_none());
         part_fits && end_is_bare

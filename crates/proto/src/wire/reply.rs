@@ -83,6 +83,11 @@ impl Reply {
         }
     }
 
+    /// True when it brings nothing, and says that all before its place has left.
+    pub(crate) fn is_mark(&self) -> bool {
+        self.part.is_some() && self.payload.is_empty()
+    }
+
     /// The kind of its frame: of its own where there are extensions.
     pub(super) fn wire_kind(&self) -> u8 {
         if self.extensions.is_empty() { KIND_REPLY } else { KIND_REPLY_EXTENDED }
@@ -176,7 +181,7 @@ impl Reply {
 
     /// With a payload so long.
     fn is_consistent(&self, len: usize) -> bool {
-        let part_fits = self.part.is_none_or(|part| part.can_be(len));
+        let part_fits = self.part.is_none_or(|part| part.fits(len));
         let end_is_bare =
             !matches!(self.kind, ReplyKind::End { .. }) || (len == 0 && self.part.is_none());
         part_fits && end_is_bare
@@ -193,9 +198,9 @@ impl Part {
         Ok(Self { offset: input.varint()?, total: input.varint()? })
     }
 
-    /// True when so many bytes lie within the whole, and are any.
-    pub(super) fn can_be(self, len: usize) -> bool {
+    /// True when so many bytes lie within the whole.
+    pub(super) fn fits(self, len: usize) -> bool {
         let end = self.offset.checked_add(len as u64);
-        end.is_some_and(|end| end <= self.total) && len > 0
+        end.is_some_and(|end| end <= self.total)
     }
 }

@@ -132,11 +132,7 @@ fn with_payload_of(frame: &Frame, len: usize) -> Result<Frame, TestCaseError> {
     Ok(shorter)
 }
 
-/// A piece of a message, which may not be empty.
+/// A piece of an item, which may not be empty.
 fn is_piece(frame: &Frame) -> bool {
-    match &frame.message {
-        Message::Reply(reply) => reply.part.is_some(),
-        Message::Item(item) => item.part.is_some(),
-        _ => false,
-    }
+    matches!(&frame.message, Message::Item(item) if item.part.is_some())
 }

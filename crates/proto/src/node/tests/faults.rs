@@ -148,7 +148,7 @@ fn a_reply_that_died_with_the_life_that_gave_it_is_lost() {
     }
     assert_eq!(
         mesh.told(1, call),
-        ["branch /0/0 at n3: the task ended but its reply was lost", "Partial"]
+        ["branch /0/0 at n3: the task ran but its reply was lost", "Partial"]
     );
 }
 
@@ -203,7 +203,7 @@ fn a_reply_that_left_by_a_lost_connection_is_lost_but_its_task_ran() {
     mesh.deliver_all();
     assert_eq!(
         mesh.told(1, call),
-        ["branch /0 at n2: the task ended but its reply was lost", "Partial"]
+        ["branch /0 at n2: the task ran but its reply was lost", "Partial"]
     );
 }
 
@@ -599,6 +599,6 @@ fn a_carried_entry_is_no_news_of_the_node_that_owes_a_reply() {
     mesh.pass(millis(20));
     assert_eq!(
         mesh.told(1, call),
-        ["branch /0 at n2: the task ended but its reply was lost", "Partial"]
+        ["branch /0 at n2: the task ran but its reply was lost", "Partial"]
     );
 }

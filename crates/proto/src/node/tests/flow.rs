@@ -324,6 +324,96 @@ fn a_deadline_ends_a_call_and_its_tasks() {
     assert_eq!(mesh.stops.len(), 1);
 }
 
+/// A task at node 2 of a call of node 1 over the first of two connections, and its stream, of which
+/// so many items of 1 KiB have come and so many are on their way when that ends.
+fn cut_stream((came, on_the_way): (usize, usize)) -> (Mesh, CallId, TaskRef, u32) {
+    let (mut mesh, call, task, stream) = streaming(&[2]);
+    let (now, first) = (mesh.now, mesh.link_between(1, 2));
+    mesh.connect(1, 2);
+    let give = |mesh: &mut Mesh, count: usize| {
+        let items = vec![Bytes::from(vec![0; 1 << 10]); count];
+        mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+        mesh.with(2, |node| node.handle_yield(now, &task));
+    };
+    give(&mut mesh, came);
+    mesh.deliver_all();
+    give(&mut mesh, on_the_way);
+    assert_eq!(mesh.wire.len(), on_the_way);
+    for at in [2, 1] {
+        mesh.disconnect(at, first);
+    }
+    (mesh, call, task, stream)
+}
+
+fn is_reply_lost(event: &CallEvent) -> bool {
+    matches!(event, CallEvent::Failure(failure) if failure.cause == Cause::ReplyLost)
+}
+
+/// What a stream has lost with a connection is missed as soon as more comes by another, or its task
+/// is asked, also when all of its credit was on the way.
+#[test]
+fn a_stream_that_has_lost_items_with_a_connection_fails_after_the_grace() {
+    for (came, on_the_way, later) in [(3, 2, 1), (3, 2, 0), (0, 2, 1), (0, 2, 0), (0, 16, 0)] {
+        let (mut mesh, call, task, stream) = cut_stream((came, on_the_way));
+        let now = mesh.now;
+        let items = vec![Bytes::from_static(b"later"); later];
+        mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+        mesh.with(2, |node| node.handle_yield(now, &task));
+        mesh.deliver_all();
+        for _ in 0..2 {
+            mesh.pass(Limits::default().grace);
+            mesh.deliver_all();
+        }
+        let told = mesh.events(1, call);
+        let replies = told.iter().filter(|event| matches!(event, CallEvent::Reply(_))).count();
+        assert_eq!((replies, told.len()), (came, came + 2), "{on_the_way} {later}: {told:?}");
+        assert!(told.iter().any(is_reply_lost), "{told:?}");
+        let more = [Bytes::from_static(b"more")];
+        let sent = mesh.with(2, |node| node.stream_items(now, &task, stream, more));
+        assert_eq!(sent, Err(SendError::Ended), "nobody reads them");
+    }
+}
+
+#[test]
+fn a_stream_that_has_lost_nothing_goes_on_by_another_connection() {
+    for came in [0, 3] {
+        let (mut mesh, call, task, stream) = cut_stream((came, 0));
+        for _ in 0..10 {
+            mesh.pass(millis(100));
+            mesh.deliver_all();
+        }
+        let now = mesh.now;
+        let items = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
+        mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+        mesh.with(2, |node| node.finish(now, &task));
+        mesh.deliver_all();
+        let mut expected = vec!["reply /0"; came + 2];
+        expected.push("Complete");
+        assert_eq!(mesh.told(1, call), expected);
+    }
+}
+
+/// The first part of a reply that waits for credit was lost.
+#[test]
+fn a_large_reply_that_was_lost_with_a_connection_fails_after_the_grace() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    let (now, first) = (mesh.now, mesh.link_between(1, 2));
+    mesh.connect(1, 2);
+    let (_, task) = mesh.task("/0");
+    mesh.with(2, |node| node.answer(now, &task, Bytes::from(vec![7; 600_000])).unwrap());
+    for at in [2, 1] {
+        mesh.disconnect(at, first);
+    }
+    mesh.deliver_all();
+    for _ in 0..2 {
+        mesh.pass(Limits::default().grace);
+        mesh.deliver_all();
+    }
+    let told = mesh.events(1, call);
+    assert!(is_reply_lost(&told[0]) && told.len() == 2, "{told:?}");
+    assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0, "it waits for nobody");
+}
+
 /// However many items a handler gives at once, the same frames leave, and the last one is held.
 #[test]
 fn items_that_are_given_together_leave_as_those_given_one_by_one() {

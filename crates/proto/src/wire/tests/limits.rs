@@ -365,7 +365,7 @@ fn flags_that_promise_nothing_or_exclude_each_other_are_refused() {
         ("NO_ITEM without END", raw(2, 0x42, &[&[0, 0]])),
         ("NO_ITEM with a payload", raw(2, 0x46, &[&[0, 5, 1]])),
         ("NO_ITEM with PART", raw(2, 0x56, &[&[0, 5, 0, 0]])),
-        ("an empty PART", raw(2, 0x10, &[&[0, 0, 9]])),
+        ("an empty PART beyond the whole", raw(2, 0x10, &[&[0, 10, 9]])),
         ("PART beyond the whole", raw(2, 0x10, &[&[0, 8, 9], &[1, 2]])),
     ];
     for (name, decoded) in refused {

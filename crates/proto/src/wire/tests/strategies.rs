@@ -183,10 +183,10 @@ fn ending() -> impl Strategy<Value = (bool, Option<Box<Entry>>)> {
     ]
 }
 
-/// A whole message, or a piece of one.
-fn content() -> impl Strategy<Value = (Option<Part>, Bytes)> {
+/// A whole message, or a piece of one that has so many bytes at least.
+fn content(least: usize) -> impl Strategy<Value = (Option<Part>, Bytes)> {
     let whole = payload().prop_map(|payload| (None, payload));
-    let piece = (number_u32(), number_u32(), vec(any::<u8>(), 1..48)).prop_map(
+    let piece = (number_u32(), number_u32(), vec(any::<u8>(), least..48)).prop_map(
         |(offset, behind, payload)| {
             let offset = u64::from(offset);
             let total = offset + payload.len() as u64 + u64::from(behind);
@@ -201,7 +201,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(ReplyKind::Message),
         (number(), any::<bool>()).prop_map(|(seq, is_last)| ReplyKind::Item { seq, is_last }),
     ];
-    let with_content = (kind, content());
+    let with_content = (kind, content(0));
     let riding = (sealed(2), prop_oneof![Just(Vec::new()), extensions()]);
     let end = number().prop_map(|count| (ReplyKind::End { count }, (None, Bytes::new())));
     (number_u32(), prop_oneof![4 => with_content, 1 => end], ending(), riding).prop_map(
@@ -331,7 +331,7 @@ fn statement() -> impl Strategy<Value = Statement> {
 fn item() -> impl Strategy<Value = Item> {
     let kind = (number(), any::<bool>()).prop_map(|(seq, is_last)| ItemKind::Item { seq, is_last });
     let end = number().prop_map(|count| (ItemKind::End { count }, (None, Bytes::new())));
-    prop_oneof![4 => (kind, content()), 1 => end].prop_map(|(kind, (part, payload))| Item {
+    prop_oneof![4 => (kind, content(1)), 1 => end].prop_map(|(kind, (part, payload))| Item {
         kind,
         part,
         payload,
