@@ -2,11 +2,15 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use convoke_proto::id::{LinkNonce, NodeId};
 
-use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink};
+use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink, Transport};
 
 use super::Driver;
 
@@ -253,19 +257,40 @@ impl Driver {
         let transport =
             transport.ok_or_else(|| DialError::NoTransport { address: address.clone() })?;
         let sink: Arc<dyn Sink> = self.clone();
-        let connection = transport.dial(address, expected, sink).await?;
+        let connection = dial_over(transport, address, expected, sink).await?;
         let peer = &connection.link().peer;
         self.ask_each_node(|core| core.note_met(peer.node, peer.incarnation, address));
         Ok(connection)
     }
 
-    pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn crate::transport::Transport>> {
+    pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn Transport>> {
         self.transports.iter().find(|transport| transport.schemes().contains(&scheme))
     }
 }
 
+/// Dials over a transport. A panic of it is a failure of this dial alone: it would end the task that
+/// dials for a node, and nobody would dial that node again.
+async fn dial_over(
+    transport: &Arc<dyn Transport>,
+    address: &Address,
+    expected: Option<NodeId>,
+    sink: Arc<dyn Sink>,
+) -> Result<Arc<dyn Connection>, DialError> {
+    let mut dialling = pin!(async { transport.dial(address, expected, sink).await });
+    let panicked = || {
+        let message = "its transport panicked".to_owned();
+        DialError::Unreachable { address: address.clone(), message }
+    };
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| dialling.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| Poll::Ready(Err(panicked())))
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use bytes::Bytes;
@@ -274,8 +299,55 @@ mod tests {
 
     use super::*;
     use crate::transport::mem::MemTransport;
-    use crate::transport::{Lane, Transport};
-    use crate::{Context, Endpoint, Items, Method, Service, Status};
+    use crate::transport::{DialFuture, Lane, ListenFuture, Transport};
+    use crate::{CallError, Cause, Context, Endpoint, Executed, Items, Method, Service, Status};
+
+    /// Panics when it is first dialled, and in the future of the next dial.
+    #[derive(Debug)]
+    struct Panicking(MemTransport, AtomicUsize);
+
+    impl Transport for Panicking {
+        fn schemes(&self) -> &'static [&'static str] {
+            self.0.schemes()
+        }
+
+        fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+            self.0.listen(address, sink)
+        }
+
+        fn dial(
+            &self,
+            address: &Address,
+            expected: Option<NodeId>,
+            sink: Arc<dyn Sink>,
+        ) -> DialFuture {
+            match self.1.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("on purpose"),
+                1 => Box::pin(async { panic!("on purpose") }),
+                _ => self.0.dial(address, expected, sink),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transport_that_panics_fails_the_dial_alone() {
+        const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
+        let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
+        let mem = MemTransport::new();
+        let server = Endpoint::builder().transport(mem.clone()).listen("mem://panics:0");
+        let server = server.serve(echo).start().await.expect("the name is free");
+        let builder = Endpoint::builder().transport(Panicking(mem, AtomicUsize::new(0)));
+        let client = builder.start().await.expect("nothing to bind");
+        let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
+        for _ in 0..2 {
+            let call = client.call(ECHO, 7).to(peer).await;
+            let Err(CallError::Branch(failure)) = call else { panic!("nobody dials: {call:?}") };
+            assert_eq!((failure.cause, failure.executed), (Cause::Unreachable, Executed::No));
+            assert!(failure.text.contains("its transport panicked"), "{failure}");
+            sleep(2 * client.driver().limits.backoff_min).await; // until it may be dialled again
+        }
+        assert_eq!(client.call(ECHO, 7).to(peer).await.ok(), Some(7));
+    }
 
     /// The second is never quiet, and others come and go beside it.
     #[tokio::test(start_paused = true)]

@@ -61,8 +61,10 @@ where
             let (dialled, place) = (begin(), Place { joint: self.0.clone(), key: key.clone() });
             // Without the lock: a runtime that is gone drops it, and its place, at once.
             runtime.spawn(async move {
-                sender.send_replace(Some(dialled.await));
+                let outcome = dialled.await;
+                // First: who came between the two would join what has failed already.
                 drop(place);
+                sender.send_replace(Some(outcome));
             });
         }
         (is_own, outcome)
@@ -93,7 +95,9 @@ impl<K: Ord, T> Drop for Place<K, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
 
     use tokio::sync::Semaphore;
 
@@ -146,6 +150,33 @@ mod tests {
         }
         dials.may_end.add_permits(1);
         assert_eq!(run().await, Some(Ok(2)), "who comes later begins anew");
+    }
+
+    /// Notes, when it is woken, that the dial is not under way any more.
+    struct Looks {
+        under_way: Arc<UnderWay<u8, usize>>,
+        is_over: AtomicBool,
+    }
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.is_over.store(self.under_way.lock().is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_joins_a_dial_whose_outcome_is_known() {
+        let (joint, dials, runtime) = (Joint::default(), Dials::new(), Handle::current());
+        let mut run = pin!(joint.run(&runtime, 1, || dials.dial()));
+        let looks = Arc::new(Looks { under_way: joint.0.clone(), is_over: AtomicBool::new(false) });
+        let waker = Waker::from(looks.clone());
+        assert!(run.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        dials.may_end.add_permits(1);
+        while !joint.0.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(looks.is_over.load(Ordering::Relaxed));
+        assert_eq!(run.await, Some(Err(failed())));
     }
 
     #[tokio::test]
