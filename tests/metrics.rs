@@ -5,13 +5,19 @@
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use convoke::transport::TcpTransport;
+use convoke::transport::mem::MemTransport;
 use convoke::{
-    CallError, Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer, Service,
-    Status, Task,
+    CallError, Cause, Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
+    PeerState, Service, Status, Task,
+};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -310,6 +316,131 @@ async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     let seen = Recorded::of(&snapshotter);
     assert_eq!(seen.gauge("convoke_connections_open", "n1"), Some(0.0));
     assert!(seen.counter("convoke_bytes_received_total", &[("node", "n1")]) > 0);
+    Ok(())
+}
+
+/// A recorder whose handles of one name panic.
+#[derive(Clone, Default)]
+struct Panicking {
+    at: Arc<Mutex<Option<String>>>,
+    names: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Panicking {
+    fn handle(&self, key: &Key) -> Arc<PanickingHandle> {
+        self.names.lock().expect("nobody panics under it").insert(key.name().to_owned());
+        Arc::new(PanickingHandle { name: key.name().to_owned(), at: self.at.clone() })
+    }
+}
+
+impl Recorder for Panicking {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.handle(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.handle(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.handle(key))
+    }
+}
+
+struct PanickingHandle {
+    name: String,
+    at: Arc<Mutex<Option<String>>>,
+}
+
+impl PanickingHandle {
+    fn on_record(&self) {
+        let is_due = self.at.lock().expect("nobody panics under it").as_ref() == Some(&self.name);
+        assert!(!is_due, "on purpose");
+    }
+}
+
+impl CounterFn for PanickingHandle {
+    fn increment(&self, _: u64) {
+        self.on_record();
+    }
+
+    fn absolute(&self, _: u64) {
+        self.on_record();
+    }
+}
+
+impl GaugeFn for PanickingHandle {
+    fn increment(&self, _: f64) {
+        self.on_record();
+    }
+
+    fn decrement(&self, _: f64) {
+        self.on_record();
+    }
+
+    fn set(&self, _: f64) {
+        self.on_record();
+    }
+}
+
+impl HistogramFn for PanickingHandle {
+    fn record(&self, _: f64) {
+        self.on_record();
+    }
+}
+
+/// Everything that is recorded, twice over: a connection that opens and is lost, calls that are
+/// answered, refused, dropped and cannot be dialled for.
+async fn do_everything((server, client): &(Endpoint, Endpoint)) -> Result {
+    let peer = Peer::from(server.node());
+    let mut state = client.watch_peer(peer);
+    for _ in 0..2 {
+        state.wait_for(|state| *state == PeerState::Connected).await?;
+        for (from, to) in [(client, server), (server, client), (server, server)] {
+            assert_eq!(from.call(ECHO, "a".into()).to(to.node()).await?, "a");
+        }
+        let refused = client.call(NOT_SERVED, String::new()).to(peer).await;
+        let nobody = client.peer(NodeId::new(9), "mem://nobody:1")?;
+        let undialled = client.call(ECHO, String::new()).to(nobody).await;
+        for (failed, cause) in [(refused, Cause::UnknownMethod), (undialled, Cause::Unreachable)] {
+            let Err(CallError::Branch(failure)) = failed else { panic!("not {cause}: {failed:?}") };
+            assert_eq!(failure.cause, cause);
+        }
+        drop(client.call(NEVER, String::new()).to(peer).open()?);
+        let namesake = Endpoint::builder().transport(MemTransport::new()).node(server.node());
+        let namesake = namesake.start().await?;
+        assert!(namesake.connect(server.addresses()).await.is_err());
+        client.sample_metrics();
+        server.sample_metrics();
+        server.forget(client.node());
+        state.wait_for(|state| *state != PeerState::Connected).await?;
+    }
+    state.wait_for(|state| *state == PeerState::Connected).await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_that_panics_harms_nobody() -> Result {
+    let recorder = Panicking::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let builder = |number| builder(number).transport(MemTransport::new()).metrics();
+    let server = builder(1).listen("mem://panicking:0").start().await?;
+    let client = builder(2).start().await?;
+    let _kept = client.keep_connected(client.peer(server.node(), server.addresses())?);
+    let pair = (server, client);
+    do_everything(&pair).await?;
+    let names = recorder.names.lock().expect("nobody panics under it").clone();
+    assert!(names.contains("convoke_connections_closed_total") && names.len() > 15, "{names:?}");
+    for name in names {
+        *recorder.at.lock().expect("nobody panics under it") = Some(name.clone());
+        do_everything(&pair).await.map_err(|error| format!("{name}: {error}"))?;
+    }
     Ok(())
 }
 

@@ -488,18 +488,18 @@ impl Driver {
     /// Samples the metrics that are not counted as they happen.
     #[cfg(feature = "metrics")]
     pub(crate) fn sample_metrics(&self) {
-        let Some(meters) = &self.telemetry.meters else { return };
-        let mut ignored = IgnoredCounts::default();
-        self.ask_each_node(|node| ignored = ignored + node.ignored());
-        let seen = crate::telemetry::Seen {
-            calls: self.cores.total(|core| core.node.initiator().open_count()),
-            tasks: self.cores.total(|core| core.node.visits().running_count()),
-            waiting: self.gates.lock().waiting_count(),
-            ignored,
-            connections: self.connections().len(),
-            carried: self.carried(),
-        };
-        meters.sample(seen);
+        self.telemetry.sample(|| {
+            let mut ignored = IgnoredCounts::default();
+            self.ask_each_node(|node| ignored = ignored + node.ignored());
+            crate::telemetry::Seen {
+                calls: self.cores.total(|core| core.node.initiator().open_count()),
+                tasks: self.cores.total(|core| core.node.visits().running_count()),
+                waiting: self.gates.lock().waiting_count(),
+                ignored,
+                connections: self.connections().len(),
+                carried: self.carried(),
+            }
+        });
     }
 
     pub(crate) fn connections(&self) -> Vec<Arc<dyn Connection>> {

@@ -62,51 +62,79 @@ impl Telemetry {
     /// A connection is open.
     pub(crate) fn on_open(&self, link: &Link) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_open(link));
+        self.count(|meters| meters.on_open(link));
         let _ = link;
     }
 
     /// A connection was not taken.
     pub(crate) fn on_refused(&self, link: &Link, reason: &'static str) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_refused(link, reason));
+        self.count(|meters| meters.on_refused(link, reason));
         let _ = (link, reason);
     }
 
     /// A connection has ended.
     pub(crate) fn on_closed(&self, connection: &dyn Connection, reason: &CloseReason) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_closed(connection, reason));
+        self.count(|meters| meters.on_closed(connection, reason));
         let _ = (connection, reason);
     }
 
     /// A call of this node got a reply.
     pub(crate) fn on_reply(&self, way: Way) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_reply(way));
+        self.count(|meters| meters.on_reply(way));
         let _ = way;
     }
 
     /// A dial has failed.
     pub(crate) fn on_dial_failed(&self) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_dial_failed());
+        self.count(|meters| meters.on_dial_failed());
     }
 
     /// One read brought so many frames.
     pub(crate) fn on_batch(&self, frames: u64) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_batch(frames));
+        self.count(|meters| meters.on_batch(frames));
         let _ = frames;
     }
 
     /// A frame leaves.
     pub(crate) fn on_transmit(&self, head: Head<'_>, payload: &Encoded) {
         #[cfg(feature = "metrics")]
-        self.meters.iter().for_each(|meters| meters.on_transmit(head, payload));
+        self.count(|meters| meters.on_transmit(head, payload));
         let _ = (head, payload);
     }
+
+    /// Takes what is sampled, if anybody counts.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn sample(&self, see: impl FnOnce() -> Seen) {
+        if let Some(meters) = &self.meters {
+            let seen = see();
+            unharmed(RECORDER, || meters.sample(seen));
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    #[inline]
+    fn count(&self, count: impl FnOnce(&Meters)) {
+        if let Some(meters) = &self.meters {
+            unharmed(RECORDER, || count(meters));
+        }
+    }
 }
+
+/// Result of what an application has given to observe it, unless it panics: connections, calls and
+/// tasks go on as without it.
+#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
+fn unharmed<T>(observer: &'static str, act: impl FnOnce() -> T) -> Option<T> {
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+    done.inspect_err(|_| tracing::error!("the {observer} panicked")).ok()
+}
+
+#[cfg(feature = "metrics")]
+const RECORDER: &str = "recorder of metrics";
 
 /// Follows one call from its opening to its end.
 #[derive(Debug)]
@@ -133,7 +161,10 @@ impl CallProbe {
             #[cfg(feature = "tracing-spans")]
             span: span::CallSpan::begin(&telemetry.propagation, me, branches),
             #[cfg(feature = "metrics")]
-            meter: telemetry.meters.as_ref().and_then(|meters| meters.call(branches)),
+            meter: telemetry
+                .meters
+                .as_ref()
+                .and_then(|meters| unharmed(RECORDER, || meters.call(branches)).flatten()),
         }
     }
 
@@ -149,7 +180,9 @@ impl CallProbe {
         #[cfg(feature = "tracing-spans")]
         self.span.branch_failed(failure);
         #[cfg(feature = "metrics")]
-        self.meter.iter().for_each(|meter| meter.branch_failed(failure));
+        if let Some(meter) = &self.meter {
+            unharmed(RECORDER, || meter.branch_failed(failure));
+        }
         let _ = failure;
     }
 
@@ -174,7 +207,9 @@ impl CallProbe {
         #[cfg(feature = "tracing-spans")]
         self.span.end(end.name());
         #[cfg(feature = "metrics")]
-        self.meter.take().into_iter().for_each(|meter| meter.end(end));
+        if let Some(meter) = self.meter.take() {
+            unharmed(RECORDER, || meter.end(end));
+        }
         let _ = end.name();
     }
 }
@@ -250,7 +285,10 @@ impl TaskProbe {
             #[cfg(feature = "tracing-spans")]
             span: span::TaskSpan::begin(&telemetry.propagation, me, method, start, now),
             #[cfg(feature = "metrics")]
-            meter: telemetry.meters.as_ref().and_then(|meters| meters.task(start.method)),
+            meter: telemetry
+                .meters
+                .as_ref()
+                .and_then(|meters| unharmed(RECORDER, || meters.task(start.method)).flatten()),
         }
     }
 
@@ -297,7 +335,9 @@ impl TaskProbe {
         #[cfg(feature = "tracing-spans")]
         self.span.end(end.name(), failure);
         #[cfg(feature = "metrics")]
-        self.meter.iter().for_each(|meter| meter.end(end));
+        if let Some(meter) = &self.meter {
+            unharmed(RECORDER, || meter.end(end));
+        }
         let _ = (end.name(), failure);
     }
 

@@ -67,7 +67,6 @@ impl Driver {
             core.note_dial_error(node, &error.to_string());
             core.handle_dial_failed(now, node);
         });
-        // Last: a recorder that panics keeps nobody from learning of it.
         self.telemetry.on_dial_failed();
     }
 

@@ -83,10 +83,10 @@ impl Sink for Driver {
                 closed.get_or_insert(attached.connection);
             }
         });
+        self.peer_changed(peer);
         if let Some(connection) = closed {
             self.telemetry.on_closed(connection.as_ref(), &reason);
         }
-        self.peer_changed(peer);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -19,6 +18,8 @@ use crate::error::Code;
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
+
+use super::unharmed;
 
 /// Ties the spans of an endpoint to a tracing system that has ids of its own, such as
 /// OpenTelemetry; see [`EndpointBuilder::propagator`](crate::EndpointBuilder::propagator). The
@@ -101,7 +102,9 @@ impl Propagation {
         parent: Option<TraceContext>,
     ) -> Option<TraceContext> {
         match &self.0 {
-            Some(propagator) => unharmed(|| propagator.begin(span, start, parent)).flatten(),
+            Some(propagator) => {
+                unharmed(PROPAGATOR, || propagator.begin(span, start, parent)).flatten()
+            }
             None => {
                 let parent = parent.or_else(|| CURRENT.get());
                 let own = parent.as_ref().map_or_else(TraceContext::root, TraceContext::child);
@@ -117,16 +120,12 @@ impl Propagation {
 
     fn end(&self, span: &Span, end: &SpanEnd) {
         if let Some(propagator) = &self.0 {
-            unharmed(|| propagator.end(span, end));
+            unharmed(PROPAGATOR, || propagator.end(span, end));
         }
     }
 }
 
-/// Result of a propagator, unless it panics: calls and tasks go on as without one.
-fn unharmed<T>(act: impl FnOnce() -> T) -> Option<T> {
-    let done = std::panic::catch_unwind(AssertUnwindSafe(act));
-    done.inspect_err(|_| tracing::error!("the propagator of an endpoint panicked")).ok()
-}
+const PROPAGATOR: &str = "propagator of an endpoint";
 
 impl fmt::Debug for Propagation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
