@@ -67,8 +67,8 @@ const ADDRESSES_MAX: usize = 16;
 
 type Answer = Result<Vec<Address>, DialError>;
 
-/// The time of a question, and its answer, which all have who ask for it meanwhile.
-type Asked = (Timestamp, Arc<OnceCell<Answer>>);
+/// A question that all share who have it meanwhile, and its answer with the time when it came.
+type Asked = Arc<OnceCell<(Timestamp, Answer)>>;
 
 /// The resolver of an endpoint, and what it has just answered.
 pub(crate) struct Resolver {
@@ -85,15 +85,22 @@ impl Resolver {
     pub(crate) async fn addresses(
         &self,
         node: NodeId,
-        now: Timestamp,
+        now: impl Fn() -> Timestamp,
         age_max: Duration,
     ) -> Answer {
         let answer = {
-            let mut asked = self.asked.lock();
-            asked.retain(|_, (at, _)| now.since(*at) < age_max);
-            asked.entry(node).or_insert_with(|| (now, Arc::default())).1.clone()
+            let (mut asked, now) = (self.asked.lock(), now());
+            asked.retain(|_, answer| match answer.get() {
+                Some((at, _)) => now.since(*at) < age_max,
+                None => Arc::strong_count(answer) > 1, // Somebody waits for it.
+            });
+            asked.entry(node).or_default().clone()
         };
-        answer.get_or_init(|| self.ask(node)).await.clone()
+        let ask = async || {
+            let answer = self.ask(node).await;
+            (now(), answer)
+        };
+        answer.get_or_init(ask).await.1.clone()
     }
 
     /// On a task of its own, so that a panic stays there.
@@ -203,13 +210,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_slow_resolver_is_asked_once_by_all_who_come_before_its_answer() {
+        let asked = Arc::<AtomicUsize>::default();
+        let slow = {
+            let asked = asked.clone();
+            move |node| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let answer = wrong(node);
+                async move {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    answer.await
+                }
+            }
+        };
+        let endpoint = Endpoint::builder().resolver(slow).start().await.expect("nothing to bind");
+        let node = NodeId::new(2);
+        let _kept = endpoint.keep_connected(node);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (text, took) = fail(&endpoint, 2).await;
+        assert!(text.contains("no such host") && took <= Duration::from_millis(101), "{took:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_answer_is_taken_up_to_its_bound() {
         let many = |_| async { Ok::<_, std::io::Error>(vec!["none://here"; 1_000]) };
         let resolver = Resolver::new(many);
-        let found = resolver.addresses(NodeId::new(2), Timestamp::ZERO, Duration::ZERO).await;
+        let now = || Timestamp::ZERO;
+        let found = resolver.addresses(NodeId::new(2), now, Duration::ZERO).await;
         assert_eq!(found.map(|found| found.len()), Ok(ADDRESSES_MAX));
         let none = Resolver::new(|_| async { Ok::<_, std::io::Error>([""; 0]) });
-        let found = none.addresses(NodeId::new(2), Timestamp::ZERO, Duration::ZERO).await;
+        let found = none.addresses(NodeId::new(2), now, Duration::ZERO).await;
         assert!(found.is_err_and(|error| error.to_string().contains("it knows none")));
     }
 }

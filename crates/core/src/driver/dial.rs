@@ -152,7 +152,8 @@ impl Driver {
     ) -> Result<(), DialError> {
         let dialled = self.dial_in_turn(node, known.to_vec()).await;
         let (Err(error), Some(resolver)) = (&dialled, &self.resolver) else { return dialled };
-        let mut found = match resolver.addresses(node, self.now(), self.limits.backoff_min).await {
+        let found = resolver.addresses(node, || self.now(), self.limits.backoff_min).await;
+        let mut found = match found {
             Ok(found) => found,
             Err(unresolved) if known.is_empty() => return Err(unresolved),
             Err(unresolved) => {
