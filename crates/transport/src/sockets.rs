@@ -4,12 +4,15 @@
 mod accepting;
 mod connecting;
 mod lingering;
+mod lookups;
 mod prompt;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use crate::Address;
+
+use lookups::Lookups;
 
 pub use accepting::{Accepting, Accepts, bind, first, listen};
 pub use connecting::{connect_to, dial, dial_at, resolve_to_dial, try_each};
@@ -17,7 +20,7 @@ pub use lingering::linger;
 pub use prompt::send_promptly;
 
 /// The socket addresses of `host:port`, where host is an IPv4 address, an IPv6 address in brackets,
-/// or a name.
+/// or a name. All who ask for a name while it is looked up share the answer.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] when it begins with a scheme or does not end in a port, the
@@ -36,12 +39,16 @@ pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if !matches!(port, Some(Ok(_))) {
         return refused("a host and a port up to 65535 are expected, such as 127.0.0.1:7000");
     }
-    let found: Vec<_> = tokio::net::lookup_host(host_and_port).await?.collect();
+    let look_up = |name: &str| Ok(name.to_socket_addrs()?.collect());
+    let found = LOOKUPS.find(host_and_port, look_up).await?;
     if found.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
     Ok(found)
 }
+
+/// Those of this process.
+static LOOKUPS: Lookups = Lookups::new();
 
 /// The address of a socket.
 ///
