@@ -93,19 +93,21 @@ impl Acceptor {
     /// Gives the connection its own task, so that no peer can hold up another.
     fn admit(self: &Arc<Self>, incoming: Incoming) {
         let admission = &self.shared.admission;
-        let slot = match admission.begin(&incoming.remote_address().into()) {
-            Ok(slot) => slot,
-            Err(text) => {
-                self.refusals.note_noise(&incoming.remote_address(), &text);
-                return incoming.refuse();
+        let slot = if incoming.remote_address_validated() {
+            match admission.begin(&incoming.remote_address().into()) {
+                Ok(slot) => slot,
+                Err(text) => {
+                    self.refusals.note_noise(&incoming.remote_address(), &text);
+                    return incoming.refuse();
+                }
+            }
+        } else {
+            match admission.begin_unproven() {
+                Some(slot) => slot,
+                // Who can read it comes again, with proof. It can always be sent to one without.
+                None => return incoming.retry().unwrap_or_default(),
             }
         };
-        // A sender of forged addresses must not be able to take all the slots.
-        let is_busy = admission.handshake_count() > self.shared.config.common.handshakes_max / 2;
-        if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
-            // It can always be sent to one that may retry.
-            return incoming.retry().unwrap_or_default();
-        }
         let this = Arc::clone(self);
         tokio::spawn(async move {
             this.shake_hands(incoming).await;

@@ -1,5 +1,6 @@
 //! Peers that break the rules are closed with the reason, and harm nobody else.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
@@ -259,11 +260,40 @@ async fn who_is_refused_before_the_handshake_is_told_why() {
     let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
     let transport = cluster.builder(2).handshakes_max(2).build().expect("it is a setting");
     let listener = listen(&transport, &sink).await;
-    let _silent = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+    // One has proven nothing when it begins. The other has to prove its address first.
+    let _unproven = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
+    let _proven = Raw::connect(&listener.local_address(), &cluster.issue(9)).await;
     let dialler = Arc::new(Recorder::new(1));
     let refused = dial(&cluster.node(1), &*listener, &dialler).await.map(drop);
     let Err(DialError::Handshake { message, .. }) = refused else {
         panic!("one of two is what one address may have: {refused:?}")
     };
     assert!(message.contains("handshakes_max"), "{message}");
+}
+
+/// The peers here have the address that the others forge.
+#[tokio::test]
+async fn forged_beginnings_do_not_lock_out_whose_address_they_name() {
+    let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
+    let patient = cluster.builder(2).handshake_timeout(Duration::from_secs(600));
+    let listener = listen(&patient.build().expect("it is legal"), &sink).await;
+    let bind = || tokio::net::UdpSocket::bind(("127.0.0.1", 0));
+    let deaf = bind().await.expect("a port is free");
+    let forger = bind().await.expect("a port is free");
+    let mut endpoint = quinn::Endpoint::client(([127, 0, 0, 1], 0).into()).expect("a port is free");
+    endpoint.set_default_client_config(client_config(None, b"convoke/1"));
+    let (mut datagram, mut answer) = ([0; 1_500], [0; 1_500]);
+    let to = (socket(&listener.local_address()), deaf.local_addr().expect("it is bound"));
+    // As many as one address may have in their handshake.
+    let (mut dialling, mut begun) = (Vec::new(), BTreeSet::new());
+    while begun.len() < 128 {
+        dialling.push(endpoint.connect(to.1, "any").expect("the address is good"));
+        let len = deaf.recv(&mut datagram).await.expect("it is bound");
+        // By the first bytes of the id that it gives the listener: some come twice.
+        if begun.insert(datagram[6..14].to_vec()) {
+            forger.send_to(&datagram[..len], to.0).await.expect("loopback takes datagrams");
+            forger.recv(&mut answer).await.expect("it is bound");
+        }
+    }
+    assert_serves(&cluster, 1, &*listener, &sink).await;
 }

@@ -24,6 +24,13 @@ impl Admission {
         self.handshakes.take(from.into()).map_err(explain)
     }
 
+    /// A place among the handshakes, for an address that nobody has proven: its sender may have
+    /// forged it. All of these are as one peer, so that none uses up the share of the address that
+    /// it names. `None` once they have their share: an address must be proven first.
+    pub fn begin_unproven(&self) -> Option<Seat> {
+        self.handshakes.take(PeerName::Place("unproven addresses".into())).ok()
+    }
+
     /// A place among the accepted connections.
     ///
     /// # Errors
@@ -41,10 +48,5 @@ impl Admission {
     /// The same for a connection of so many flows, one for each.
     pub fn flow_shares(&self, name: PeerName, count: usize) -> impl Iterator<Item = SendShare> {
         self.send.open_flows(name, count)
-    }
-
-    /// Handshakes that are under way.
-    pub fn handshake_count(&self) -> usize {
-        self.handshakes.taken_count()
     }
 }

@@ -62,11 +62,6 @@ impl Seats {
         all.by.insert(name.clone(), of_peer + 1);
         Ok(Seat { seats: Arc::clone(self), name })
     }
-
-    /// Seats that are taken.
-    pub fn taken_count(&self) -> usize {
-        self.taken.lock().count
-    }
 }
 
 impl Drop for Seat {
