@@ -317,9 +317,13 @@ impl Reader {
     /// When the timer matters next.
     fn deadline(&self) -> Instant {
         let tick = self.last_tick + self.terms.life.keep_alive_timeout / 3;
-        let ending = self.ending.as_ref().map(|ending| ending.deadline);
-        let goodbye = self.goodbye.as_ref().map(|(_, deadline)| *deadline);
-        [ending, goodbye].into_iter().flatten().fold(tick, Instant::min)
+        // A close of this end's own leaves a peer that has said goodbye the grace of the close.
+        let due = match (&self.ending, &self.goodbye) {
+            (Some(ending), _) => ending.deadline,
+            (None, Some((_, deadline))) => *deadline,
+            (None, None) => tick,
+        };
+        tick.min(due)
     }
 }
 

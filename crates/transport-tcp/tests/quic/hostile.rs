@@ -190,6 +190,22 @@ async fn what_comes_after_the_grace_of_a_close_is_not_delivered() {
     sink.recorder.check();
 }
 
+/// The clock goes on only while no task of this thread is ready to run.
+#[tokio::test]
+async fn a_close_after_a_goodbye_waits_for_what_is_missing_without_running() {
+    let mut scene = Scene::new().await;
+    let frame = [&word(0, 3)[..], b"now"].concat();
+    let missing = [&word(1, 1_152)[..], &[7; 152]].concat();
+    scene.raw.send(&[&frame[..], &missing, &word(2, 3), b"bye"].concat()).await;
+    let nonce = scene.connection.link().nonce;
+    scene.sink.frames(nonce, 1).await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    scene.connection.close(CloseReason::Local);
+    assert_eq!(scene.sink.closed(nonce).await, CloseReason::Local);
+    scene.sink.check();
+}
+
 #[tokio::test]
 async fn garbage_datagrams_are_ignored() {
     let (cluster, sink) = (Cluster::new(), Arc::new(Recorder::new(2)));
