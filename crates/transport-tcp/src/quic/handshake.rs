@@ -8,15 +8,15 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use convoke_transport::id::NodeId;
-use convoke_transport::identity::{IdentityMismatch, IdentitySeam as _};
+use convoke_transport::identity::{IdentityMismatch, IdentitySeam as _, TlsError};
 use convoke_transport::parts::{
     Admission, ENVELOPE_BYTES, Greeting, HelloError, Lifetime, Opening, RefusedHere, Seat,
     SendAccount, TEXT_BYTES_MAX, clean_text, cut_text, decode_envelope, random,
 };
 use convoke_transport::{Address, CloseReason, Connection, DialError, PeerName, Principal, Sink};
 use quinn::{ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
-use rustls::AlertDescription;
 use rustls::pki_types::CertificateDer;
+use rustls::{AlertDescription, CertificateError, Error, OtherError};
 
 use crate::quic::config::Config;
 use crate::quic::connection::QuicConnection;
@@ -35,8 +35,6 @@ const ALERTS: u64 = 0x100;
 /// The error code of a connection that was refused before its handshake, for which QUIC has no text
 /// (RFC 9000, section 20.1).
 const CONNECTION_REFUSED: u64 = 2;
-/// The alert of a peer that speaks another protocol (RFC 7301, section 3.2).
-const ALERT_NO_APPLICATION_PROTOCOL: u64 = 120;
 
 /// The streams of the two lanes.
 pub(crate) struct Streams {
@@ -115,32 +113,21 @@ impl HandshakeError {
     }
 }
 
-/// The words for a certificate that is not good are those of TLS over TCP.
+/// The words are those of TLS over TCP, where it is TLS that failed.
 fn lost_text(lost: &ConnectionError) -> String {
-    match (alert(lost), lost) {
-        (Some(alert), ConnectionError::ConnectionClosed(_)) => {
-            let alert = u8::try_from(alert).map_or(AlertDescription::Unknown(0), Into::into);
-            format!("it does not accept this node's certificate: {alert:?}")
-        }
-        (Some(_), ConnectionError::TransportError(error)) => {
-            let text = &error.reason;
-            match text.strip_prefix("invalid peer certificate: ") {
-                Some(defect) => format!("its certificate is not accepted here: {defect}"),
-                None if text.contains("no certificates") => "it presented no certificate".into(),
-                None => text.clone(),
-            }
-        }
-        _ => format!("the connection was lost: {lost}"),
+    match tls_error(lost) {
+        Some(error) => error.to_string(),
+        None => format!("the connection was lost: {lost}"),
     }
 }
 
 fn of_lost(lost: &ConnectionError, address: Address) -> DialError {
-    match (alert(lost), lost) {
-        (Some(ALERT_NO_APPLICATION_PROTOCOL), _) => {
+    match (tls_error(lost), lost) {
+        (Some(_), _) if alert(lost) == Some(AlertDescription::NoApplicationProtocol) => {
             let message = "it speaks QUIC, but not convoke over QUIC of this version".into();
             DialError::Handshake { address, message }
         }
-        (Some(_), _) => DialError::Untrusted { address, message: lost_text(lost) },
+        (Some(error), _) => error.into_dial_error(address),
         (None, ConnectionError::ApplicationClosed(close)) => {
             let message = format!("it refused: {}", clean_text(&close.reason));
             DialError::Handshake { address, message }
@@ -159,14 +146,38 @@ fn of_lost(lost: &ConnectionError, address: Address) -> DialError {
     }
 }
 
+/// The failure of TLS that ended a connection, of which QUIC keeps the alert and, where it was found
+/// at this end, the text.
+fn tls_error(lost: &ConnectionError) -> Option<TlsError> {
+    let alert = alert(lost)?;
+    let error = match lost {
+        ConnectionError::TransportError(found) => found_here(alert, &found.reason),
+        _ => Error::AlertReceived(alert),
+    };
+    Some(error.into())
+}
+
+fn found_here(alert: AlertDescription, text: &str) -> Error {
+    let other = |text: &str| CertificateError::Other(OtherError(Arc::from(Box::from(text))));
+    match (text.strip_prefix("invalid peer certificate: "), alert) {
+        (Some(_), AlertDescription::UnknownCA) => CertificateError::UnknownIssuer.into(),
+        (Some(_), AlertDescription::DecryptError) => CertificateError::BadSignature.into(),
+        (Some(defect), _) => other(defect).into(),
+        (None, AlertDescription::CertificateRequired) => Error::NoCertificatesPresented,
+        (None, AlertDescription::NoApplicationProtocol) => Error::NoApplicationProtocol,
+        (None, _) => Error::General(text.to_owned()),
+    }
+}
+
 /// The alert of TLS that ended a connection: certificates, mostly.
-fn alert(lost: &ConnectionError) -> Option<u64> {
+fn alert(lost: &ConnectionError) -> Option<AlertDescription> {
     let code = match lost {
         ConnectionError::TransportError(error) => error.code,
         ConnectionError::ConnectionClosed(close) => close.error_code,
         _ => return None,
     };
-    u64::from(code).checked_sub(ALERTS).filter(|alert| *alert <= 0xff)
+    let alert = u64::from(code).checked_sub(ALERTS)?;
+    u8::try_from(alert).ok().map(Into::into)
 }
 
 /// The dialler's part: hello, the other end's hello, `on_open`.
@@ -325,5 +336,36 @@ impl Streams {
     pub(crate) fn prioritise(&self) {
         // It fails when the connection is lost, which is found soon enough.
         let _ = self.control.0.set_priority(CONTROL_PRIORITY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn::{ConnectionClose, TransportErrorCode};
+
+    use super::*;
+
+    /// Error and text of a dial that the other end ended with an alert.
+    fn refused_by(alert: AlertDescription) -> (DialError, String) {
+        let lost = ConnectionError::ConnectionClosed(ConnectionClose {
+            error_code: TransportErrorCode::crypto(alert.into()),
+            frame_type: None,
+            reason: bytes::Bytes::new(),
+        });
+        let error = of_lost(&lost, "quic://127.0.0.1:1".parse().expect("it is an address"));
+        let text = error.to_string();
+        (error, text)
+    }
+
+    #[test]
+    fn an_alert_that_says_nothing_of_certificates_is_no_matter_of_trust() {
+        let (error, text) = refused_by(AlertDescription::HandshakeFailure);
+        assert!(matches!(error, DialError::Handshake { .. }), "{text}");
+        assert!(text.contains("it ended the TLS handshake: HandshakeFailure"), "{text}");
+        let (error, text) = refused_by(AlertDescription::BadCertificate);
+        assert!(matches!(error, DialError::Untrusted { .. }), "{text}");
+        let (error, text) = refused_by(AlertDescription::NoApplicationProtocol);
+        assert!(matches!(error, DialError::Handshake { .. }), "{text}");
+        assert!(text.contains("not convoke over QUIC of this version"), "{text}");
     }
 }

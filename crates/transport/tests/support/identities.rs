@@ -96,7 +96,11 @@ async fn both_ends_know_what_the_other_proved() {
 async fn a_certificate_that_is_not_good_is_refused_and_its_owner_told() {
     let (log, scene) = (Log::start(), Scene::new().await);
     let refused: [(Issued, &str, &str); 3] = [
-        (Authority::new().issue([7]), "UnknownIssuer", "UnknownCA"),
+        (
+            Authority::new().issue([7]),
+            "UnknownIssuer, no authority of this node's trusted file has issued it",
+            "UnknownCA, no authority of its trusted file has issued that",
+        ),
         (scene.authority.issue_expired([7]), "expired", "CertificateExpired"),
         (scene.authority.issue_for_later([7]), "not valid yet", "CertificateExpired"),
     ];
@@ -146,7 +150,8 @@ async fn a_server_that_is_not_trusted_is_not_talked_to() {
     let (elsewhere, sink) = (Authority::new(), Arc::new(Recorder::new(7)));
     let dialled = dial(identity_of(&elsewhere, 7), &scene.victim.address(), &sink).await;
     let message = untrusted(dialled);
-    assert!(message.contains("its certificate is not accepted here: UnknownIssuer"), "{message}");
+    let why = "its certificate is not accepted here: UnknownIssuer, no authority of this node's";
+    assert!(message.contains(why), "{message}");
     log.refused("it does not accept this node's certificate").await;
     assert_eq!(sink.opened_count(), 0);
     scene.lives_on().await;
