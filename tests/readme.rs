@@ -60,7 +60,7 @@ fn the_ratios_of_the_second_table_are_those_of_the_run() -> Result {
 
 #[test]
 fn the_figures_beside_etcd_are_those_of_the_rounds_that_are_kept() -> Result {
-    let rows: Vec<Value> = serde_json::from_str(include_str!("../../docs/paxos/etcd.json"))?;
+    let rows: Vec<Value> = serde_json::from_str(include_str!("../docs/paxos/etcd.json"))?;
     let table = rows_of_table("| clients | figure | etcd |")?;
     assert!(table.len() > 3, "only {} rows", table.len());
     for cells in &table {
@@ -105,7 +105,7 @@ struct Rows(Vec<Value>);
 
 impl Rows {
     fn kept() -> Result<Self> {
-        Ok(Self(serde_json::from_str(include_str!("../../docs/benchmarks/rows.json"))?))
+        Ok(Self(serde_json::from_str(include_str!("../docs/benchmarks/rows.json"))?))
     }
 
     /// The row of a bench and a system, with its form behind the name where it has one.
@@ -125,7 +125,7 @@ fn name(row: &Value) -> String {
 
 /// The cells of the README's table that begins so, without its two lines of head.
 fn rows_of_table(head: &str) -> Result<Vec<Vec<String>>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = std::fs::read_to_string(path)?;
     let lines = readme.lines().skip_while(|line| !line.starts_with(head));
     let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
