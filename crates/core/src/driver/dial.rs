@@ -299,7 +299,7 @@ mod tests {
 
     use super::*;
     use crate::transport::mem::MemTransport;
-    use crate::transport::{DialFuture, Lane, ListenFuture, Transport};
+    use crate::transport::{DialFuture, Lane, ListenFuture};
     use crate::{CallError, Cause, Context, Endpoint, Executed, Items, Method, Service, Status};
 
     /// Panics when it is first dialled, and in the future of the next dial.

@@ -90,7 +90,7 @@ impl Call {
             self.tree.note_streaming(&task.path);
         }
         if reply.part.is_some() || reply.kind != ReplyKind::Message {
-            self.liveness.note_piece(now, (&task.path, reply.index), accepted.has_gap);
+            self.liveness.note_piece(now, (&task.path, reply.index), &accepted);
         }
         let was_streaming = self.is_streaming(&task.path);
         if accepted.is_whole

@@ -30,6 +30,7 @@ use crate::wire::{
 };
 
 use super::super::failure::Failure;
+use super::super::flow::Accepted;
 use super::super::inbox::ReplyName;
 use super::super::limits::Limits;
 use super::super::mutant::{self, Mutant};
@@ -189,13 +190,15 @@ impl Liveness {
     }
 
     /// A piece of a reply has come: behind others that have not, or in its turn.
-    pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), has_gap: bool) {
+    pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), accepted: &Accepted) {
         let name = |(path, index): (&Path, u32)| (path.clone(), index);
-        if has_gap {
+        if accepted.has_gap {
             self.gaps.entry(name(reply)).or_insert(now);
         } else if !self.cut.is_empty() || !self.gaps.is_empty() {
             self.gaps.remove(&name(reply));
-            if self.cut.contains_key(reply.0) {
+            if accepted.is_whole {
+                self.in_turn.remove(&name(reply));
+            } else if self.cut.contains_key(reply.0) {
                 self.in_turn.insert(name(reply), now);
             }
         }
