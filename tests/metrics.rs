@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use convoke::transport::TcpTransport;
-use convoke::transport::mem::MemTransport;
+use convoke::transport::{MemTransport, TcpTransport};
 use convoke::{
     CallError, Cause, Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
     PeerState, Service, Status, Task,
