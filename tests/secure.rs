@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use certificates::{Authority, DOMAIN};
-use convoke::transport::{Identity, TcpTransport};
+use convoke::transport::{Identity, TcpTransport, Transport};
 use convoke::{
     CallError, Caller, Code, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service,
-    Status, Task,
+    StartError, Status, Task,
 };
 
 const WHO: Method<u64, String> = Method::new("test.Secure/Who");
@@ -23,7 +23,12 @@ fn node(id: u64) -> NodeId {
 }
 
 fn identity(authority: &Authority, node: u64) -> Identity {
-    let issued = authority.issue([node]);
+    shared_identity(authority, [node])
+}
+
+/// Of a certificate that proves each of these nodes.
+fn shared_identity(authority: &Authority, nodes: impl IntoIterator<Item = u64>) -> Identity {
+    let issued = authority.issue(nodes);
     Identity::from_pem(issued.certificate, issued.key, authority.pem()).expect("it is good")
 }
 
@@ -137,4 +142,43 @@ async fn a_connection_without_proof_borrows_no_principal() {
     let liar = convoke::endpoint().node(node(3)).start().await.expect("nothing is listened on");
     let from_liar = liar.connect(plain.as_str()).await.expect("nobody has proven to be node 3");
     assert_denied(ask(&liar, &from_liar, WHO, 0).await, "n3 may not call test.Secure/Who");
+}
+
+#[tokio::test]
+async fn endpoints_may_share_a_certificate_that_proves_each_of_them() {
+    let identity = shared_identity(&Authority::new(), [1, 2]);
+    let tls: Arc<dyn Transport> = Arc::new(TcpTransport::tls(identity.clone()));
+    let transports = [
+        ("tls://127.0.0.1:0", tls),
+        #[cfg(feature = "quic")]
+        ("quic://127.0.0.1:0", Arc::new(convoke::transport::QuicTransport::new(identity))),
+    ];
+    for (listen, transport) in transports {
+        let builder =
+            || Endpoint::builder().transport(transport.clone()).serve(service(Arc::default()));
+        let first = builder().listen(listen).start().await.expect("loopback can be bound");
+        assert_eq!(first.node(), node(1), "the first that it proves");
+        let second = builder().listen(listen).node(node(2)).start().await.expect("it is proven");
+        for (one, other) in [(&first, &second), (&second, &first)] {
+            let to_other = one.connect(other.addresses()).await.expect("it listens");
+            assert_eq!(to_other.node(), other.node());
+            let answer = ask(one, &to_other, WHO, 0).await.expect("everybody may");
+            assert_eq!(answer, format!("spiffe://{DOMAIN}/node/{}", one.node().get()));
+        }
+        let refused = builder().node(node(3)).start().await.expect_err("it is not proven");
+        let StartError::TwoNodes(named, proven) = refused else { panic!("{refused}") };
+        assert_eq!((named, proven), (node(3), node(1)));
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_is_the_first_node_that_all_its_transports_prove() {
+    let authority = Authority::new();
+    let tls = |nodes: &[u64]| TcpTransport::tls(shared_identity(&authority, nodes.to_vec()));
+    let builder = || Endpoint::builder().transport(TcpTransport::new()).transport(tls(&[1, 2, 3]));
+    let endpoint = builder().transport(tls(&[3, 2])).start().await.expect("nothing to bind");
+    assert_eq!(endpoint.node(), node(2));
+    let refused = builder().transport(tls(&[4])).start().await.expect_err("no node is proven");
+    let StartError::TwoNodes(one, other) = refused else { panic!("{refused}") };
+    assert_eq!((one, other), (node(1), node(4)));
 }

@@ -276,8 +276,9 @@ pub enum StartError {
     /// Two methods have the same name, or the same 32-bit hash of it: rename one.
     #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]
     MethodClash(&'static str, &'static str),
-    /// The node's name and a certificate, or two certificates, do not agree on which node this is.
-    #[error("it cannot be {0} and {1}: give all transports certificates of the same node")]
+    /// The certificates of the endpoint's transports prove no node that they share, or not the one
+    /// that it was named.
+    #[error("it cannot be {0} and {1}: name a node that each transport's certificate proves")]
     TwoNodes(NodeId, NodeId),
     /// A service cannot be served by this node: it was set up without something, or for others.
     #[error("a service does not fit this node: {reason}")]

@@ -82,8 +82,8 @@ impl Transport for DelayLine {
         self.inner.trusts_node(node)
     }
 
-    fn node(&self) -> Option<NodeId> {
-        self.inner.node()
+    fn nodes(&self) -> Vec<NodeId> {
+        self.inner.nodes()
     }
 
     fn preference(&self) -> i8 {

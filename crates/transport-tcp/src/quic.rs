@@ -153,8 +153,8 @@ impl Transport for QuicTransport {
         self.shared.identity.trusts_node(node)
     }
 
-    fn node(&self) -> Option<NodeId> {
-        Some(self.shared.identity.node())
+    fn nodes(&self) -> Vec<NodeId> {
+        self.shared.identity.nodes()
     }
 
     /// Accepts until the listener is closed or dropped. A connection that was in its handshake then

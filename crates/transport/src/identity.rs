@@ -21,6 +21,7 @@ mod seam;
 mod verifier;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -160,8 +161,8 @@ impl Identity {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The node its certificate proves; the first, if it proves several. The endpoint must have
-    /// this id, or another that the certificate proves.
+    /// The node its certificate proves; the first, if it proves several. An endpoint takes it unless
+    /// its builder's `node` gives another that the certificate proves.
     pub fn node(&self) -> NodeId {
         self.shared.current().nodes[0]
     }
@@ -202,7 +203,8 @@ impl Identity {
     fn put(&self, credentials: Credentials) -> Result<(), IdentityError> {
         let shared = &*self.shared;
         let (old, new) = (shared.current(), Current::new(credentials, &shared.provider)?);
-        let is_renamed = (&old.naming, &old.nodes) != (&new.naming, &new.nodes);
+        let sets = [&old.nodes, &new.nodes].map(|nodes| nodes.iter().collect::<BTreeSet<_>>());
+        let is_renamed = old.naming != new.naming || sets[0] != sets[1];
         if is_renamed && shared.is_of_node.load(Ordering::Relaxed) {
             return Err(IdentityError::NodeChanged {
                 expected: old.naming.describe(&old.nodes),

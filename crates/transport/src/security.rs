@@ -55,7 +55,10 @@ impl Security {
 
     /// True when peers prove who they are.
     pub fn proves_peers(&self) -> bool {
-        self.node().is_some()
+        #[cfg(feature = "identity")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "identity"))]
+        false
     }
 
     /// True when a certificate of this very node is trusted.
@@ -68,13 +71,13 @@ impl Security {
         false
     }
 
-    /// The node that this end can prove to be.
-    pub fn node(&self) -> Option<NodeId> {
+    /// The nodes that this end can prove to be.
+    pub fn nodes(&self) -> Vec<NodeId> {
         #[cfg(feature = "identity")]
         if let Some(tls) = &self.tls {
-            return Some(tls.identity.node());
+            return tls.identity.nodes();
         }
-        None
+        Vec::new()
     }
 
     /// Verifies that this end can prove to be `node`.

@@ -222,9 +222,10 @@ pub trait Transport: Send + Sync + fmt::Debug {
         self.security().is_some_and(|security| security.trusts_node(node))
     }
 
-    /// The node that its connections prove this endpoint to be.
-    fn node(&self) -> Option<NodeId> {
-        self.security().and_then(Security::node)
+    /// The nodes that its connections can prove this endpoint to be; none where they prove nothing.
+    /// The endpoint is one of them, the first unless its owner or another transport says otherwise.
+    fn nodes(&self) -> Vec<NodeId> {
+        self.security().map(Security::nodes).unwrap_or_default()
     }
 
     /// Preference among the ways to dial a peer. An endpoint dials the addresses of its transports
@@ -259,8 +260,8 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
         (**self).trusts_node(node)
     }
 
-    fn node(&self) -> Option<NodeId> {
-        (**self).node()
+    fn nodes(&self) -> Vec<NodeId> {
+        (**self).nodes()
     }
 
     fn preference(&self) -> i8 {

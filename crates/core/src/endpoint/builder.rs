@@ -62,8 +62,9 @@ impl fmt::Debug for Rule {
 }
 
 impl EndpointBuilder {
-    /// The stable name of this node. Default: the one that its transports prove, else random, which
-    /// is right for a client and wrong for a server that others know by name.
+    /// The stable name of this node, which the certificates of its transports must prove. Default:
+    /// the first that they all prove, else random, which is right for a client and wrong for a
+    /// server that others know by name.
     #[must_use]
     pub fn node(mut self, node: NodeId) -> Self {
         self.node = Some(node);
@@ -314,16 +315,22 @@ impl EndpointBuilder {
     }
 }
 
-/// The one node that was named and that transports prove, if any does.
+/// The node that was named, else the first that all transports prove which prove any.
 fn proven_node(
     named: Option<NodeId>,
     transports: &[Arc<dyn Transport>],
 ) -> Result<Option<NodeId>, StartError> {
-    let proven = transports.iter().filter_map(|transport| transport.node());
-    named.into_iter().chain(proven).try_fold(None, |one, other| match one {
-        Some(one) if one != other => Err(StartError::TwoNodes(one, other)),
-        _ => Ok(Some(other)),
-    })
+    let mut proven = transports.iter().map(|transport| transport.nodes());
+    let named: Vec<NodeId> = named.into_iter().collect();
+    let shared = proven.try_fold(named, |shared, proven| {
+        let (Some(one), Some(other)) = (shared.first(), proven.first()) else {
+            return Ok(if shared.is_empty() { proven } else { shared });
+        };
+        let mismatch = StartError::TwoNodes(*one, *other);
+        let both: Vec<NodeId> = shared.into_iter().filter(|node| proven.contains(node)).collect();
+        if both.is_empty() { Err(mismatch) } else { Ok(both) }
+    })?;
+    Ok(shared.first().copied())
 }
 
 /// The bits of a seed where they tell lives apart: a seed is likely small, and the low 8 bits of an

@@ -294,8 +294,8 @@ impl Transport for Telling {
         node == NodeId::new(8)
     }
 
-    fn node(&self) -> Option<NodeId> {
-        Some(NodeId::new(7))
+    fn nodes(&self) -> Vec<NodeId> {
+        vec![NodeId::new(7)]
     }
 
     fn preference(&self) -> i8 {
@@ -316,5 +316,5 @@ fn a_delayed_transport_answers_as_the_one_behind_the_line() {
     let line = DelayLine::wrap(Arc::new(Telling), Duration::from_millis(1));
     assert_eq!((line.schemes(), line.preference()), (&["telling"][..], 3));
     assert!(line.proves_peers() && line.trusts_node(NodeId::new(8)));
-    assert_eq!(line.node(), Some(NodeId::new(7)));
+    assert_eq!(line.nodes(), [NodeId::new(7)]);
 }

@@ -163,6 +163,21 @@ fn a_reload_changes_what_is_shown_and_trusted_but_never_the_node() {
 }
 
 #[test]
+fn a_renewed_certificate_may_name_its_nodes_in_another_order() {
+    let authority = Authority::new();
+    let identity = identity(&authority.issue([1, 2]), &authority.pem());
+    let _of_a_transport = identity.server_config(b"any");
+    let renew = |nodes: &[u64]| {
+        let renewed = authority.issue(nodes.to_vec());
+        identity.replace(renewed.certificate, renewed.key, authority.pem())
+    };
+    assert_eq!(renew(&[2, 1]), Ok(()));
+    for others in [&[1][..], &[1, 2, 3]] {
+        assert!(matches!(renew(others), Err(IdentityError::NodeChanged { .. })), "{others:?}");
+    }
+}
+
+#[test]
 fn what_only_an_edge_shows_may_be_renewed_with_another_key() {
     let authority = Authority::new();
     let shown = || authority.issue_from(for_names([]), &new_key());

@@ -75,7 +75,7 @@ async fn a_transport_with_certificates_says_what_it_proves() {
     let authority = Authority::new();
     let of_one = transport(identity_of(&authority, 1));
     assert!(of_one.proves_peers() && of_one.schemes() == [SCHEME]);
-    assert_eq!(of_one.node(), Some(NodeId::new(1)));
+    assert_eq!(of_one.nodes(), [NodeId::new(1)]);
     assert!(of_one.trusts_node(NodeId::new(1)) && !of_one.trusts_node(NodeId::new(2)));
 }
 
