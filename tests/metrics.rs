@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use convoke::transport::{MemTransport, TcpTransport};
 use convoke::{
-    CallError, Cause, Code, Context, Endpoint, EndpointBuilder, Finish, Method, NodeId, Peer,
-    PeerState, Service, Status, Task,
+    CallError, Cause, Code, Context, Endpoint, EndpointBuilder, Finish, Limits, Method, NodeId,
+    Peer, PeerState, Service, Status, Task,
 };
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
@@ -206,6 +206,27 @@ async fn an_awaited_call_is_counted_once_whichever_way_it_takes() -> Result {
         assert_eq!(found, count, "{method} {outcome}");
         let durations = seen.histogram("convoke_call_duration_seconds", &labels[..2]);
         assert_eq!(durations.len() as u64, count, "{method}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_opened_counts_as_refused() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let mut limits = Limits::default();
+    limits.calls_max = 1;
+    let endpoint = builder(1).limits(limits).metrics().start().await?;
+    let _holds_the_place = endpoint.call(NEVER, String::new()).to(endpoint.me()).open()?;
+    let call = || endpoint.call(ECHO, String::new()).to(endpoint.me());
+    assert!(matches!(call().open(), Err(CallError::NotOpened(_))));
+    assert!(matches!(call().await, Err(CallError::NotOpened(_))));
+
+    let seen = Recorded::of(&snapshotter);
+    for (outcome, count) in [("refused", 2), ("dropped", 0)] {
+        let labels = [("node", "n1"), ("method", "test.Test/Echo"), ("outcome", outcome)];
+        assert_eq!(seen.counter("convoke_calls_ended_total", &labels), count, "{outcome}");
     }
     Ok(())
 }

@@ -222,10 +222,10 @@ impl<Resp: Payload> CallBuilder<Resp> {
     }
 
     fn open_with(mut self, apart: bool) -> Result<Call<Resp>, CallError> {
-        let probe = self.begin()?;
+        let mut probe = self.begin()?;
         let scope = FlushScope::enter();
         let (driver, opening) = self.opening();
-        let id = driver.open_call(opening, apart)?;
+        let id = driver.open_call(opening, apart).inspect_err(|_| probe.refused())?;
         driver.end_scope(scope);
         Ok(self.opened(id, probe))
     }

@@ -203,6 +203,11 @@ impl CallProbe {
         self.end(CallEnd::Answered);
     }
 
+    /// The call could not be opened.
+    pub(crate) fn refused(&mut self) {
+        self.end(CallEnd::Refused);
+    }
+
     fn end(&mut self, end: CallEnd) {
         #[cfg(feature = "tracing-spans")]
         self.span.end(end.name());
@@ -230,18 +235,20 @@ enum CallEnd {
     Cancelled,
     Exhausted,
     Answered,
+    Refused,
     Dropped,
 }
 
 impl CallEnd {
     #[cfg(feature = "metrics")]
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Complete,
         Self::Partial,
         Self::Decided,
         Self::Cancelled,
         Self::Exhausted,
         Self::Answered,
+        Self::Refused,
         Self::Dropped,
     ];
 
@@ -253,6 +260,7 @@ impl CallEnd {
             Self::Cancelled => "cancelled",
             Self::Exhausted => "exhausted",
             Self::Answered => "answered",
+            Self::Refused => "refused",
             Self::Dropped => "dropped",
         }
     }

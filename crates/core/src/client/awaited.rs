@@ -74,7 +74,7 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for one of its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        let ((mut builder, probe), is_urgent) = match self {
+        let ((mut builder, mut probe), is_urgent) = match self {
             Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), true),
             _ => match std::mem::replace(self, Self::Over) {
                 Self::Ready(mut builder) => {
@@ -85,7 +85,8 @@ impl<Resp: Payload + 'static> State<Resp> {
             },
         };
         let (driver, opening) = builder.opening();
-        let Some((id, duty)) = driver.open_awaited(opening, is_urgent, cx.waker())? else {
+        let opened = driver.open_awaited(opening, is_urgent, cx.waker());
+        let Some((id, duty)) = opened.inspect_err(|_| probe.refused())? else {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };

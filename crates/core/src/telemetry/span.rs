@@ -204,7 +204,7 @@ impl CallSpan {
             return;
         }
         span.record("outcome", outcome);
-        if matches!(outcome, "partial" | "exhausted") {
+        if matches!(outcome, "partial" | "exhausted" | "refused") {
             span.record("otel.status_code", "ERROR");
         }
         propagation.end(&span, &SpanEnd::new(SpanKind::Call, outcome, failed.into_inner()));
