@@ -55,6 +55,7 @@ mod replica;
 mod replies;
 mod requests;
 mod signature;
+mod sizes;
 mod slot;
 mod state;
 mod text;

@@ -94,7 +94,8 @@ pub struct Settings {
     /// A request that has waited for so long ends the view; it doubles with each view that fails.
     /// Default 2,000.
     pub timeout_ms: u64,
-    /// Batches between two checkpoints, each of which is a copy of the state. Default 256.
+    /// Batches between two checkpoints, each of which is a copy of the state. Default 256; more than
+    /// 15 replicas need fewer, as a view begins with a proof of each since the last, in one message.
     pub checkpoint_every: u64,
     /// Requests of one batch, at most. Default 256.
     pub batch_max: usize,
@@ -149,6 +150,7 @@ impl Protocol for Settings {
             ));
         }
         found.extend(self.astray());
+        found.extend(self.too_open(nodes));
         let named: BTreeSet<u64> = self.member.iter().map(|of| of.id).collect();
         let wanted: BTreeSet<u64> = nodes.iter().map(|node| node.id.get()).collect();
         for id in wanted.difference(&named) {
@@ -187,6 +189,25 @@ impl Settings {
     /// True for a node that is a member in the epoch of the file.
     fn is_member(&self, node: NodeId) -> bool {
         !self.member.iter().any(|of| of.id == node.get() && of.joins)
+    }
+
+    /// Places that are open above a checkpoint: two checkpoints.
+    fn window(&self) -> u64 {
+        self.checkpoint_every.saturating_mul(2)
+    }
+
+    /// More places between two checkpoints than a view of these members can begin with.
+    fn too_open(&self, nodes: &[Node<Role>]) -> Option<String> {
+        let members = nodes.iter().map(|node| node.id).filter(|node| self.is_member(*node));
+        let group = Group::new(members).ok()?;
+        let (members, most) = (group.members().len(), group.window_max());
+        (self.window() > most).then(|| {
+            format!(
+                "with {members} replicas a view could begin with more than a message holds: set \
+                 checkpoint_every to {} at most",
+                most / 2
+            )
+        })
     }
 
     /// An administrator that there is not, and an epoch that never was.
@@ -338,7 +359,7 @@ pub fn options(
     options.core.administrator = settings.administrator.map(ClientId);
     options.core.timeout = Duration::from_millis(settings.timeout_ms);
     options.core.checkpoint_every = settings.checkpoint_every;
-    options.core.window = settings.checkpoint_every.saturating_mul(2);
+    options.core.window = settings.window();
     options.core.batch_max = settings.batch_max;
     options.core.is_outlined = settings.proposals == Proposals::Digests;
     options.core.in_flight = settings.in_flight;
@@ -420,6 +441,27 @@ mod tests {
         let other = SecretKey::generate().unwrap().signer();
         let refused = options(&cluster, NodeId::new(2), other).map(drop);
         assert!(matches!(refused, Err(SettingsError::OtherKey { id: 2, .. })));
+    }
+
+    #[test]
+    fn where_no_view_could_begin_a_file_says_how_many_batches_a_checkpoint_may_have() {
+        let nodes = |settings: &str| {
+            let node = |id| {
+                let address = format!("addresses = ['tcp://127.0.0.1:{id}']");
+                format!("[[node]]\nid = {id}\nfolder = 'f{id}'\n{address}\n")
+            };
+            let nodes: String = (1..=16).map(node).collect();
+            let keys = keys_of("member", &Vec::from_iter(1..=16)) + &keys_of("client", &[9]);
+            format!("[cluster]\nid = 7\nname = 'a'\n{nodes}[protocol]\n{settings}{keys}")
+        };
+        let refused = Cluster::<Settings>::parse(&nodes("")).map(drop).unwrap_err().to_string();
+        let (_, most) = refused.split_once("set checkpoint_every to ").expect("it says so");
+        let most: u64 = most.split(' ').next().unwrap().parse().unwrap();
+        assert!(most > 128, "{refused}");
+        let taken = |every| {
+            Cluster::<Settings>::parse(&nodes(&format!("checkpoint_every = {every}\n"))).is_ok()
+        };
+        assert!(taken(most) && !taken(most + 1));
     }
 
     /// Words that certificates are made of are signed, and need keys; clients need none.

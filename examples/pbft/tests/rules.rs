@@ -12,8 +12,9 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Position};
     use pbft::core::{
-        Batch, ClientId, Digest, Effect, Fetched, Keys, Message, Outline, Phase, Record, Refused,
-        Replica, Request, Scope, Sequence, Settings, Signed, SignedRequest, Unproven, View, Vote,
+        Batch, Checkpoint, ClientId, Digest, Effect, Fetched, Keys, Message, Outline, Phase,
+        Prepared, Record, Refused, Replica, Request, Scope, Sequence, Settings, Signed,
+        SignedRequest, Stable, Unproven, View, ViewChange, Vote,
     };
 
     use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
@@ -84,16 +85,24 @@ mod rules {
         hear(replica, 1, Message::Fetched(Fetched::Requests(requests)));
     }
 
-    /// Requests that it asks the primary for, each time.
-    fn pulled(effects: &[Effect]) -> Vec<Vec<Digest>> {
-        let pulled = |effect: &Effect| {
+    /// What it says, and to whom.
+    fn said(effects: &[Effect]) -> Vec<(Vec<NodeId>, Message)> {
+        let said = |effect: &Effect| {
             let Effect::Say { to, message, .. } = effect else { return None };
             let message = message.clone().after(Position::new(0));
-            let said = message.release(&Durable::in_memory(Position::new(0))).ok()?;
-            let Message::Pull(digests) = said else { return None };
-            (to[..] == [NodeId::new(1)]).then_some(digests)
+            let message = message.release(&Durable::in_memory(Position::new(0))).ok()?;
+            Some((to.clone(), message))
         };
-        effects.iter().filter_map(pulled).collect()
+        effects.iter().filter_map(said).collect()
+    }
+
+    /// Requests that it asks the primary for, each time.
+    fn pulled(effects: &[Effect]) -> Vec<Vec<Digest>> {
+        let pulled = |(to, message)| match message {
+            Message::Pull(digests) if to == [NodeId::new(1)] => Some(digests),
+            _ => None,
+        };
+        said(effects).into_iter().filter_map(pulled).collect()
     }
 
     fn says(replica: &mut Replica<Counter>, phase: Phase, by: &[u64], batch: &Batch) {
@@ -280,6 +289,49 @@ mod rules {
         expect(replica.view() == (VIEW, true) && replica.waiting() == 0, &found)
     }
 
+    /// Word of a member that wants the second view, with a proof of each of these places.
+    fn want(replica: &mut Replica<Counter>, by: u64, places: u64) {
+        let (view, digest) = (VIEW, batch(0).digest());
+        let prepared = |place| {
+            let signature = |by: u64| {
+                let phase = if by == 1 { Phase::Propose } else { Phase::Prepare };
+                let vote = Vote { phase, view, sequence: Sequence(place), digest };
+                let message = match phase {
+                    Phase::Propose => Message::Propose(vote, None),
+                    _ => Message::Vote(vote),
+                };
+                (NodeId::new(by), signer(by).sign(SCOPE, NodeId::new(by), message).signature)
+            };
+            let signatures = [1, 3, 4].map(signature).into();
+            Prepared { view, sequence: Sequence(place), digest, signatures }
+        };
+        let checkpoint = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
+        let stable = Stable { checkpoint, signatures: BTreeMap::new() };
+        let prepared = (1..=places).map(prepared).collect();
+        hear(
+            replica,
+            by,
+            Message::ViewChange(ViewChange { view: view.next(), stable, prepared }.into()),
+        );
+    }
+
+    /// A liar takes along places since the first, so many that its word could leave no room in a
+    /// message for those of others.
+    pub(super) fn a_view_begins_beside_a_word_that_takes_too_much_along() -> Result<(), String> {
+        let mut primary = backup();
+        want(&mut primary, 1, 10_000);
+        want(&mut primary, 3, 2);
+        want(&mut primary, 4, 2);
+        want(&mut primary, 2, 0); // its own, which it has said
+        let found = effects(&mut primary);
+        let members = said(&found).into_iter().find_map(|(_, message)| match message {
+            Message::NewView(new_view) => Some(new_view.changes.iter().map(|of| of.by).collect()),
+            _ => None,
+        });
+        let wanted = Some([2, 3, 4].map(NodeId::new).to_vec());
+        if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
+    }
+
     pub(super) fn only_signed_words_enter() -> Result<(), String> {
         let vote = Message::Vote(vote(Phase::Commit, 1, &batch(0)));
         let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
@@ -315,6 +367,7 @@ node_kit::rule_tests! {
     nothing_is_open_above_the_window
     a_restart_keeps_the_vote
     a_request_that_is_too_old_fails_no_view
+    a_view_begins_beside_a_word_that_takes_too_much_along
     only_signed_words_enter
     a_batch_of_unsigned_requests_does_not_enter
 }

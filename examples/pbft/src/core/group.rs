@@ -4,6 +4,7 @@ use std::fmt;
 
 use convoke::NodeId;
 
+use super::sizes;
 use crate::mutant::{self, Mutant};
 
 /// The number of a configuration of roles: its primary is one member after the other.
@@ -104,6 +105,12 @@ impl Group {
             return 2 * self.faults() + 1;
         }
         (self.members.len() + self.faults() + 1).div_ceil(2)
+    }
+
+    /// Places above a checkpoint that may be open, at most: a view begins with word of a quorum
+    /// about all of them, in one message.
+    pub fn window_max(&self) -> u64 {
+        sizes::window_max(self.quorum())
     }
 
     /// Members of whom one does not lie: f + 1.

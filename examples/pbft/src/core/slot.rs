@@ -57,10 +57,13 @@ impl Tally {
         self.votes.values().filter(|(of, _)| *of == digest).count()
     }
 
-    /// Signatures of all members for a batch.
-    pub(super) fn signatures(&self, digest: Digest) -> Signatures {
+    /// Signatures of so many members for a batch, this one's among them if it is for it.
+    pub(super) fn signatures(&self, digest: Digest, count: usize, with: NodeId) -> Signatures {
         let of = self.votes.iter().filter(|(_, (of, _))| *of == digest);
-        of.map(|(by, (_, signature))| (*by, *signature)).collect()
+        let its = of.clone().filter(|(by, _)| **by == with);
+        let others = of.filter(|(by, _)| **by != with);
+        let all = its.chain(others).map(|(by, (_, signature))| (*by, *signature));
+        all.take(count).collect()
     }
 }
 
@@ -126,6 +129,18 @@ mod tests {
             assert_eq!(tally.add(NodeId::new(1), other, signature), Err(contradiction));
         }
         assert_eq!((tally.count(one), tally.count(other)), (1, 0));
-        assert_eq!(tally.signatures(one).len(), 1);
+        assert_eq!(tally.signatures(one, 3, NodeId::new(1)).len(), 1);
+    }
+
+    #[test]
+    fn a_proof_has_no_more_than_a_quorum_and_the_primary_among_it() {
+        let mut tally = Tally::default();
+        let (digest, signature) = (Digest([1; 32]), Signature([0; 64]));
+        for by in 1..=7 {
+            tally.add(NodeId::new(by), digest, signature).unwrap();
+        }
+        let proof = tally.signatures(digest, 5, NodeId::new(6));
+        let members: Vec<u64> = proof.keys().map(|node| node.get()).collect();
+        assert_eq!(members, [1, 2, 3, 4, 6]);
     }
 }

@@ -132,7 +132,8 @@ impl<M: Machine> State<M> {
         let outcome = outcome(known).unwrap_or_else(|| {
             let result = match changing.administrator == Some(client) {
                 true => {
-                    let changed = self.membership.execute(operation, changing.end(sequence));
+                    let end = changing.end(sequence);
+                    let changed = self.membership.execute(operation, end, changing.window);
                     wire::encode(&changed)
                 }
                 false => self.machine.apply(operation),

@@ -2,11 +2,11 @@
 
 mod inspection;
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use convoke::quorum::Configuration;
-use convoke::{Deferred, Endpoint, NodeId};
+use convoke::quorum::{Configuration, MulticastError};
+use convoke::{CallError, Deferred, Endpoint, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
 use node_kit::turns::{News, Turns};
@@ -113,6 +113,8 @@ pub(super) struct Actor {
     batches: u64,
     batched: u64,
     lies: u64,
+    /// It was said that words are larger than a message.
+    too_large: Once,
 }
 
 impl Actor {
@@ -157,6 +159,7 @@ impl Actor {
             batches: 0,
             batched: 0,
             lies: 0,
+            too_large: Once::new(),
         }
     }
 
@@ -394,8 +397,18 @@ impl Actor {
             },
         };
         let told = self.client.on(&members).tell(Words { words: Some(words) });
-        if let Err(error) = told.send_and_forget() {
-            tracing::debug!(%error, "words were not sent");
+        match told.send_and_forget() {
+            Err(error @ MulticastError::NotOpened(CallError::TooLarge { .. })) => {
+                self.too_large.call_once(|| {
+                    tracing::warn!(
+                        %error,
+                        "words that no message holds are never sent, and others may wait for them: \
+                         lower checkpoint_every in all cluster files"
+                    );
+                })
+            }
+            Err(error) => tracing::debug!(%error, "words were not sent"),
+            Ok(()) => {}
         }
     }
 

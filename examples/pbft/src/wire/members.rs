@@ -30,7 +30,8 @@ kinds! {
         5 => TooFew,
         6 => TooMany,
         7 => Key(node),
-        8 => Malformed
+        8 => Malformed,
+        9 => Window(most)
     }
 }
 

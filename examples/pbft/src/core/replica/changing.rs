@@ -8,6 +8,7 @@ use crate::core::group::View;
 use crate::core::keys::Signed;
 use crate::core::message::{Message, NewView, Record, ViewChange};
 use crate::core::plan::{Plan, latest_stable};
+use crate::core::sizes::is_small;
 use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
@@ -172,7 +173,8 @@ impl<M: Machine> Replica<M> {
 
     pub(super) fn on_view_change(&mut self, now: Duration, signed: Signed<Arc<ViewChange>>) {
         let known = self.changes.get(&signed.by);
-        if known.is_some_and(|known| known.body.view >= signed.body.view) {
+        let is_known = known.is_some_and(|known| known.body.view >= signed.body.view);
+        if is_known || !is_small(&signed.body, self.quorum()) {
             return;
         }
         self.changes.insert(signed.by, signed);

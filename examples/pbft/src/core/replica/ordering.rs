@@ -176,12 +176,12 @@ impl<M: Machine> Replica<M> {
 
     /// Does what the votes for a place allow.
     fn check(&mut self, now: Duration, sequence: Sequence) {
-        let (view, quorum) = (self.view, self.quorum());
+        let (view, quorum, primary) = (self.view, self.quorum(), self.primary());
         let Some(slot) = self.slots.get_mut(&sequence) else { return };
         if !slot.is_prepared_in(view)
             && let Some(digest) = slot.agreed(quorum)
         {
-            let signatures = slot.prepares.signatures(digest);
+            let signatures = slot.prepares.signatures(digest, quorum, primary);
             let prepared = Prepared { view, sequence, digest, signatures };
             slot.prepared = Some(prepared.clone());
             let commit = Vote { phase: Phase::Commit, view, sequence, digest };
