@@ -181,6 +181,10 @@ pub(crate) struct MemberArgs {
     /// Seconds until the change has to be in force.
     #[arg(long, default_value_t = 60, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
+    /// Changes the members also where no quorum of those behind the change answers: until they are
+    /// back nothing is ordered.
+    #[arg(long, global = true)]
+    pub(crate) anyway: bool,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
 }

@@ -150,6 +150,11 @@ fn a_replica_joins_and_another_leaves_while_clients_go_on() {
     assert!(told.contains("no member from epoch 3 on"), "{told}");
     nodes[2].stop();
     assert_eq!(client(&["get", "k"]), (Some(0), "b".to_owned()));
+    // So none can take the place of another that is up, unless it is up itself.
+    let (address, public) = (&files.sixth.address[..], &files.sixth.key[..]);
+    let sixth = ["add", "6", "--address", address, "--public-key", public, "--in-place-of", "2"];
+    let (is_done, told) = member("administrator.key", &sixth);
+    assert!(!is_done && told.contains("3 have to be up") && told.contains("n3, n6"), "{told}");
     let (is_done, told) = member("client.key", &["list"]);
     assert!(is_done && told.contains("epoch 3") && told.lines().count() == 5, "{told}");
 
@@ -164,9 +169,7 @@ fn a_replica_joins_and_another_leaves_while_clients_go_on() {
     // One takes the place of another in one step.
     nodes[3] = start(&files.first, 4);
     nodes.push(start(&files.sixth.file, 6));
-    let (address, public) = (&files.sixth.address[..], &files.sixth.key[..]);
-    let add = ["add", "6", "--address", address, "--public-key", public, "--in-place-of", "2"];
-    let (is_done, told) = member("administrator.key", &add);
+    let (is_done, told) = member("administrator.key", &sixth);
     assert!(is_done && told.contains("epoch 4") && told.contains(address), "{told}");
     let told = nodes[1].ended();
     assert!(told.contains("no member from epoch 4 on"), "{told}");

@@ -11,7 +11,7 @@ use pbft::proto::{InspectRequest, Inspection, PbftClient};
 use crate::args::StatusArgs;
 
 /// Time for the answer of one node.
-const WITHIN: Duration = Duration::from_secs(5);
+pub(super) const WITHIN: Duration = Duration::from_secs(5);
 
 /// State of a node, as it says itself.
 pub(crate) async fn inspect(

@@ -1,17 +1,21 @@
 //! `pbft member`: replicas join and leave while the others go on.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use console::say;
-use convoke::NodeId;
+use convoke::quorum::{Configuration, QuorumExt as _};
 use convoke::transport::Address;
+use convoke::{Endpoint, NodeId};
 use pbft::client::{Client, Options};
-use pbft::core::{Change, Changed, Checker, Member, Members};
+use pbft::core::{Change, Changed, Checker, Group, Member, Members};
 use pbft::key_file::SecretKey;
+use pbft::proto::{InspectRequest, PbftClient};
 use tokio::time::{Instant, sleep};
 
+use super::inspect::WITHIN;
 use super::{Cluster, client};
 use crate::args::{MemberAction, MemberArgs};
 
@@ -55,6 +59,9 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
         MemberAction::List => None,
     };
     if let Some(change) = change {
+        if !args.anyway {
+            are_up(&endpoint, cluster.id(), client.members(), &change).await?;
+        }
         let end = Instant::now() + deadline;
         order(&mut client, &change, end).await?;
     }
@@ -72,6 +79,42 @@ fn administrator(cluster: &Cluster, action: &MemberAction) -> Result<u64> {
              [protocol], the same at all replicas from the beginning on"
         ),
     }
+}
+
+/// Asks those who are members behind a change how they are.
+///
+/// # Errors
+/// Those that answer are no quorum: nothing would be ordered any more, another change neither.
+async fn are_up(endpoint: &Endpoint, cluster: u64, now: &Members, change: &Change) -> Result<()> {
+    let mut nodes: BTreeSet<NodeId> = now.nodes.keys().copied().collect();
+    if let Some(node) = change.remove {
+        nodes.remove(&node);
+    }
+    if let Some((node, member)) = &change.add {
+        nodes.insert(*node);
+        if !member.addresses.is_empty() {
+            endpoint.peer(*node, &member.addresses)?;
+        }
+    }
+    let group = Group::new(nodes.iter().copied())?;
+    let asked = PbftClient::new(endpoint).inspect(InspectRequest { with_state: false });
+    let asked = asked.to_all(&Configuration::new(nodes.iter().copied())?).deadline(WITHIN);
+    let mut answers = asked.quorum_call().open()?;
+    while let Some((node, answer)) = answers.next().await {
+        if answer.is_ok_and(|state| state.cluster == cluster) {
+            nodes.remove(&node);
+        }
+    }
+    let (members, quorum) = (group.members().len(), group.quorum());
+    if members - nodes.len() < quorum {
+        let silent: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
+        bail!(
+            "nothing was changed: of {members} members {quorum} have to be up, and there is no \
+             answer of {}. Start them first; `--anyway` changes the members all the same",
+            silent.join(", ")
+        );
+    }
+    Ok(())
 }
 
 /// Has a change executed, and waits until it is in force.
