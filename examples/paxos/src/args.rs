@@ -136,6 +136,10 @@ pub(crate) struct MemberArgs {
     /// Seconds until the change has to be in force.
     #[arg(long, default_value_t = 60, value_parser = ranges::deadline())]
     pub(crate) deadline: u64,
+    /// Changes the members also where no majority of those who vote then is heard: until they are
+    /// back nothing can be written.
+    #[arg(long, global = true)]
+    pub(crate) anyway: bool,
     #[command(subcommand)]
     pub(crate) action: MemberAction,
 }

@@ -127,6 +127,7 @@ pub struct Client {
     number: u64,
     /// Index of the node that is asked next.
     at: usize,
+    anyway: bool,
     decided_by_votes: u64,
 }
 
@@ -146,8 +147,17 @@ impl Client {
             session: None,
             number: 0,
             at,
+            anyway: false,
             decided_by_votes: 0,
         }
+    }
+
+    /// The same, which changes members also where the leader has not heard a majority of those who
+    /// vote then. Until they are back nothing can be written, so such a change is refused
+    /// otherwise.
+    #[must_use]
+    pub fn anyway(self, anyway: bool) -> Self {
+        Self { anyway, ..self }
     }
 
     /// Writes a value, whatever there was.
@@ -228,7 +238,8 @@ impl Client {
     /// says. May be repeated.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`]: also where those who vote then could choose nothing, as too few of them are
+    /// up, unless it is to be [anyway](Self::anyway).
     pub async fn join(
         &mut self,
         node: NodeId,
@@ -256,7 +267,8 @@ impl Client {
     async fn change(&mut self, what: change::What) -> Result<(), ClientError> {
         let deadline = Instant::now() + self.options.deadline;
         loop {
-            let action = request::Action::Change(Change { what: Some(what.clone()) });
+            let change = Change { what: Some(what.clone()), anyway: self.anyway };
+            let action = request::Action::Change(change);
             match self.execute(action, false).await? {
                 reply::Result::Done(_) => return Ok(()),
                 reply::Result::Refused(_) if Instant::now() < deadline => {}

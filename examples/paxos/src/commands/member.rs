@@ -22,6 +22,7 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
     let proof = Proof::of(&args.keys)?;
     let deadline = Duration::from_secs(args.deadline);
     let mut operator = Operator::connect(&cluster, proof.as_ref(), deadline).await?;
+    operator.client = operator.client.anyway(args.anyway);
     let members = match &args.action {
         MemberAction::Add { id, address, learner } => operator.join(*id, address, *learner).await?,
         MemberAction::Remove { id } => {

@@ -265,10 +265,17 @@ impl Leading {
         membership: Option<&Membership>,
         has: impl Fn(&Follower) -> bool,
     ) -> bool {
-        self.members(membership).is_majority(|node, life| {
-            let is_one = |follower: &Follower| follower.life == life && has(follower);
-            (node, life) == self.me || self.followers.get(&node).is_some_and(is_one)
-        })
+        self.members(membership).is_majority(|node, life| self.is_one((node, life), &has))
+    }
+
+    /// True when a voter is this node, or a follower of which `has` is true.
+    pub(super) fn is_one(
+        &self,
+        (node, life): (NodeId, Life),
+        has: impl Fn(&Follower) -> bool,
+    ) -> bool {
+        let is_it = |follower: &Follower| follower.life == life && has(follower);
+        (node, life) == self.me || self.followers.get(&node).is_some_and(is_it)
     }
 
     /// True when a majority of the voters has in its ledgers that all up to a slot is chosen.

@@ -20,7 +20,7 @@ pub(super) async fn begin(
     seed: u64,
     pause: Duration,
 ) {
-    let client = world.client(OPERATOR).await;
+    let client = world.client(OPERATOR).await.anyway(seed.is_multiple_of(2));
     let nodes = world.hosts().len() as u64;
     let operator = Operator { client, random: Random::of(seed, OPERATOR), nodes };
     load.spawn(|over| operator.run(pause, over));
@@ -45,5 +45,33 @@ impl Operator {
             };
         }
         self.client
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use node_kit::simulation::in_virtual_time;
+
+    use super::super::Plan;
+    use super::*;
+    use crate::client::{ClientError, Shape};
+
+    /// Of three one is down. Without one of the others nothing could be chosen.
+    #[test]
+    fn a_change_to_members_of_whom_too_few_are_heard_is_refused() {
+        in_virtual_time(async {
+            let mut world = Paxos::world(7, Plan::calm(3, Shape::Gather), false);
+            world.start_all().await.unwrap();
+            let mut client = world.client(OPERATOR).await;
+            client.put("k", "a").await.unwrap();
+            world.kill(2);
+            sleep(Duration::from_secs(3)).await; // another may have to come to lead
+            let refused = client.leave(NodeId::new(1)).await;
+            let Err(ClientError::Refused(words)) = &refused else { panic!("{refused:?}") };
+            assert!(words.starts_with("not heard: n3.") && words.contains("--anyway"), "{words}");
+            client.put("k", "b").await.unwrap();
+            client.leave(NodeId::new(3)).await.unwrap();
+            client.put("k", "c").await.unwrap();
+        });
     }
 }

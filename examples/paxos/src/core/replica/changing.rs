@@ -34,6 +34,25 @@ impl Replica {
         self.propose(now, Value::Change(to))
     }
 
+    /// Voters of these members that this leader has not heard lately, where the others are no
+    /// majority: once these members are in force, nothing is chosen until enough of them are back.
+    pub fn unheard(&self, now: Duration, members: &Members) -> Vec<NodeId> {
+        let Role::Leading(leading) = &self.role else { return Vec::new() };
+        let lately = now.saturating_sub(self.settings.election_timeout);
+        let is_heard = |node, life| leading.is_one((node, life), |of| of.heard >= lately);
+        if members.is_majority(is_heard) {
+            return Vec::new();
+        }
+        let unheard = members.voters().filter(|(node, life)| !is_heard(*node, *life));
+        unheard.map(|(node, _)| node).collect()
+    }
+
+    /// True for a leader that has not had the time to hear all who are there.
+    pub fn leads_anew(&self, now: Duration) -> bool {
+        let timeout = self.settings.election_timeout;
+        matches!(&self.role, Role::Leading(leading) if now < leading.since + timeout)
+    }
+
     /// True when a majority of the voters of now is known to have in its ledgers that it is one:
     /// those who have left are not needed any more. Only a leader knows.
     pub fn is_settled(&self) -> bool {

@@ -159,10 +159,10 @@ impl Replica {
 
     /// A round: heartbeat, votes that are missing, and what a leader has to give up for.
     pub(super) fn beat(&mut self, now: Duration) {
-        let timeout = self.settings.election_timeout;
+        let is_new = self.leads_anew(now);
+        let lately = now.saturating_sub(self.settings.election_timeout);
         let Role::Leading(leading) = &mut self.role else { return };
-        let is_new = now < leading.since + timeout;
-        let (membership, lately) = (self.membership.as_ref(), now.saturating_sub(timeout));
+        let membership = self.membership.as_ref();
         let is_heard =
             is_new || leading.is_majority(membership, |follower| follower.heard >= lately);
         if !is_heard && !mutant::is(Mutant::LeadsUnheard) {

@@ -76,6 +76,13 @@ impl Actor {
             return waiter.fail(Status::new(Code::InvalidArgument, text).without_effect());
         }
         let now = self.now();
+        let silent = self.replica.unheard(now, &members);
+        if !silent.is_empty() && !change.anyway {
+            return waiter.fail(match self.replica.leads_anew(now) {
+                true => changing(),
+                false => unheard(&silent),
+            });
+        }
         match self.replica.change(now, members.clone()) {
             Ok((_, slot)) => self.requests.changes(slot, members, waiter),
             Err(NotProposed::NotLeading(error)) => waiter.fail(not_leading(error.leader)),
@@ -109,6 +116,18 @@ impl Actor {
         let spoken = spoken.join(" and ");
         Some(format!("{unspoken} is no address at which members can dial: they speak {spoken}"))
     }
+}
+
+/// The refusal of members who could choose nothing. Nothing was done.
+fn unheard(silent: &[NodeId]) -> Status {
+    let silent: Vec<_> = silent.iter().map(NodeId::to_string).collect();
+    let text = format!(
+        "not heard: {}. Without them those who are to vote are no majority, and nothing could be \
+         written until they are back. Start them first, or remove them; `--anyway` changes the \
+         members all the same",
+        silent.join(", ")
+    );
+    Status::new(Code::FailedPrecondition, text).without_effect()
 }
 
 /// The members after a change. `None` when they are so already.
