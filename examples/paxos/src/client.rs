@@ -212,7 +212,7 @@ impl Client {
     /// [`ClientError`].
     pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Option<Bytes>, ClientError> {
         let action = request::Action::Get(Get { key: key.into() });
-        match self.execute(action, true).await? {
+        match self.execute(action, true, self.deadline()).await? {
             reply::Result::Found(found) => Ok(found.value),
             other => Err(unexpected(&other)),
         }
@@ -224,7 +224,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn scan(&mut self, scan: Scan) -> Result<Scanned, ClientError> {
-        match self.execute(request::Action::Scan(scan), true).await? {
+        match self.execute(request::Action::Scan(scan), true, self.deadline()).await? {
             reply::Result::Scanned(scanned) => Ok(scanned),
             other => Err(unexpected(&other)),
         }
@@ -246,13 +246,15 @@ impl Client {
         addresses: Vec<String>,
         learns: bool,
     ) -> Result<(), ClientError> {
-        let life = match self.inspect(node).await {
+        let deadline = self.deadline();
+        let within = self.options.attempt.min(self.options.deadline);
+        let life = match self.inspect_within(node, within).await {
             Ok(state) => Some(state.life),
             Err(InspectError::NoAnswer(_)) => None,
             Err(error) => return Err(ClientError::Refused(error.to_string())),
         };
         let join = Join { node: node.get(), addresses, learns, life };
-        self.change(change::What::Join(join)).await
+        self.change(change::What::Join(join), deadline).await
     }
 
     /// Makes a node no member any more. As [`join`](Self::join): once it is in force, and
@@ -261,15 +263,14 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn leave(&mut self, node: NodeId) -> Result<(), ClientError> {
-        self.change(change::What::Leave(node.get())).await
+        self.change(change::What::Leave(node.get()), self.deadline()).await
     }
 
-    async fn change(&mut self, what: change::What) -> Result<(), ClientError> {
-        let deadline = Instant::now() + self.options.deadline;
+    async fn change(&mut self, what: change::What, deadline: Instant) -> Result<(), ClientError> {
         loop {
             let change = Change { what: Some(what.clone()), anyway: self.anyway };
             let action = request::Action::Change(change);
-            match self.execute(action, false).await? {
+            match self.execute(action, false, deadline).await? {
                 reply::Result::Done(_) => return Ok(()),
                 reply::Result::Refused(_) if Instant::now() < deadline => {}
                 reply::Result::Refused(_) => {
@@ -289,7 +290,7 @@ impl Client {
     pub async fn close(&mut self) -> Result<(), ClientError> {
         if let Some(session) = self.session.take() {
             let entry = Entry { what: Some(entry::What::Close(session)) };
-            self.execute(request::Action::Write(entry), true).await?;
+            self.execute(request::Action::Write(entry), true, self.deadline()).await?;
         }
         Ok(())
     }
@@ -299,8 +300,15 @@ impl Client {
     /// # Errors
     /// [`InspectError`].
     pub async fn inspect(&self, node: NodeId) -> Result<Inspection, InspectError> {
-        let asked = self.client.inspect(InspectRequest {}).to(node);
-        let state = asked.deadline(self.options.attempt).await?;
+        self.inspect_within(node, self.options.attempt).await
+    }
+
+    async fn inspect_within(
+        &self,
+        node: NodeId,
+        within: Duration,
+    ) -> Result<Inspection, InspectError> {
+        let state = self.client.inspect(InspectRequest {}).to(node).deadline(within).await?;
         let (found, wanted) = (state.cluster, self.options.cluster);
         match wanted == 0 || wanted == found {
             true => Ok(state),
@@ -316,12 +324,14 @@ impl Client {
     /// Runs a command in a session; in a new one where the store has let go of the last before it
     /// has heard of the command.
     async fn command(&mut self, action: command::Action) -> Result<reply::Result, ClientError> {
+        let deadline = self.deadline();
         for _ in 0..SESSIONS_MAX {
-            let session = self.session().await?;
+            let session = self.session(deadline).await?;
             self.number += 1;
             let number = self.number;
             let command = Command { session: Some(session), number, action: Some(action.clone()) };
-            match self.execute(request::Action::Write(command.into()), false).await? {
+            let write = request::Action::Write(command.into());
+            match self.execute(write, false, deadline).await? {
                 reply::Result::Refused(_) => self.session = None,
                 result => return Ok(result),
             }
@@ -329,13 +339,13 @@ impl Client {
         Err(ClientError::Unavailable("the store forgets its sessions at once".to_owned()))
     }
 
-    async fn session(&mut self) -> Result<SessionName, ClientError> {
+    async fn session(&mut self, deadline: Instant) -> Result<SessionName, ClientError> {
         if let Some(session) = self.session {
             return Ok(session);
         }
         let entry = Entry { what: Some(entry::What::Open(self.random.draw())) };
         // A session that is opened twice is one that nobody uses: it goes by itself.
-        match self.execute(request::Action::Write(entry), true).await? {
+        match self.execute(request::Action::Write(entry), true, deadline).await? {
             reply::Result::Opened(session) => {
                 (self.session, self.number) = (Some(session), 0);
                 Ok(session)
@@ -344,14 +354,19 @@ impl Client {
         }
     }
 
+    /// The moment at which a request that begins now is given up, with all that it takes.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options.deadline
+    }
+
     /// Makes attempts until one has a result. A request that is `harmless` has no effect that
     /// matters: its outcome is never unknown.
     async fn execute(
         &mut self,
         action: request::Action,
         harmless: bool,
+        deadline: Instant,
     ) -> Result<reply::Result, ClientError> {
-        let deadline = Instant::now() + self.options.deadline;
         let is_read = matches!(action, request::Action::Get(_) | request::Action::Scan(_));
         let stale = self.options.stale.filter(|_| is_read);
         let fixed = stale.or(self.options.at);
@@ -448,3 +463,6 @@ fn unexpected(result: &reply::Result) -> ClientError {
         "the store answers with what was not asked for: {result:?}"
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ use convoke::quorum::{
 };
 use convoke::{Cause, Code, Endpoint, NodeId};
 use node_kit::program::store::{Pairs, Store, StoreError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::core::{
     ClientId, Keys, Members, Outcome, Reply, Request, SignedReply, SignedRequest, Signer, Trust,
@@ -253,7 +253,7 @@ impl Client {
             if is_later.load(Ordering::Relaxed) {
                 // Others are members by now, and the request may be decided already.
                 let before = self.keys.scope().epoch;
-                self.learn().await;
+                let _ = timeout_at(deadline, self.learn()).await; // late: what is known has to do
                 if self.keys.scope().epoch > before && Instant::now() < deadline {
                     is_to_all = true;
                     continue;
@@ -284,7 +284,7 @@ impl Client {
             said(answer).is_some_and(|said| {
                 let Reply { client, number: of, .. } = said.reply;
                 let is_its = said.by == member && (client, of) == (id, number);
-                if said.epoch > keys.scope().epoch {
+                if keys.says_later(member, &said) {
                     is_later.store(true, Ordering::Relaxed);
                 }
                 is_its && keys.open_reply(member, said).is_ok()
@@ -386,3 +386,6 @@ impl From<ClientError> for StoreError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,9 +12,9 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Position};
     use pbft::core::{
-        Batch, Checkpoint, ClientId, Digest, Effect, Fetched, Keys, Message, Outline, Phase,
-        Prepared, Record, Refused, Replica, Request, Scope, Sequence, Settings, Signed,
-        SignedRequest, Stable, Unproven, View, ViewChange, Vote,
+        Batch, Checkpoint, ClientId, Digest, Effect, Fetched, Keys, Message, Outcome, Outline,
+        Phase, Prepared, Record, Refused, Replica, Reply, Request, Scope, Sequence, Settings,
+        Signed, SignedReply, SignedRequest, Stable, Unproven, View, ViewChange, Vote,
     };
 
     use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
@@ -342,6 +342,23 @@ mod rules {
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// Only a member makes a client look for later members.
+    pub(super) fn a_later_epoch_is_believed_of_a_member_that_signs_it() -> Result<(), String> {
+        let view = VIEW;
+        let reply = Reply { client: ClientId(9), number: 0, view, outcome: Outcome::Forgotten };
+        let says = |by: u64, of: u64, epoch| {
+            let node = NodeId::new(of);
+            let scope = Scope { epoch, ..SCOPE };
+            let signed = signer(by).sign_replies(scope, node, [reply.clone()]).remove(0);
+            keys().says_later(node, &signed)
+        };
+        let now = signer(3).sign_replies(SCOPE, NodeId::new(3), [reply.clone()]).remove(0);
+        let forged = SignedReply { epoch: 2, ..now };
+        let forged = keys().says_later(NodeId::new(3), &forged);
+        let found = [says(3, 3, 2), says(3, 3, 1), says(4, 3, 2), says(5, 5, 2), forged];
+        if found == [true, false, false, false, false] { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     pub(super) fn a_batch_of_unsigned_requests_does_not_enter() -> Result<(), String> {
         let forged = signer(3).sign_request(SCOPE, request(0).request);
         let batch = Batch::new([forged.clone()]);
@@ -369,6 +386,7 @@ node_kit::rule_tests! {
     a_request_that_is_too_old_fails_no_view
     a_view_begins_beside_a_word_that_takes_too_much_along
     only_signed_words_enter
+    a_later_epoch_is_believed_of_a_member_that_signs_it
     a_batch_of_unsigned_requests_does_not_enter
 }
 

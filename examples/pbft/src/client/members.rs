@@ -38,6 +38,9 @@ impl Client {
     ///
     /// Gives the count of nodes that have answered. With fewer than f + 1 there may be
     /// [members](Self::members) that nobody has told of.
+    ///
+    /// # Cancel safety
+    /// What was learned until it is dropped stays.
     pub async fn learn(&mut self) -> usize {
         let mut answers = 0;
         for node in self.nodes.nodes().collect::<Vec<_>>() {
