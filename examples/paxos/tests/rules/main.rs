@@ -325,6 +325,34 @@ mod rules {
         if applied == both { Ok(()) } else { Err(format!("{applied:?}")) }
     }
 
+    /// Node 1 was away, and others have trimmed what it has missed, when it comes to lead.
+    pub(super) fn a_leader_that_needs_a_snapshot_gives_way() -> Result<(), String> {
+        let mut mesh = Mesh::formed(3, &formation());
+        mesh.now = Duration::from_secs(2);
+        mesh.elect(2, [3, 3]);
+        for text in ["a", "b"] {
+            mesh.propose(2, command(text), &[3]);
+        }
+        mesh.now += Duration::from_millis(50);
+        mesh.with(2, |replica, now| replica.handle_timeout(now));
+        mesh.deliver(|packet| packet.from != 1 && packet.to != 1);
+        for node in [2, 3] {
+            mesh.with(node, |replica, _| replica.trim(Slot(3)));
+        }
+        mesh.lose(|_| true);
+        for _ in 0..2 {
+            mesh.now += Duration::from_secs(2);
+            mesh.elect(1, [2, 3]); // its first ballot is one that others have promised already
+        }
+        let led = mesh.leads(1);
+        mesh.deliver(|_| true);
+        mesh.now += Duration::from_millis(50);
+        mesh.with(1, |replica, now| replica.handle_timeout(now));
+        mesh.deliver(|_| true);
+        let found = (led, [1, 2, 3].map(|node| mesh.leads(node)).iter().filter(|is| **is).count());
+        if found == (true, 1) && !mesh.leads(1) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     pub(super) fn a_leader_that_skips_what_it_proposed_leads_no_more() -> Result<(), String> {
         let (mut replica, _) = leader();
         replica.handle_installed(NOW, Slot(1), members(3));
@@ -347,6 +375,7 @@ node_kit::rule_tests! {
     a_checkpoint_brings_back_what_was_promised
     a_snapshot_counts_for_others_once_it_is_durable
     a_leader_that_learns_another_value_leads_no_more
+    a_leader_that_needs_a_snapshot_gives_way
     a_leader_that_skips_what_it_proposed_leads_no_more
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use convoke::NodeId;
-use paxos::core::{Answer, Ask, Effect, Recipients, Record, Replica, Settings, Slot, Value};
+use paxos::core::{
+    Answer, Ask, Effect, Recipients, Record, Replica, Settings, Slot, Standing, Value,
+};
 
 use crate::rules::release;
 
@@ -112,6 +114,11 @@ impl Mesh {
         self.deliver(|packet| is_accept(packet) && to.contains(&packet.to));
         self.lose(is_accept);
         self.deliver(|packet| to.contains(&packet.from) && packet.to == node);
+    }
+
+    /// True for a node that leads.
+    pub(crate) fn leads(&self, node: u64) -> bool {
+        matches!(self.replicas[&node].standing(), Standing::Leading(_))
     }
 
     /// Values that were applied in a slot, each with its node.

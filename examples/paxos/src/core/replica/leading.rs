@@ -108,13 +108,27 @@ impl Replica {
     /// Asks a voter that is up to date to lead in place of this node. Does nothing while values
     /// wait to be chosen, or when nobody follows.
     pub fn hand_over(&mut self) {
+        self.hand_over_from(Slot::default());
+    }
+
+    /// The same, to a voter whose log is known up to here at least.
+    fn hand_over_from(&mut self, slot: Slot) {
         let Role::Leading(leading) = &self.role else { return };
         let ballot = leading.ballot();
         let members = leading.members(self.membership.as_ref());
         let voters = leading.followers.iter().filter(|(node, of)| members.counts(**node, of.life));
-        let best = voters.max_by_key(|(_, follower)| (follower.chosen, follower.heard));
+        let able = voters.filter(|(_, follower)| follower.chosen >= slot);
+        let best = able.max_by_key(|(_, follower)| (follower.chosen, follower.heard));
         if let (Some((&node, _)), true) = (best, leading.pending.is_empty()) {
             self.ask(node, Ask::TakeOver { ballot });
+        }
+    }
+
+    /// A leader that fetches a snapshot neither proposes nor answers reads until it has it: who
+    /// knows more leads instead.
+    fn give_way(&mut self) {
+        if self.is_fetching() {
+            self.hand_over_from(self.log.chosen().next());
         }
     }
 
@@ -173,6 +187,7 @@ impl Replica {
         self.ask_accepts(now, now.saturating_sub(2 * self.settings.heartbeat));
         self.ask_round();
         self.answer_reads();
+        self.give_way();
         self.tend(now);
     }
 

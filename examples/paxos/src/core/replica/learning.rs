@@ -83,6 +83,11 @@ impl Replica {
         self.ask_values(now);
     }
 
+    /// True while a snapshot of another node is fetched.
+    pub(super) fn is_fetching(&self) -> bool {
+        self.behind.as_ref().is_some_and(|behind| behind.due.is_none())
+    }
+
     fn ask_values(&mut self, now: Duration) {
         let from = self.log.chosen().next();
         let pause = 2 * self.settings.heartbeat;
