@@ -97,6 +97,8 @@ pub(super) struct Actor {
     cost: Cost,
     stopping: Option<Instant>,
     next_hand_over: Instant,
+    /// It was said that too few members answer.
+    has_told: bool,
     /// Since when the ledger has had no room, whenever that was looked at.
     full_since: Option<Instant>,
     batches: u64,
@@ -145,6 +147,7 @@ impl Actor {
             cost,
             stopping: None,
             next_hand_over: Instant::now(),
+            has_told: false,
             full_since: None,
             batches: 0,
             batched: 0,
@@ -170,7 +173,10 @@ impl Actor {
     fn turn(&mut self, news: News<Input>) -> Result<(), NodeError> {
         match news {
             News::Durable(durable) => self.synced(&durable),
-            News::Due => self.replica.handle_timeout(self.now()),
+            News::Due => {
+                self.replica.handle_timeout(self.now());
+                self.tell_silence();
+            }
             News::Inputs(inputs) => inputs.into_iter().try_for_each(|input| self.take(input))?,
         }
         self.work();
@@ -399,6 +405,22 @@ impl Actor {
         self.stand.send_replace(standing);
     }
 
+    /// Says once that a voter hears too few others, until a leader is there again.
+    fn tell_silence(&mut self) {
+        let is_alone = self.replica.votes() && self.replica.standing() == Standing::Leaderless;
+        let is_long = is_alone && self.replica.attempts() > ATTEMPTS_TOLD;
+        if is_long && !self.has_told {
+            let members: Vec<_> = self.others.nodes().map(|node| node.to_string()).collect();
+            tracing::warn!(
+                "no leader for long: too few of the members that this node knows of answer ({}). \
+                 Where others have taken their place, name those in the cluster file of this node, \
+                 `role = \"spare\"`, and start it again: they say if it is still a member",
+                members.join(", ")
+            );
+        }
+        self.has_told = is_long;
+    }
+
     /// True when it was told to stop, and has nothing left to do or no time.
     fn is_done(&self) -> bool {
         let Some(deadline) = self.stopping else { return false };
@@ -422,6 +444,10 @@ impl Actor {
 /// Answers that wait for the ledger, at most: many times what waits for a disk that works. Beside
 /// one that hangs further questions are not taken.
 const HELD_MAX: usize = 1_024;
+
+/// Attempts to lead, or to find who does, before it is said that they are in vain: each takes one to
+/// two election timeouts.
+const ATTEMPTS_TOLD: u64 = 20;
 
 fn leader(standing: Standing) -> Option<NodeId> {
     if let Standing::Following(leader) = standing { Some(leader) } else { None }

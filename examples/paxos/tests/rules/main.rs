@@ -9,8 +9,8 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
-        Accepted, Answer, Ask, Ballot, Effect, Lives, Members, Membership, Record, Replica,
-        Settings, Slot, Standing, Value,
+        Accepted, Answer, Ask, Ballot, Effect, Lives, Members, Membership, Recipients, Record,
+        Replica, Settings, Slot, Standing, Value,
     };
 
     use crate::mesh::{Body, Mesh, is_accept};
@@ -325,6 +325,32 @@ mod rules {
         if applied == both { Ok(()) } else { Err(format!("{applied:?}")) }
     }
 
+    /// Node 1 was away while nodes 2 and 3 were replaced. Its file names node 4, of which its log
+    /// knows nothing.
+    pub(super) fn a_voter_in_whose_place_others_are_is_told_so() -> Result<(), String> {
+        let mut settings = Settings::new(NodeId::new(1), (1..=3).map(NodeId::new));
+        settings.peers.insert(NodeId::new(4));
+        let mut replica = Replica::new(settings, 1);
+        replica.replay(Record::Learned { first: Slot::FIRST, values: vec![formation()] });
+        replica.start(Duration::ZERO);
+        let mut asked = Vec::new();
+        for attempt in 1..=4 {
+            replica.handle_timeout(attempt * Duration::from_secs(2));
+            let of_four = |effect: &Effect| match effect {
+                Effect::Ask { to: Recipients::One(node), ask: Ask::CatchUp { from }, .. } => {
+                    Some((node.get(), *from))
+                }
+                _ => None,
+            };
+            asked.extend(effects(&mut replica).iter().filter_map(of_four));
+        }
+        let told = Answer::OtherEpoch { epoch: 4, is_member: false, chosen: Slot(300) };
+        replica.handle_answer(Duration::from_secs(8), NodeId::new(4), told);
+        let found = (asked, replica.standing());
+        let wanted = (vec![(4, Slot(2))], Standing::Outside);
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Node 1 was away, and others have trimmed what it has missed, when it comes to lead.
     pub(super) fn a_leader_that_needs_a_snapshot_gives_way() -> Result<(), String> {
         let mut mesh = Mesh::formed(3, &formation());
@@ -375,6 +401,7 @@ node_kit::rule_tests! {
     a_checkpoint_brings_back_what_was_promised
     a_snapshot_counts_for_others_once_it_is_durable
     a_leader_that_learns_another_value_leads_no_more
+    a_voter_in_whose_place_others_are_is_told_so
     a_leader_that_needs_a_snapshot_gives_way
     a_leader_that_skips_what_it_proposed_leads_no_more
 }

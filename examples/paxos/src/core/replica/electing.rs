@@ -39,12 +39,21 @@ impl Replica {
         self.step_down();
         self.defer_election(now);
         if !self.votes() {
-            return self.look_around();
+            return self.look_around(self.sources());
         }
         let ballot = self.seen.max(self.acceptor.promised()).next(self.settings.node);
         self.role = Role::Canvassing { ballot, supporters: BTreeSet::new() };
         self.ask_others(Ask::Canvass { ballot });
+        if self.attempts > ATTEMPTS_IN_VAIN {
+            // Members of before may be gone, and only others know who has taken their place.
+            self.look_around(self.strangers());
+        }
         self.try_prepare(now);
+    }
+
+    /// Attempts to lead, or to find who does, since it led or heard a leader.
+    pub fn attempts(&self) -> u64 {
+        self.attempts
     }
 
     pub(super) fn handle_canvassed(
@@ -171,6 +180,10 @@ impl Replica {
         }
     }
 }
+
+/// Attempts to lead after which others than members are asked, too. Two nodes that try at once, and
+/// a leader that comes and goes, take fewer.
+const ATTEMPTS_IN_VAIN: u64 = 3;
 
 /// The finaliser of SplitMix64 (Steele et al., OOPSLA 2014): a number that looks drawn.
 fn scramble(number: u64) -> u64 {

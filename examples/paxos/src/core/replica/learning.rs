@@ -134,7 +134,7 @@ impl Replica {
 
     /// Others who may know the log: members, and before a node knows that it is one all it has
     /// heard of.
-    fn sources(&self) -> BTreeSet<NodeId> {
+    pub(super) fn sources(&self) -> BTreeSet<NodeId> {
         let mut sources = self.others();
         let node = self.settings.node;
         if !self.membership.as_ref().is_some_and(|membership| membership.contains(node)) {
@@ -144,9 +144,16 @@ impl Replica {
         sources
     }
 
-    /// A node that does not vote and hears of no leader asks one after the other what is chosen.
-    pub(super) fn look_around(&mut self) {
-        let sources = self.sources();
+    /// Those that this node was told of, and has not heard of as members: they may be by now.
+    pub(super) fn strangers(&self) -> BTreeSet<NodeId> {
+        let others = self.others();
+        let node = self.settings.node;
+        let is_stranger = |peer: &&NodeId| **peer != node && !others.contains(*peer);
+        self.settings.peers.iter().filter(is_stranger).copied().collect()
+    }
+
+    /// A node that hears of no leader asks one of these after the other what is chosen.
+    pub(super) fn look_around(&mut self, sources: BTreeSet<NodeId>) {
         let turn = self.attempts.checked_rem(sources.len() as u64).unwrap_or_default();
         let from = self.log.chosen().next();
         if let Some(source) = sources.into_iter().nth(skip(turn)) {
