@@ -171,6 +171,11 @@ impl Machine {
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
+
+    /// True when there are as many sessions as may be: a further one ends another.
+    pub fn is_crowded(&self) -> bool {
+        !self.sessions.has_room_for(1)
+    }
 }
 
 fn done() -> Reply {

@@ -1,7 +1,9 @@
 //! The machine as its clients see it, and its snapshots.
 
+use std::num::NonZeroUsize;
+
 use bytes::Bytes;
-use node_kit::sessions::SessionId;
+use node_kit::sessions::{Limits, SessionId};
 use prost::Message as _;
 
 use super::*;
@@ -107,6 +109,24 @@ fn a_session_that_is_closed_or_strange_is_refused() {
     assert_eq!(log.apply(Entry { what: Some(entry::What::Close(session)) }), DONE);
     assert_eq!(log.run(session, 1, put("k", "a")), refused(Refusal::Expired));
     assert_eq!(log.machine.keys(), 0);
+}
+
+/// A write that was acknowledged is not run again by whoever repeats it, in its session or later.
+#[test]
+fn a_session_beyond_the_bound_ends_the_one_that_was_used_longest_ago() {
+    let sessions = NonZeroUsize::new(2).unwrap();
+    let mut log = Log { machine: Machine::with(Limits { sessions, ..Limits::default() }), next: 1 };
+    let first = log.open(1);
+    assert!(!log.machine.is_crowded());
+    let second = log.open(2);
+    assert!(log.machine.is_crowded());
+    for session in [second, first] {
+        assert_eq!(log.run(session, 1, put("k", "a")), DONE);
+    }
+    log.open(3);
+    assert_eq!(log.run(second, 1, put("k", "b")), refused(Refusal::Expired));
+    assert_eq!(log.run(first, 1, put("k", "b")), DONE);
+    assert_eq!(log.machine.get(b"k"), found(Some("a")).into());
 }
 
 #[test]

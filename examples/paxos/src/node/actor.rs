@@ -6,6 +6,7 @@ mod polling;
 mod saving;
 
 use std::collections::BTreeMap;
+use std::sync::Once;
 use std::time::Duration;
 
 use convoke::quorum::{Configuration, QuorumExt as _};
@@ -97,6 +98,8 @@ pub(super) struct Actor {
     cost: Cost,
     stopping: Option<Instant>,
     next_hand_over: Instant,
+    /// It was said that sessions make room for each other.
+    crowded: Once,
     /// It was said that too few members answer.
     has_told: bool,
     /// Since when the ledger has had no room, whenever that was looked at.
@@ -147,6 +150,7 @@ impl Actor {
             cost,
             stopping: None,
             next_hand_over: Instant::now(),
+            crowded: Once::new(),
             has_told: false,
             full_since: None,
             batches: 0,
@@ -382,6 +386,15 @@ impl Actor {
         self.unsaved_bytes += value.size() as u64;
         self.meters.slots_applied.set(slot.0 as f64);
         self.meters.requests_waiting.set(self.requests.len() as f64);
+        if self.machine.is_crowded() {
+            self.crowded.call_once(|| {
+                tracing::warn!(
+                    sessions = self.machine.sessions(),
+                    "a further session ends the one that was used longest ago: its client opens \
+                     another with its next write, or may not know what became of the last"
+                );
+            });
+        }
         for (waiter, reply) in self.requests.applied(slot, value).into_iter().zip(&replies) {
             if let Some(waiter) = waiter {
                 waiter.answer(reply);
