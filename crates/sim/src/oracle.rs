@@ -326,8 +326,9 @@ impl Oracle {
         match message {
             Message::Request(_) => self.cost.requests += 1,
             Message::Manifest(_) => self.cost.manifests += 1,
-            Message::Reply(reply) if reply.part.is_none_or(|part| part.offset == 0) => {
-                self.cost.replies += 1;
+            Message::Reply(reply) => {
+                let is_first = reply.part.is_none_or(|part| part.offset == 0);
+                self.cost.replies += u64::from(is_first && !reply.is_mark());
             }
             _ => {}
         }

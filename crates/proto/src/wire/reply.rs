@@ -84,7 +84,7 @@ impl Reply {
     }
 
     /// True when it brings nothing, and says that all before its place has left.
-    pub(crate) fn is_mark(&self) -> bool {
+    pub fn is_mark(&self) -> bool {
         self.part.is_some() && self.payload.is_empty()
     }
 
