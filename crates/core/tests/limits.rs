@@ -18,6 +18,10 @@ type Set = fn(&mut Limits);
 /// The longest that times may be.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+fn service() -> Service {
+    Service::new().unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) })
+}
+
 async fn pair(limits: Limits) -> Result<(Endpoint, Endpoint), StartError> {
     pair_of(limits.clone(), limits).await
 }
@@ -26,10 +30,8 @@ async fn pair(limits: Limits) -> Result<(Endpoint, Endpoint), StartError> {
 async fn pair_of(of_server: Limits, of_client: Limits) -> Result<(Endpoint, Endpoint), StartError> {
     let network = SimNetwork::new(7);
     network.default_latency(Duration::from_millis(1));
-    let service = Service::new()
-        .unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) });
     let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
-    let server = builder(1).listen("sim://server:0").limits(of_server).serve(service);
+    let server = builder(1).listen("sim://server:0").limits(of_server).serve(service());
     let server = server.start().await?;
     let client = builder(2).limits(of_client).start().await?;
     client.connect(&server.addresses()[0].to_string()).await.expect("the server listens");
@@ -87,6 +89,30 @@ async fn a_message_has_its_bytes_and_not_one_more() {
     let is_told = matches!(refused, Err(CallError::TooLarge { size: 100_001, limit: 100_000 }));
     assert!(is_told, "{refused:?}");
     drop((server, client));
+}
+
+/// Together they are more than the call may hold: as many as fit come before anything is read, and
+/// the rest behind them.
+#[tokio::test(start_paused = true)]
+async fn large_replies_of_many_servers_come_whole_to_a_late_reader() {
+    let mut limits = Limits::default();
+    (limits.message_bytes_max, limits.reply_bytes_max) = (300 << 10, 2 << 20);
+    let network = SimNetwork::new(7);
+    let endpoint = |id| Endpoint::builder().node(NodeId::new(id)).transport(network.transport());
+    let client = endpoint(100).limits(limits).start().await.expect("its limits agree");
+    let mut servers = Vec::new();
+    for id in 1..=20 {
+        let server = endpoint(id).listen(format!("sim://n{id}")).serve(service()).start().await;
+        servers.push(server.expect("it is free"));
+        client.connect(format!("sim://n{id}")).await.expect("the server listens");
+    }
+    let message = RawMessage::from(Bytes::from(vec![7; 200 << 10]));
+    let call = client.call(ECHO, message).to_all((1..=20).map(NodeId::new));
+    let call = call.deadline(Duration::from_secs(5)).open().expect("there is room");
+    tokio::time::sleep(Duration::from_secs(1)).await; // What has credit comes.
+    let (replies, outcome) = call.collect().await.expect("replies are bytes");
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert_eq!(replies.len(), 20);
 }
 
 /// Whatever is zero, a call ends in good time, and an idle node does nothing for ever so often: the

@@ -4,6 +4,9 @@
 //! A message of at most the unscheduled bytes passes straight through. Anything longer, and every
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
 //! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
+//! Root branches have [`Shares`] of it, where there are several.
+
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -17,6 +20,7 @@ use super::flow::{
     Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Whole, cost_of, kept,
 };
 use super::limits::Limits;
+use shares::{Amounts, Shares};
 
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
@@ -59,9 +63,8 @@ pub struct Inbox {
     beside: u64,
     /// Replies that came whole while the one before them did not: their indices are kept apart.
     gaps: u64,
-    /// Bytes of all this that each root branch has, where there are several.
-    of_root: BTreeMap<u32, u64>,
-    root_count: usize,
+    /// What each root branch has of all this, where there are several.
+    shares: Option<Shares>,
     limits: InboxLimits,
     credits: VecDeque<(ReplyName, u64)>,
 }
@@ -76,8 +79,8 @@ struct Opened {
 /// Part of the sums that one reply is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Summed {
-    /// Bytes granted that are not here.
-    outstanding: u64,
+    /// Bytes granted, or kept for it, that are not here.
+    reserved: u64,
     /// Bytes that it should be granted now, or 0.
     want: u64,
     /// It may get no further without a grant.
@@ -88,34 +91,41 @@ struct Summed {
 /// alone, so none looks at the others.
 #[derive(Debug, Default)]
 struct Sums {
-    outstanding: u64,
-    /// Those that should be granted something, the fewest bytes first.
-    wanting: BTreeSet<(u64, ReplyName)>,
+    reserved: u64,
+    /// Those that should be granted something, by root branch, the fewest bytes first.
+    wanting: BTreeSet<(u32, u64, ReplyName)>,
     waiting_count: usize,
 }
 
 impl Sums {
     /// A reply has changed.
     fn update(&mut self, path: &Path, index: u32, reply: &mut Opened, stream_window: u64) {
-        let outstanding = reply.assembly.outstanding();
+        let reserved = reply.assembly.reserved();
         let want = reply.assembly.wants(stream_window).unwrap_or(0);
-        let now = Summed { outstanding, want, waits: outstanding == 0 || want > 0 };
+        let now = Summed { reserved, want, waits: want > 0 || reply.assembly.outstanding() == 0 };
         self.replace((path, index), &mut reply.summed, now);
     }
 
     fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
         let before = std::mem::replace(summed, now);
-        self.outstanding = self.outstanding + now.outstanding - before.outstanding;
+        self.reserved = self.reserved + now.reserved - before.reserved;
         self.waiting_count =
             self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
         if before.want != now.want {
+            let root = root_of(path);
             if before.want > 0 {
-                self.wanting.remove(&(before.want, (path.clone(), index)));
+                self.wanting.remove(&(root, before.want, (path.clone(), index)));
             }
             if now.want > 0 {
-                self.wanting.insert((now.want, (path.clone(), index)));
+                self.wanting.insert((root, now.want, (path.clone(), index)));
             }
         }
+    }
+
+    /// The first of a root branch that should be granted something, and how much.
+    fn first_wanting(&self, root: u32) -> Option<(u64, &ReplyName)> {
+        let first = self.wanting.range((root, 0, (Path::root(), 0))..).next();
+        first.filter(|(of, ..)| *of == root).map(|(_, want, name)| (*want, name))
     }
 }
 
@@ -124,18 +134,28 @@ struct InboxLimits {
     unscheduled: u64,
     stream_window: u64,
     total: u64,
+    /// Bytes of messages: at least the total.
+    bytes: u64,
     message: u64,
 }
 
 impl Inbox {
     /// An inbox of a call of so many root branches, with these bounds.
     pub fn new(root_count: usize, limits: &Limits) -> Self {
-        let limits = InboxLimits {
+        let mut limits = InboxLimits {
             unscheduled: limits.unscheduled_bytes,
             stream_window: limits.stream_window_bytes,
             total: limits.reply_bytes_max,
+            bytes: limits.reply_bytes_max,
             message: limits.message_bytes_max as u64,
         };
+        let shares = (root_count > 1).then(|| Shares::new(root_count, &limits));
+        if let Some(shares) = &shares {
+            // A window may stay unused for long, so it is no more than its root branch has anyway.
+            let own = shares.own().max(limits.unscheduled);
+            limits.stream_window = limits.stream_window.min(own);
+            limits.bytes = (limits.total - limits.total / 2).saturating_add(shares.pool());
+        }
         Self {
             assemblies: BTreeMap::new(),
             sums: Sums::default(),
@@ -145,8 +165,7 @@ impl Inbox {
             gathered: 0,
             beside: 0,
             gaps: 0,
-            of_root: BTreeMap::new(),
-            root_count,
+            shares,
             limits,
             credits: VecDeque::new(),
         }
@@ -157,29 +176,52 @@ impl Inbox {
     /// # Errors
     /// [`InboxFault`] when the sender broke a rule.
     pub fn accept(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
-        let root = root_of(path);
-        let of_root = self.of_root.get(&root).copied().unwrap_or(0);
-        if self.root_count > 1 && of_root >= self.limits.total.saturating_sub(self.held()) {
+        if self.shares.as_ref().is_some_and(|shares| !self.has_share(shares, path, reply)) {
             return Err(InboxFault::OverShare);
         }
-        self.counted(root, |inbox| inbox.take(path, reply))
+        let taken = self.counted(path, |inbox| inbox.take(path, reply));
+        if taken.is_ok() {
+            self.grant(path, reply.index);
+        }
+        taken
     }
 
-    /// Counts what `act` changes for a root branch.
-    fn counted<T>(&mut self, root: u32, act: impl FnOnce(&mut Self) -> T) -> T {
-        let before = self.held();
+    /// True when the root branch of a frame may have what was not granted of it.
+    fn has_share(&self, shares: &Shares, path: &Path, reply: &Reply) -> bool {
+        let root = root_of(path);
+        let free_beside = self.limits.total.saturating_sub(self.beside());
+        let beside = shares.of(root).beside;
+        let name = (path.clone(), reply.index);
+        let begins = match is_simple(reply) {
+            true => reply.payload.len() as u64,
+            false if self.assemblies.contains_key(&name) || self.forgotten.contains(&name) => 0,
+            false => self.limits.unscheduled,
+        };
+        (beside == 0 || beside < free_beside) && shares.may_bring(root, begins)
+    }
+
+    /// Counts what `act` changes for the root branch of a path, where there are several.
+    fn counted<T>(&mut self, path: &Path, act: impl FnOnce(&mut Self) -> T) -> T {
+        if self.shares.is_none() {
+            return act(self);
+        }
+        let before = self.amounts();
         let result = act(self);
-        if self.root_count > 1 {
-            let after = self.held();
-            let of_root = self.of_root.entry(root).or_default();
-            *of_root = (*of_root + after).saturating_sub(before);
+        let now = self.amounts();
+        if let Some(shares) = &mut self.shares {
+            shares.count(root_of(path), before, now);
         }
         result
     }
 
-    /// Bytes kept, with what each message takes besides.
-    fn held(&self) -> u64 {
-        self.unread + self.gathered + self.beside + self.count() * MESSAGE_BYTES
+    fn amounts(&self) -> Amounts {
+        let wanting = self.sums.wanting.len() as u64;
+        Amounts { bytes: self.committed(), beside: self.beside(), wanting }
+    }
+
+    /// Memory besides the bytes of messages.
+    fn beside(&self) -> u64 {
+        self.beside + self.count() * MESSAGE_BYTES
     }
 
     /// Number of what takes memory besides its bytes.
@@ -189,11 +231,10 @@ impl Inbox {
     }
 
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
-        let is_simple = reply.kind == ReplyKind::Message && reply.part.is_none();
         let is_behind = reply.part.is_none() && self.unread_count >= IN_BUFFERS_MAX as u64;
         let payload = reply.payload.clone();
         let payload = if is_behind { kept(payload) } else { payload };
-        if is_simple {
+        if is_simple(reply) {
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
@@ -233,24 +274,21 @@ impl Inbox {
             self.unread += message.payload.len() as u64;
             self.beside += cost_of(&message.extensions);
         }
-        self.grant();
         Ok(accepted)
     }
 
     /// The application has read these messages, or wants none of them.
     pub fn consume_all<'a>(&mut self, read: impl IntoIterator<Item = Read<'a>>) {
-        for message in read {
-            self.count_read(message);
+        for (path, index, len, extensions) in read {
+            self.counted(path, |inbox| inbox.count_read((path, index, len, extensions)));
+            self.grant(path, index);
         }
-        self.grant();
     }
 
     fn count_read(&mut self, (path, index, len, extensions): Read<'_>) {
-        self.counted(root_of(path), |inbox| {
-            inbox.unread -= len as u64;
-            inbox.unread_count -= 1;
-            inbox.beside -= cost_of(extensions);
-        });
+        self.unread -= len as u64;
+        self.unread_count -= 1;
+        self.beside -= cost_of(extensions);
         if let Some(opened) = self.assemblies.get_mut(&(path.clone(), index)) {
             opened.assembly.consume(super::flow::cost(len));
             self.sums.update(path, index, opened, self.limits.stream_window);
@@ -261,12 +299,12 @@ impl Inbox {
     pub fn forget(&mut self, path: &Path) {
         let of_branch = self.assemblies.range(all_of(path)).map(|(name, _)| name.clone());
         for name in of_branch.collect::<Vec<_>>() {
-            self.counted(root_of(path), |inbox| {
+            self.counted(path, |inbox| {
                 inbox.remove(&name);
                 inbox.forgotten.insert(name);
             });
         }
-        self.grant();
+        self.grant(path, 0);
     }
 
     fn remove(&mut self, name: &ReplyName) {
@@ -282,7 +320,7 @@ impl Inbox {
     pub fn note_gaps(&mut self, path: &Path, before: usize, now: usize) {
         if before != now {
             let (before, now) = (before as u64, now as u64);
-            self.counted(root_of(path), |inbox| inbox.gaps = inbox.gaps + now - before);
+            self.counted(path, |inbox| inbox.gaps = inbox.gaps + now - before);
         }
     }
 
@@ -291,8 +329,8 @@ impl Inbox {
     /// comes beside them in bytes; each apart from the bytes of messages, so that what was granted
     /// always fits.
     pub fn is_over(&self) -> bool {
-        let held = [self.unread + self.gathered, self.beside, self.count() * MESSAGE_BYTES];
-        held.into_iter().any(|bytes| bytes > self.limits.total)
+        let beside = self.beside.max(self.count() * MESSAGE_BYTES);
+        self.unread + self.gathered > self.limits.bytes || beside > self.limits.total
     }
 
     /// Grants to send, as totals, in order.
@@ -309,13 +347,13 @@ impl Inbox {
     /// may have been lost with its connection. Limits are totals, so a copy changes nothing.
     pub fn repeat_credits(&mut self, path: &Path) {
         let of_branch = self.assemblies.range(all_of(path));
-        let granted = of_branch.filter(|(_, opened)| opened.summed.outstanding > 0);
+        let granted = of_branch.filter(|(_, opened)| opened.assembly.outstanding() > 0);
         self.credits.extend(granted.map(|(name, of)| (name.clone(), of.assembly.limit())));
     }
 
-    /// Bytes unread, gathered and granted: what the call may come to hold.
+    /// Bytes unread, gathered, and granted or kept to be: what the call may come to hold.
     pub fn committed(&self) -> u64 {
-        self.unread + self.gathered + self.sums.outstanding
+        self.unread + self.gathered + self.sums.reserved
     }
 
     /// True when nothing is in it.
@@ -331,21 +369,80 @@ impl Inbox {
         self.unread_count > 0 && self.sums.waiting_count > 0
     }
 
-    fn grant(&mut self) {
-        while !self.sums.wanting.is_empty() {
+    /// Grants what there is room for, now that a reply has changed.
+    fn grant(&mut self, path: &Path, index: u32) {
+        match self.shares {
+            None if self.sums.wanting.is_empty() => return,
+            None => self.grant_free(),
+            Some(_) => self.grant_shares(root_of(path)),
+        }
+        self.grant_least(path, index);
+    }
+
+    /// Grants all that is free: the only root branch takes it all.
+    fn grant_free(&mut self) {
+        while let Some((_, want, name)) = self.sums.wanting.first() {
             let free = self.limits.total.saturating_sub(self.committed());
             if free == 0 {
                 return;
             }
-            let Some((want, name)) = self.sums.wanting.pop_first() else { return };
-            let opened = self.assemblies.get_mut(&name).expect("what wants is not whole");
-            opened.summed.want = 0;
-            let limit = opened.assembly.limit() + want.min(free);
-            opened.assembly.raise(limit);
-            self.sums.update(&name.0, name.1, opened, self.limits.stream_window);
-            self.credits.push_back((name, limit));
+            self.raise(name.clone(), (*want).min(free));
         }
     }
+
+    /// Grants what the shares allow: to one root branch, and to others once this has made room.
+    fn grant_shares(&mut self, root: u32) {
+        self.grant_share(root);
+        let mut last = None;
+        while let Some(next) = self.shares.as_mut().and_then(|shares| shares.next_needing(last)) {
+            self.grant_share(next.1);
+            last = Some(next);
+        }
+    }
+
+    /// Grants a root branch what its share allows.
+    fn grant_share(&mut self, root: u32) {
+        let mut lacks = 0;
+        while let Some(shares) = &self.shares
+            && let Some((want, name)) = self.sums.first_wanting(root)
+        {
+            let opened = self.assemblies.get(name).expect("what wants is not whole");
+            let need = shares.need(root, opened.assembly.reserved_with(want));
+            if !shares.may_have(root, need) {
+                lacks = need;
+                break;
+            }
+            self.raise(name.clone(), want);
+        }
+        if let Some(shares) = &mut self.shares {
+            shares.note_need(root, lacks);
+        }
+    }
+
+    /// Grants a stream that wants more, and of which all was read, the least that is kept for it.
+    fn grant_least(&mut self, path: &Path, index: u32) {
+        let name = (path.clone(), index);
+        let wanting = self.assemblies.get(&name).filter(|opened| opened.summed.want > 0);
+        if let Some(least) = wanting.and_then(|opened| opened.assembly.least()) {
+            self.raise(name, least);
+        }
+    }
+
+    /// Grants a reply so many bytes more.
+    fn raise(&mut self, name: ReplyName, bytes: u64) {
+        let limit = self.counted(&name.0, |inbox| {
+            let opened = inbox.assemblies.get_mut(&name).expect("what is granted is not whole");
+            opened.assembly.raise(opened.assembly.limit() + bytes);
+            inbox.sums.update(&name.0, name.1, opened, inbox.limits.stream_window);
+            opened.assembly.limit()
+        });
+        self.credits.push_back((name, limit));
+    }
+}
+
+/// True of a message in one frame.
+fn is_simple(reply: &Reply) -> bool {
+    reply.kind == ReplyKind::Message && reply.part.is_none()
 }
 
 /// The names of all replies of a branch.

@@ -130,6 +130,29 @@ impl Assembly {
         self.window.outstanding()
     }
 
+    /// Bytes that are not here, and granted or kept to be: for a stream as many ahead of what was
+    /// read as it began with.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved_at(self.window.limit())
+    }
+
+    /// Bytes by which a grant of so many raises [`Self::reserved`].
+    pub(crate) fn reserved_with(&self, grant: u64) -> u64 {
+        self.reserved_at(self.window.limit() + grant) - self.reserved()
+    }
+
+    fn reserved_at(&self, limit: u64) -> u64 {
+        let kept = if self.is_stream { self.read.saturating_add(self.unscheduled) } else { 0 };
+        limit.max(kept) - self.window.received()
+    }
+
+    /// Bytes that were kept for a stream and are to be granted now, though it should have more.
+    pub(crate) fn least(&self) -> Option<u64> {
+        let kept = self.reserved() - self.window.outstanding();
+        let is_low = self.window.outstanding() <= self.unscheduled / 2 && self.unread() == 0;
+        (is_low && kept > 0).then_some(kept)
+    }
+
     /// Bytes granted that the application has not read.
     pub(crate) fn granted(&self) -> u64 {
         self.window.limit() - self.read

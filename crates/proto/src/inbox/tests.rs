@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use bytes::Bytes;
 
 use super::*;
-use crate::flow::ASKED;
 use crate::flow::tests::Buffers;
+use crate::flow::{ASKED, Channel};
 use crate::wire::Part;
 
 fn limits() -> Limits {
@@ -189,8 +189,9 @@ proptest! {
     #[test]
     fn sums_are_those_of_all_replies_that_are_not_whole(
         steps in prop::collection::vec((0_u32..4, 0_usize..150, 0_u8..8), 0..80),
+        root_count in prop_oneof![Just(1_usize), Just(4)],
     ) {
-        let mut inbox = Inbox::new(1, &Limits { reply_bytes_max: 1_500, ..limits() });
+        let mut inbox = Inbox::new(root_count, &Limits { reply_bytes_max: 1_500, ..limits() });
         let (mut sent, mut unread) = ([0; 4], Vec::new());
         for (at, len, what) in steps {
             let of = Path::root().child(at).unwrap();
@@ -212,12 +213,16 @@ proptest! {
                 }
             }
             let all = inbox.assemblies.iter().map(|(name, of)| (name, &of.assembly));
-            let wants = all.clone().filter_map(|(n, a)| Some((a.wants(400)?, n.clone())));
+            let window = inbox.limits.stream_window;
+            let wants = all.clone().filter_map(|(n, a)| Some((n.0.indices().next()?, a.wants(window)?, n.clone())));
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
-            let outstanding: u64 = all.clone().map(|(_, a)| a.outstanding()).sum();
-            prop_assert_eq!(outstanding, inbox.sums.outstanding);
-            let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(400).is_some());
+            let reserved: u64 = all.clone().map(|(_, a)| a.reserved()).sum();
+            prop_assert_eq!(reserved, inbox.sums.reserved);
+            let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(window).is_some());
             prop_assert_eq!(waits.count(), inbox.sums.waiting_count);
+            if let Some(shares) = &inbox.shares {
+                shares.check(inbox.amounts());
+            }
         }
     }
 
@@ -348,4 +353,189 @@ fn an_item_costs_the_same_however_many_streams_are_open() {
     let few = asked_with(10);
     assert_eq!(asked_with(10_000), few);
     assert!(few <= 990 * 3, "{few}");
+}
+
+/// Replies whose senders keep to their credit, and the application that reads them.
+struct Honest {
+    inbox: Inbox,
+    senders: Vec<Sender>,
+    unread: VecDeque<(ReplyName, usize)>,
+    /// Messages and items that were read.
+    read_count: usize,
+    /// Bytes that the call may hold.
+    bytes_max: u64,
+}
+
+struct Sender {
+    name: ReplyName,
+    channel: Channel,
+}
+
+impl Honest {
+    fn new(root_count: usize, limits: &Limits) -> Self {
+        let (inbox, senders) = (Inbox::new(root_count, limits), Vec::new());
+        let bytes_max = limits.reply_bytes_max;
+        Self { inbox, senders, unread: VecDeque::new(), read_count: 0, bytes_max }
+    }
+
+    /// A branch has a message to send, or the items of a stream.
+    fn answer(&mut self, (path, index): (&str, u32), unscheduled: u64, sizes: &[usize]) {
+        let mut channel = Channel::new(unscheduled);
+        for size in sizes {
+            let kind = if sizes.len() == 1 { ReplyKind::Message } else { channel.next_item() };
+            channel.push(Piece::whole(kind, Vec::new(), Bytes::from(vec![7; *size]).into()));
+        }
+        self.senders.push(Sender { name: (path.parse().unwrap(), index), channel });
+    }
+
+    /// The next frame of a sender, if it has credit for one.
+    fn send(&mut self, at: usize) -> bool {
+        let Sender { name: (path, index), channel } = &mut self.senders[at];
+        let Some(Piece { kind, part, payload, .. }) = channel.poll() else { return false };
+        let frame = reply(*index, kind, part, payload.into_bytes());
+        let taken = self.inbox.accept(path, &frame).unwrap();
+        let name = || (path.clone(), *index);
+        self.unread.extend(taken.messages.iter().map(|whole| (name(), whole.payload.len())));
+        self.pass_credits();
+        true
+    }
+
+    /// The application reads a message.
+    fn read(&mut self) -> bool {
+        let Some(((path, index), len)) = self.unread.pop_front() else { return false };
+        self.inbox.consume_all([(&path, index, len, &[] as &[_])]);
+        self.read_count += 1;
+        self.pass_credits();
+        true
+    }
+
+    fn pass_credits(&mut self) {
+        while let Some((name, limit)) = self.inbox.poll_credit() {
+            let to = self.senders.iter_mut().find(|sender| sender.name == name).unwrap();
+            assert!(to.channel.grant(limit), "{name:?} has had {limit} before");
+        }
+        assert!(!self.inbox.is_over(), "more than was announced");
+        let committed = self.inbox.committed();
+        assert!(committed <= self.bytes_max, "{committed} of {}", self.bytes_max);
+    }
+
+    /// Sends what has credit, in turn.
+    fn send_all(&mut self) {
+        while (0..self.senders.len()).filter(|at| self.send(*at)).count() > 0 {}
+    }
+
+    /// Sends and reads until nothing is left.
+    fn finish(&mut self) {
+        self.send_all();
+        while self.read() {
+            self.send_all();
+        }
+        assert!(self.senders.iter().all(|sender| sender.channel.is_empty()), "one got no credit");
+    }
+}
+
+#[test]
+fn large_replies_of_many_root_branches_come_whole_however_late_they_are_read() {
+    let limits = Limits::default();
+    for (count, size) in [(20, 4 << 20), (300, 500_000)] {
+        for reads_late in [true, false] {
+            let mut call = Honest::new(count, &limits);
+            for root in 0..count {
+                call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, &[size]);
+            }
+            if reads_late {
+                call.send_all();
+            }
+            while (0..count).filter(|at| call.send(*at)).count() > 0 {
+                call.read();
+            }
+            call.finish();
+            assert_eq!(call.read_count, count);
+        }
+    }
+}
+
+/// Each sender has a window that it does not use, and waits with the rest.
+#[test]
+fn idle_streams_leave_room_for_others() {
+    let narrow =
+        Limits { message_bytes_max: 1 << 20, reply_bytes_max: 1 << 20, ..Limits::default() };
+    for (roots, streams, limits) in
+        [(5, 5, &narrow), (300, 300, &Limits::default()), (1, 300, &Limits::default())]
+    {
+        let mut call = Honest::new(roots, limits);
+        for stream in 0..streams {
+            let path = format!("/{}", stream as usize % roots);
+            call.answer((&path, stream), limits.unscheduled_bytes, &[1_000; 20]);
+        }
+        call.finish();
+        assert_eq!(call.read_count, 20 * streams as usize, "of {roots} root branches");
+    }
+}
+
+#[test]
+fn a_root_branch_that_sends_nothing_of_what_it_was_granted_leaves_room_for_others() {
+    let limits = Limits::default();
+    let mut inbox = Inbox::new(4, &limits);
+    let (whole, [liar, other]) = (bytes(4 << 20), ["/0", "/1"].map(|path| path.parse().unwrap()));
+    for index in 0..17 {
+        inbox.accept(&liar, &piece(index, &whole, 0..1)).unwrap();
+    }
+    while inbox.poll_credit().is_some() {}
+    let whole = bytes(1 << 20);
+    inbox.accept(&other, &piece(0, &whole, 0..16 << 10)).unwrap();
+    assert_eq!(inbox.poll_credit(), Some(((other, 0), 1 << 20)));
+}
+
+#[test]
+fn a_root_branch_takes_no_more_than_its_share_without_credit() {
+    let mut inbox = Inbox::new(4, &Limits { reply_bytes_max: 100_000, ..limits() });
+    let [greedy, other] = ["/0", "/1"].map(|path| path.parse().unwrap());
+    let whole = |index| reply(index, ReplyKind::Message, None, bytes(100));
+    let taken = (0..1_000).take_while(|index| inbox.accept(&greedy, &whole(*index)).is_ok());
+    assert_eq!(taken.count(), 125 + 250, "its part of a half, and half of the other");
+    for index in 0..100 {
+        inbox.accept(&other, &whole(index)).unwrap();
+    }
+    assert_eq!(inbox.accept(&greedy, &whole(1_000)), Err(InboxFault::OverShare));
+    assert!(!inbox.is_over());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// T10: whatever root branches send, in whatever order and however it is read, none that keeps
+    /// to its credit fails, all comes in the end, and no more is held than the call may hold.
+    #[test]
+    fn replies_within_their_credit_come_whole_in_calls_of_many_root_branches(
+        replies in prop::collection::vec(
+            prop_oneof![
+                prop::collection::vec(1_usize..50_000, 1),
+                prop::collection::vec(500_usize..20_000, 2..20),
+            ],
+            2..40,
+        ),
+        steps in prop::collection::vec((0..100, any::<prop::sample::Index>()), 0..300),
+        reads_percent in 0..100,
+    ) {
+        let limits = Limits {
+            unscheduled_bytes: 1_000,
+            stream_window_bytes: 4_000,
+            reply_bytes_max: 100_000,
+            message_bytes_max: 50_000,
+            ..Limits::default()
+        };
+        let mut call = Honest::new(replies.len(), &limits);
+        for (root, sizes) in replies.iter().enumerate() {
+            call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, sizes);
+        }
+        for (percent, root) in steps {
+            match percent < reads_percent {
+                true => call.read(),
+                false => call.send(root.index(replies.len())),
+            };
+        }
+        call.finish();
+        prop_assert_eq!(call.read_count, replies.iter().map(Vec::len).sum::<usize>());
+    }
 }

@@ -1,0 +1,161 @@
+//! Shares of the root branches in the bytes that one call may hold (`trust.md` T10).
+//!
+//! Half of these bytes are for the root branches in equal parts, whatever the others take. The rest
+//! is a pool, of which one that has as much as it leaves free takes no more (see
+//! [`share`](crate::share)), and is granted no more at half of that, so that its next replies can
+//! begin. What it is granted is whole: with a part of a message it would keep others from theirs
+//! and yet not come to its end. So the pool has room for the largest message at least.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::InboxLimits;
+
+/// Amounts that a call holds, or one root branch of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amounts {
+    /// Bytes of messages, here and granted.
+    pub(super) bytes: u64,
+    /// Memory besides these.
+    pub(super) beside: u64,
+    /// Replies that should be granted something.
+    pub(super) wanting: u64,
+}
+
+/// A root branch.
+#[derive(Debug, Default)]
+struct OfRoot {
+    has: Amounts,
+    /// Bytes of the pool that it needs for what it should be granted next, or 0.
+    need: u64,
+}
+
+/// All root branches of a call that has several.
+#[derive(Debug)]
+pub(super) struct Shares {
+    of: BTreeMap<u32, OfRoot>,
+    /// Those that need bytes of the pool, the fewest first.
+    needing: BTreeSet<(u64, u32)>,
+    /// Bytes that each may have by all means.
+    own: u64,
+    pool: u64,
+    /// Bytes of the pool that they have.
+    taken: u64,
+    /// Bytes have come back to the pool, and nobody was asked since.
+    has_freed: bool,
+    /// Bytes that a reply begins with.
+    unscheduled: u64,
+}
+
+impl Shares {
+    pub(super) fn new(root_count: usize, limits: &InboxLimits) -> Self {
+        Self {
+            of: BTreeMap::new(),
+            needing: BTreeSet::new(),
+            own: limits.total / 2 / root_count as u64,
+            pool: (limits.total / 2).max(limits.message),
+            taken: 0,
+            has_freed: false,
+            unscheduled: limits.unscheduled,
+        }
+    }
+
+    /// Bytes that each root branch may have by all means.
+    pub(super) fn own(&self) -> u64 {
+        self.own
+    }
+
+    /// Bytes that they take from, one after the other.
+    pub(super) fn pool(&self) -> u64 {
+        self.pool
+    }
+
+    /// What a call holds has changed by what a root branch did.
+    pub(super) fn count(&mut self, root: u32, before: Amounts, now: Amounts) {
+        let has = &mut self.of.entry(root).or_default().has;
+        let taken_before = has.bytes.saturating_sub(self.own);
+        let moved = |has: u64, before: u64, now: u64| (has + now).saturating_sub(before);
+        has.bytes = moved(has.bytes, before.bytes, now.bytes);
+        has.beside = moved(has.beside, before.beside, now.beside);
+        has.wanting = moved(has.wanting, before.wanting, now.wanting);
+        let taken = has.bytes.saturating_sub(self.own);
+        self.taken = self.taken + taken - taken_before;
+        self.has_freed |= taken < taken_before;
+    }
+
+    /// Amounts of a root branch.
+    pub(super) fn of(&self, root: u32) -> Amounts {
+        self.of.get(&root).map_or_else(Amounts::default, |of| of.has)
+    }
+
+    /// True when a root branch may bring so many bytes that it was not granted. All may begin.
+    pub(super) fn may_bring(&self, root: u32, bytes: u64) -> bool {
+        let has = self.of(root).bytes;
+        has == 0 || self.has_room(self.need(root, bytes), has.saturating_sub(self.own))
+    }
+
+    /// True when a root branch may be granted what needs so many bytes of the pool. What waits for
+    /// a grant counts for nothing here, or those that have begun much could get no further.
+    pub(super) fn may_have(&self, root: u32, need: u64) -> bool {
+        let has = self.of(root);
+        let begun = has.wanting.saturating_mul(self.unscheduled);
+        self.has_room(need, 2 * has.bytes.saturating_sub(begun).saturating_sub(self.own))
+    }
+
+    /// True when so many bytes of the pool are free, and more than so many are.
+    fn has_room(&self, need: u64, than: u64) -> bool {
+        let free = self.free();
+        need == 0 || (need <= free && than < free)
+    }
+
+    fn free(&self) -> u64 {
+        self.pool.saturating_sub(self.taken)
+    }
+
+    /// Bytes of the pool that a root branch needs for so many more.
+    pub(super) fn need(&self, root: u32, more: u64) -> u64 {
+        let has = self.of(root).bytes;
+        (has + more).saturating_sub(self.own.max(has))
+    }
+
+    /// Notes what a root branch needs for what it should be granted next.
+    pub(super) fn note_need(&mut self, root: u32, need: u64) {
+        let of = self.of.entry(root).or_default();
+        let before = std::mem::replace(&mut of.need, need);
+        if before != need {
+            self.needing.remove(&(before, root));
+            if need > 0 {
+                self.needing.insert((need, root));
+            }
+        }
+    }
+
+    /// The root branches to look at again, one behind the other: those that need no more than is
+    /// free, once some of the pool has come back.
+    pub(super) fn next_needing(&mut self, after: Option<(u64, u32)>) -> Option<(u64, u32)> {
+        if after.is_none() && !std::mem::take(&mut self.has_freed) {
+            return None;
+        }
+        let next = self.needing.range((after.map_or(Unbounded, Excluded), Unbounded)).next();
+        next.copied().filter(|(need, _)| *need <= self.free())
+    }
+}
+
+#[cfg(test)]
+impl Shares {
+    /// Checks the sums over root branches against what the call holds.
+    pub(super) fn check(&self, held: Amounts) {
+        let sum = |amount: fn(&Amounts) -> u64| self.of.values().map(|of| amount(&of.has)).sum();
+        let sums = Amounts {
+            bytes: sum(|has| has.bytes),
+            beside: sum(|has| has.beside),
+            wanting: sum(|has| has.wanting),
+        };
+        assert_eq!(sums, held);
+        let taken = self.of.values().map(|of| of.has.bytes.saturating_sub(self.own)).sum();
+        assert_eq!(self.taken, taken);
+        let needing = self.of.iter().filter(|(_, of)| of.need > 0);
+        let needing: BTreeSet<_> = needing.map(|(root, of)| (of.need, *root)).collect();
+        assert_eq!(self.needing, needing);
+    }
+}
