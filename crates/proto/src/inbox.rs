@@ -295,16 +295,19 @@ impl Inbox {
         }
     }
 
-    /// Gives up the replies of a branch that are not whole.
-    pub fn forget(&mut self, path: &Path) {
-        let of_branch = self.assemblies.range(all_of(path)).map(|(name, _)| name.clone());
-        for name in of_branch.collect::<Vec<_>>() {
+    /// Gives up the replies of a branch that are not whole. Their indices.
+    pub fn forget(&mut self, path: &Path) -> Vec<u32> {
+        let of_branch = self.assemblies.range(all_of(path)).map(|((_, index), _)| *index);
+        let indices: Vec<u32> = of_branch.collect();
+        for index in &indices {
             self.counted(path, |inbox| {
+                let name = (path.clone(), *index);
                 inbox.remove(&name);
                 inbox.forgotten.insert(name);
             });
         }
         self.grant(path, 0);
+        indices
     }
 
     fn remove(&mut self, name: &ReplyName) {

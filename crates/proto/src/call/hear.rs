@@ -80,8 +80,11 @@ impl Call {
         let accepted = match self.inbox.accept(&task.path, reply) {
             Ok(accepted) => accepted,
             Err(fault) => {
-                self.inbox.forget(&task.path);
                 self.refuse_rest(&by, task, reply);
+                let others = self.inbox.forget(&task.path).into_iter();
+                for index in others.filter(|index| *index != reply.index) {
+                    self.refuse(&by, task, index);
+                }
                 self.fail_reply(now, task, fault);
                 return;
             }
@@ -554,10 +557,14 @@ impl Call {
         let is_part = reply.part.is_some_and(|part| part.offset + len < part.total);
         let is_last = !matches!(reply.kind, ReplyKind::Item { is_last: false, .. });
         if (is_part || !is_last) && matches!(self.end, None | Some(End::Decided)) {
-            let of = Credited::Reply(reply.index);
-            let credit = Credit { of, limit_bytes: Credit::NO_MORE };
-            self.send_to_holder(holder_of(by), task.clone(), Message::Credit(credit));
+            self.refuse(by, task, reply.index);
         }
+    }
+
+    /// Tells a task to send no more of one of its replies.
+    fn refuse(&mut self, by: &Arrival, task: &TaskKey, index: u32) {
+        let credit = Credit { of: Credited::Reply(index), limit_bytes: Credit::NO_MORE };
+        self.send_to_holder(holder_of(by), task.clone(), Message::Credit(credit));
     }
 
     /// Fails a branch whose reply cannot be taken.

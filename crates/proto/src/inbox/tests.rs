@@ -197,7 +197,7 @@ proptest! {
             let of = Path::root().child(at).unwrap();
             let seq = &mut sent[at as usize];
             match what {
-                0 => inbox.forget(&of),
+                0 => drop(inbox.forget(&of)),
                 1..=3 => inbox.consume_all(
                     unread.drain(..).as_slice().iter().map(|(of, len)| (of, 0, *len, &[] as &[_])),
                 ),
@@ -208,7 +208,7 @@ proptest! {
                         Ok(taken) => unread.extend(
                             taken.messages.iter().map(|whole| (of.clone(), whole.payload.len())),
                         ),
-                        Err(_) => inbox.forget(&of),
+                        Err(_) => drop(inbox.forget(&of)),
                     }
                 }
             }

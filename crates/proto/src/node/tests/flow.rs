@@ -259,6 +259,32 @@ fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
     assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
 }
 
+/// What cannot be taken fails its branch, and with it goes all that had begun to come.
+#[test]
+fn a_task_one_of_whose_replies_is_too_large_does_not_wait_with_the_others() {
+    let mut mesh = Mesh::new(2, &Limits::default());
+    let (message_bytes_max, stream_window_bytes) = (50_000, 16 << 10);
+    mesh.start(1, &Limits { message_bytes_max, stream_window_bytes, ..Limits::default() });
+    mesh.connect_all();
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let ((_, task), now) = (mesh.task("/0"), mesh.now);
+    for sizes in [vec![1 << 10; 40], vec![60_000]] {
+        let items = sizes.iter().map(|size| Bytes::from(vec![0; *size]));
+        mesh.with(2, |node| {
+            let stream = node.stream(now, &task).unwrap();
+            node.stream_items(now, &task, stream, items).unwrap();
+        });
+        mesh.deliver_all();
+    }
+    mesh.with(2, |node| node.finish(now, &task));
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told[16].contains("60000 bytes is larger than its message_bytes_max"), "{told:?}");
+    mesh.deliver_all();
+    assert_eq!(mesh.nodes[&2].visits().running_count(), 0, "it waits for credit");
+}
+
 #[test]
 fn a_branch_that_waited_for_a_dial_has_no_more_time_than_its_call() {
     let mut mesh = Mesh::dialling();
