@@ -365,11 +365,18 @@ impl Mailboxes {
             MailKey::Call(_) => Ok(Worth::Post),
             MailKey::Tag(tag) => match self.spaces.hear(tag, from, is_known) {
                 Heard::Stranger => Err(&mut self.dropped.strangers),
+                // Who reads it goes on until it ends.
+                Heard::Late if self.is_open(key) => Ok(Worth::Post),
                 Heard::Late => Err(&mut self.dropped.late),
                 Heard::Post => Ok(Worth::Post),
                 Heard::Stream => Ok(Worth::Stream(tag)),
             },
         }
+    }
+
+    /// True while somebody reads it.
+    fn is_open(&self, key: MailKey) -> bool {
+        matches!(self.boxes.get(&key), Some(State::Open { .. }))
     }
 
     /// Keeps a cast, or says what it is counted as.
@@ -464,7 +471,7 @@ impl Mailboxes {
     }
 
     fn open(&mut self, key: MailKey, is_again: bool) -> Result<(), JoinRefusal> {
-        if matches!(self.boxes.get(&key), Some(State::Open { .. })) {
+        if self.is_open(key) {
             return Err(JoinRefusal::Taken);
         }
         match key {

@@ -453,7 +453,14 @@ fn below_the_floor_nothing_is_kept_and_nothing_opens_again() {
     mailboxes.raise_floor(7, (1, 0));
     assert_eq!((mailboxes.floor(7), mailboxes.count()), ((1, 0), 1), "the open one stays");
     assert_eq!(mailboxes.poll_announced(7), None);
+    let bring = |mailboxes: &mut Mailboxes| {
+        mailboxes.would_keep((node(1), true), tag(0, 2), &cast(0, 9), 0)
+    };
+    assert!(bring(&mut mailboxes));
+    (1..=2).for_each(|from| post(&mut mailboxes, from, tag(0, 2), cast(0, 9)));
+    assert_eq!(take(&mut mailboxes, tag(0, 2)), [1, 2], "who reads it goes on");
     mailboxes.close(NOW, tag(0, 2), true);
+    assert!(!bring(&mut mailboxes));
     post(&mut mailboxes, 1, tag(0, 3), cast(0, 9));
     assert_eq!((mailboxes.count(), mailboxes.held_bytes()), (0, 0));
     assert_eq!(mailboxes.join(tag(0, 3)), Err(JoinRefusal::Closed));
@@ -519,13 +526,13 @@ proptest! {
                     mailboxes.handle_cast(now, (node(from), true), key, cast, 0);
                 }
                 Step::Join(key) => {
-                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open { .. }));
+                    let is_open = mailboxes.is_open(key);
                     let is_over = key >= tag(0, 0) && key < tag(0, floor) || voted.contains(&key);
                     prop_assert_eq!(mailboxes.join(key).is_ok(), !is_open && !is_over);
                 }
                 Step::Take(key) => drop(take(&mut mailboxes, key)),
                 Step::Close(key, has_voted) => {
-                    let is_open = matches!(mailboxes.boxes.get(&key), Some(State::Open { .. }));
+                    let is_open = mailboxes.is_open(key);
                     if is_open && (has_voted || matches!(key, MailKey::Call(_))) {
                         voted.insert(key);
                     }

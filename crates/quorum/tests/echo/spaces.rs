@@ -88,6 +88,23 @@ async fn members_agree_on_tags_of_their_own_in_any_order_of_joining() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_round_that_runs_goes_on_below_the_floor() {
+    let cluster = cluster(4).await;
+    let mut spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let join = |space: &EchoSpace| space.join(0, 1, plan(space.members())).expect("it is new");
+    let mut rounds: Vec<EchoRound> = spaces.iter().map(join).collect();
+    spaces[0].close_below(0, 2);
+    // Of a space that nobody has open any more, too.
+    spaces[1].close_below(0, 2);
+    drop(spaces.remove(1));
+    for round in &mut rounds {
+        round.cast(0, digest, "").expect("it is the first");
+    }
+    all_reach(rounds, digest).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tag_is_announced_to_those_who_have_not_joined_when_enough_speak_of_it() {
     let cluster = cluster(4).await;
     let others = spaces(&cluster);
