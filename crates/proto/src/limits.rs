@@ -63,7 +63,8 @@ pub struct Limits {
     pub children_max: u32,
     /// Requests of a fan-out that carry the entry of a task which ends with it. Default 2.
     pub carry_copies: usize,
-    /// Casts of one sender that are taken for one call or tag, read or not: count. Default 1,024.
+    /// Casts of one sender that are taken for one call or tag, read or not: count. Beyond it the
+    /// first in each of 64 phases still is. Default 1,024.
     pub casts_max: usize,
     /// Casts of one sender that wait for one call to be counted: bytes, with all that keeps them.
     /// Default 1 MiB.

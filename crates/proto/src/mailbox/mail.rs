@@ -48,6 +48,8 @@ struct Sender {
     node: NodeId,
     /// Casts that came, read or not.
     count: u32,
+    /// Phases below 64 in which one came.
+    phases: u64,
     /// Bytes that wait, of which one mailbox has fewer than that.
     bytes: u32,
 }
@@ -114,9 +116,11 @@ impl Mail {
         post.cost() + of_posts + of_senders
     }
 
-    /// Keeps a cast, if its sender has fewer and less waiting here than these. False when not.
+    /// Keeps a cast, if its sender has fewer and less waiting here than these. False when not. The
+    /// first in a phase is kept however many others came: they may be copies.
     pub(super) fn post(&mut self, post: Post, (casts_max, bytes_max): (usize, usize)) -> bool {
         let cost = self.cost_with(&post);
+        let phase = bit_of(post.phase);
         let fits = |bytes: u32| {
             let bytes = bytes as usize + cost;
             u32::try_from(bytes).ok().filter(|_| bytes <= bytes_max)
@@ -125,10 +129,12 @@ impl Mail {
             Some(at) => {
                 let sender = &mut self.senders[at];
                 let Some(bytes) = fits(sender.bytes) else { return false };
-                if sender.count as usize >= casts_max {
+                let is_first = sender.phases & phase != phase;
+                if sender.count as usize >= casts_max && !is_first {
                     return false;
                 }
                 (sender.count, sender.bytes) = (sender.count + 1, bytes);
+                sender.phases |= phase;
             }
             None if self.senders.len() >= SENDERS_MAX => return false,
             None => {
@@ -136,7 +142,7 @@ impl Mail {
                 if self.senders.len() == 1 {
                     self.senders.reserve_exact(SENDERS - 1);
                 }
-                self.senders.push(Sender { node: post.from, count: 1, bytes });
+                self.senders.push(Sender { node: post.from, count: 1, phases: phase, bytes });
             }
         }
         // An eighth more than there are: most hold few, and twice as much is not paid for.
@@ -183,6 +189,7 @@ impl Mail {
                 let cost = post.cost();
                 given(of.node, cost);
                 of.count -= 1;
+                of.phases &= !bit_of(post.phase);
                 of.bytes -= u32::try_from(cost).unwrap_or(of.bytes);
             }
             stays
@@ -208,6 +215,11 @@ impl Mail {
     pub(super) fn bytes(&self) -> usize {
         self.senders.iter().map(|sender| sender.bytes as usize).sum()
     }
+}
+
+/// The bit of a phase, if it is below 64.
+fn bit_of(phase: u16) -> u64 {
+    1_u64.checked_shl(phase.into()).unwrap_or(0)
 }
 
 /// An entry of the table of mailboxes and one of their times, in nodes that are little more than

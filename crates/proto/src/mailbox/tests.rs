@@ -282,6 +282,34 @@ fn the_number_of_senders_of_one_mailbox_is_bounded() {
     assert_eq!(mailboxes.dropped().over_limit, 2_000 - SENDERS_MAX as u64);
 }
 
+/// A member that says all again whenever something of it was lost.
+#[test]
+fn copies_of_what_a_member_has_cast_leave_room_for_its_next_phase() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.join(call(1)).unwrap();
+    let mut read = 0;
+    for _ in 0..1_100 {
+        post(&mut mailboxes, 1, call(1), cast(0, 0));
+        read += take(&mut mailboxes, call(1)).len();
+    }
+    assert_eq!(read, 1_024);
+    for phase in [1, 63, 63, 64, u16::MAX] {
+        post(&mut mailboxes, 1, call(1), cast(phase, 0));
+    }
+    assert_eq!(take(&mut mailboxes, call(1)).len(), 2, "the first of each phase a plan may have");
+    // One that has expired was never heard.
+    for _ in 0..1_024 {
+        post(&mut mailboxes, 1, call(2), cast(1, 0));
+    }
+    post(&mut mailboxes, 1, call(2), Cast { budget_us: 1, ..cast(0, 0) });
+    mailboxes.handle_timeout(NOW + Duration::from_micros(1));
+    for _ in 0..2 {
+        post(&mut mailboxes, 1, call(2), cast(0, 0));
+    }
+    mailboxes.join(call(2)).unwrap();
+    assert_eq!(take(&mut mailboxes, call(2)).len(), 1_025);
+}
+
 #[test]
 fn closed_tags_are_remembered_or_refused() {
     let mut mailboxes = mailboxes(&Limits::default());
