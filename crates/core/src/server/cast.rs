@@ -191,6 +191,13 @@ impl CastPort {
         })
     }
 
+    /// Asks for connections to those of these nodes that have none and can be dialled: by
+    /// [`Self::reach`] they are down only once that has failed.
+    pub fn dial(&self, nodes: impl IntoIterator<Item = NodeId>) {
+        let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
+        self.driver.with_node(self.key.origin(), |node, now| node.dial_all(now, nodes));
+    }
+
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
         self.driver.ask_any_node(Node::epoch)

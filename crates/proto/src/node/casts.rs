@@ -5,6 +5,7 @@ use crate::time::Timestamp;
 use crate::wire::{About, Cast, Header, Message};
 
 use super::super::Outbound;
+use super::super::links::Way;
 use super::super::mailbox::{CallName, MailKey, Mailboxes, Tag};
 use super::super::outbox::Outbox;
 use super::Node;
@@ -114,6 +115,20 @@ impl<O: Outbox> Node<O> {
     /// Its mailboxes, to be read. Nothing is sent by that.
     pub fn mailboxes_mut(&mut self) -> &mut Mailboxes {
         &mut self.mailboxes
+    }
+
+    /// Asks for connections to those of these nodes that have none and can be dialled.
+    pub fn dial_all(&mut self, now: Timestamp, nodes: impl IntoIterator<Item = NodeId>) {
+        for node in nodes {
+            let can_dial = match self.links.way(now, node) {
+                Way::Up(_) => false,
+                Way::Dialable => true,
+                Way::Dead => self.links.is_resolvable(now, node),
+            };
+            if can_dial {
+                self.links.dial(node);
+            }
+        }
     }
 
     /// Reachability of a node at the moment.

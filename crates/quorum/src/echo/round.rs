@@ -119,6 +119,13 @@ impl EchoRound {
         if round.is_call() {
             let (reach, _) = round.port.reach(round.core.members().nodes());
             round.see_lives(&reach);
+            // Else those whom this node never had anything to say to would count as down.
+            let members = round.core.members().nodes().zip(reach);
+            let down: Vec<NodeId> =
+                members.filter(|(_, reach)| reach.is_down).map(|(node, _)| node).collect();
+            if !down.is_empty() {
+                round.port.dial(down);
+            }
         }
         round
     }

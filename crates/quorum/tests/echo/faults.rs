@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use convoke_core::{Cause, Code};
+use convoke_core::{Cause, Code, Context, Service, Status};
+use convoke_quorum::echo::{EchoError, EchoPlan, EchoRound, Phase, Rule, digest_of};
 
-use crate::support::{CLIENT, Cluster, DELAY, node, storage};
+use crate::support::{CLIENT, Cluster, DELAY, WRITE, node, storage};
 
 #[tokio::test(start_paused = true)]
 async fn one_crashed_member_of_four_does_not_matter() {
@@ -31,6 +32,36 @@ async fn when_a_majority_is_down_the_phase_fails_at_once_and_names_who_is_missin
         assert!(failure.text.ends_with("down are n2, n3"), "{}", failure.text);
         assert!(after <= 3 * DELAY, "{after:?}");
     }
+}
+
+/// All but the leader have nothing to say before they have heard it.
+#[tokio::test(start_paused = true)]
+async fn members_that_nobody_has_dialled_yet_are_not_down() {
+    let mut cluster = Cluster::start_apart(1, 4, |_, members| {
+        Service::new().unary(WRITE, move |text: String, context: Context| {
+            let members = members.clone();
+            async move {
+                let phases = [
+                    Phase::new("propose", 1),
+                    Phase::new("accept", 3).cast_on(Rule::heard(0, node(1))),
+                ];
+                let plan = EchoPlan::new(members.len(), phases).map_err(EchoError::from)?;
+                let mut round = EchoRound::join(&context, &members, plan)?;
+                if context.node() == node(1) {
+                    tokio::time::sleep(10 * DELAY).await;
+                    round.cast(0, digest_of(text.as_bytes()), "")?;
+                }
+                round.quorum(1).await?;
+                Ok::<_, Status>(text)
+            }
+        })
+    })
+    .await;
+    // One that cannot be dialled is down, and the others are enough.
+    cluster.crash(4);
+    let live = [1, 2, 3].map(|id| node(id).into());
+    let written = cluster.write_to("heron", &live, Duration::from_secs(5)).await;
+    assert_eq!(written.replies.len(), 3, "{written:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,26 @@ impl Cluster {
         limits: Limits,
         service: impl Fn(NodeId, Configuration) -> Service,
     ) -> Self {
+        let cluster = Self::begin(seed, count, limits, service).await;
+        cluster.connect().await;
+        cluster.introduced().await
+    }
+
+    /// As [`Self::start`], of members that know where the others are and have dialled none.
+    pub(crate) async fn start_apart(
+        seed: u64,
+        count: u64,
+        service: impl Fn(NodeId, Configuration) -> Service,
+    ) -> Self {
+        Self::begin(seed, count, Limits::default(), service).await.introduced().await
+    }
+
+    async fn begin(
+        seed: u64,
+        count: u64,
+        limits: Limits,
+        service: impl Fn(NodeId, Configuration) -> Service,
+    ) -> Self {
         let (network, members) = (SimNetwork::new(seed), configuration(count));
         let mut servers = Vec::new();
         for id in 1..=count {
@@ -69,11 +89,14 @@ impl Cluster {
             servers.push(Some(server.start().await.expect("the name is free")));
         }
         let client = builder(&network, CLIENT).start().await.expect("nothing to bind");
-        let cluster = Self { network, members, servers, client };
-        cluster.connect().await;
-        cluster.introduce(&cluster.client).await;
-        cluster.network.default_latency(DELAY);
-        cluster
+        Self { network, members, servers, client }
+    }
+
+    /// Its client is connected to all members, and frames take their time.
+    async fn introduced(self) -> Self {
+        self.introduce(&self.client).await;
+        self.network.default_latency(DELAY);
+        self
     }
 
     /// A server that knows where the others are.
