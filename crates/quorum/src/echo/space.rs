@@ -1,12 +1,13 @@
 //! Rounds about names of the application's own, for phases that outlive a call.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{Announce, CastPort, CastSpace, Endpoint, NodeId};
+use tokio::sync::Notify;
 
 use crate::Configuration;
 
@@ -44,6 +45,17 @@ pub struct EchoSpace {
     members: Configuration,
     keep: Duration,
     verifier: Option<Arc<dyn Verifier>>,
+    bell: Arc<Bell>,
+}
+
+/// Wakes all who wait for tags: the space keeps one waker.
+#[derive(Default)]
+struct Bell(Notify);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_waiters();
+    }
 }
 
 /// Sets up an [`EchoSpace`].
@@ -119,7 +131,7 @@ impl EchoSpaceBuilder {
     pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
         let space = self.cast_space(endpoint)?;
         let Self { members, keep, verifier, .. } = self;
-        Ok(EchoSpace { space, members, keep, verifier })
+        Ok(EchoSpace { space, members, keep, verifier, bell: Arc::default() })
     }
 
     /// Opens it as one stream of all votes. What members have cast before is in it.
@@ -215,12 +227,22 @@ impl EchoSpace {
     }
 
     /// The next tag, view and sequence, that enough members have cast about and that is not joined.
-    /// Each is told of once, the lowest first. `None` once the endpoint was shut down.
+    /// Each is told of once, the lowest first, to one of those who wait. `None` once the endpoint
+    /// was shut down.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, no tag is lost.
     pub async fn next(&self) -> Option<(u64, u64)> {
-        poll_fn(|cx| self.space.poll_announced(cx)).await
+        let waker = Waker::from(self.bell.clone());
+        loop {
+            let rung = self.bell.0.notified();
+            if let Poll::Ready(tag) = self.space.poll_announced(&mut Context::from_waker(&waker)) {
+                // For the others the space has to keep the waker again.
+                self.bell.0.notify_waiters();
+                return tag;
+            }
+            rung.await;
+        }
     }
 
     /// Closes all tags below this one, by view first: what waits for them is dropped, what comes is

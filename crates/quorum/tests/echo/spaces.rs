@@ -124,6 +124,34 @@ async fn a_tag_is_announced_to_those_who_have_not_joined_when_enough_speak_of_it
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_several_who_wait_for_tags_each_is_told_of_another() {
+    let cluster = cluster(2).await;
+    let mut spaces = spaces(&cluster);
+    let (reader, writer) = (Arc::new(spaces.remove(0)), spaces.remove(0));
+    let waiting = [(); 2].map(|()| {
+        let reader = reader.clone();
+        tokio::spawn(async move { reader.next().await })
+    });
+    cluster.settle().await;
+    let mut told = Vec::new();
+    let mut rounds = Vec::new();
+    for (sequence, waiting) in (1..).zip(waiting) {
+        let mut round = writer.join(0, sequence, plan(&cluster.members)).expect("it is new");
+        round.cast(0, Digest::ZERO, "").expect("it is the first");
+        rounds.push(round);
+        cluster.settle().await;
+        told.push(waiting);
+    }
+    let mut tags = Vec::new();
+    for told in told {
+        let tag = tokio::time::timeout(Duration::from_secs(1), told).await;
+        tags.push(tag.expect("it is woken").expect("it does not panic"));
+    }
+    tags.sort_unstable();
+    assert_eq!(tags, [Some((0, 1)), Some((0, 2))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_member_that_was_cut_off_catches_up_when_votes_are_repeated() {
     let cluster = cluster(4).await;
     let spaces = spaces(&cluster);
