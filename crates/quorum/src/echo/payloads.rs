@@ -44,7 +44,10 @@ pub struct Payloads {
 struct Store {
     /// With the number of owners that keep each.
     values: BTreeMap<Digest, (Bytes, usize)>,
+    /// Those who keep any.
     owners: BTreeMap<Option<NodeId>, Owned>,
+    /// Bytes that all may keep.
+    bytes_max: usize,
     /// Bytes that one owner may keep.
     share: usize,
     value_bytes_max: usize,
@@ -126,11 +129,12 @@ impl Payloads {
     pub fn for_messages(bytes_max: usize, message_bytes_max: usize) -> Self {
         let (values, owners) = (BTreeMap::new(), BTreeMap::new());
         let value_bytes_max = message_bytes_max.min(bytes_max).saturating_sub(VALUE_BYTES);
-        let store = Store { values, owners, share: bytes_max, value_bytes_max };
+        let store = Store { values, owners, bytes_max, share: bytes_max, value_bytes_max };
         Self { store: Arc::new(Mutex::new(store)) }
     }
 
-    /// Divides the store among so many owners and what has none, in equal shares.
+    /// Divides the store among so many owners and what has none, in equal shares. Where there are
+    /// more, the oldest of those that keep most make room.
     #[must_use]
     pub fn shared(self, owners: usize) -> Self {
         self.with(|store| {
@@ -150,7 +154,8 @@ impl Payloads {
         self.insert_for(None, value)
     }
 
-    /// Keeps a value in the share of an owner: only its own older ones make room.
+    /// Keeps a value in the share of an owner: only its own older ones make room, as long as there
+    /// are no more owners than [shares](Self::shared).
     ///
     /// # Errors
     /// As [`Self::insert`].
@@ -334,8 +339,11 @@ const COPIED_BYTES_MAX: usize = 32 << 10;
 impl Store {
     fn insert(&mut self, owner: Option<NodeId>, digest: Digest, value: Bytes) {
         let cost = value.len() + VALUE_BYTES;
+        if cost > self.share {
+            return;
+        }
         let owned = self.owners.entry(owner).or_default();
-        if cost > self.share || !owned.digests.insert(digest) {
+        if !owned.digests.insert(digest) {
             return;
         }
         owned.order.push_back(digest);
@@ -345,17 +353,37 @@ impl Store {
             _ => value,
         };
         self.values.entry(digest).or_insert((value, 0)).1 += 1;
-        while owned.bytes > self.share
-            && let Some(oldest) = owned.order.pop_front()
+        while self.owners.get(&owner).is_some_and(|owned| owned.bytes > self.share) {
+            self.drop_oldest(owner);
+        }
+        while self.bytes() > self.bytes_max
+            && let Some(largest) = self.largest_beside_new_of(owner)
         {
-            owned.digests.remove(&oldest);
-            if let Some((value, owners)) = self.values.get_mut(&oldest) {
-                owned.bytes -= value.len() + VALUE_BYTES;
-                *owners -= 1;
-                if *owners == 0 {
-                    self.values.remove(&oldest);
-                }
+            self.drop_oldest(largest);
+        }
+    }
+
+    /// The owner that keeps most, this one only if it keeps more than its newest value.
+    fn largest_beside_new_of(&self, owner: Option<NodeId>) -> Option<Option<NodeId>> {
+        let has_other =
+            |(of, owned): &(&Option<NodeId>, &Owned)| **of != owner || owned.order.len() > 1;
+        let others = self.owners.iter().filter(has_other);
+        others.max_by_key(|(of, owned)| (owned.bytes, **of == owner)).map(|(of, _)| *of)
+    }
+
+    fn drop_oldest(&mut self, owner: Option<NodeId>) {
+        let Some(owned) = self.owners.get_mut(&owner) else { return };
+        let Some(oldest) = owned.order.pop_front() else { return };
+        owned.digests.remove(&oldest);
+        if let Some((value, owners)) = self.values.get_mut(&oldest) {
+            owned.bytes -= value.len() + VALUE_BYTES;
+            *owners -= 1;
+            if *owners == 0 {
+                self.values.remove(&oldest);
             }
+        }
+        if owned.order.is_empty() {
+            self.owners.remove(&owner);
         }
     }
 
@@ -420,6 +448,25 @@ mod tests {
         let count = payloads.with(|store| (store.values.len(), store.bytes()));
         assert_eq!(count, (3, 3 * (300 + VALUE_BYTES)), "two of one, and one of the other");
         assert!(payloads.insert_of(liar, Bytes::from(vec![1; 940])).is_err());
+    }
+
+    #[test]
+    fn more_owners_than_shares_keep_no_more_than_the_store_is_for() {
+        let payloads = Payloads::new(3 * 1_000).shared(2);
+        let value = |number: u64, len: usize| {
+            let mut value = vec![0; len];
+            value[..8].copy_from_slice(&number.to_le_bytes());
+            Bytes::from(value)
+        };
+        for owner in 1..=100 {
+            let kept = payloads.insert_of(NodeId::new(owner), value(owner, 300)).unwrap();
+            assert!(payloads.get(kept).is_some(), "the newest is kept");
+        }
+        let counts = || payloads.with(|store| (store.owners.len(), store.bytes()));
+        assert_eq!(counts(), (8, 8 * (300 + VALUE_BYTES)));
+        let large = payloads.insert_of(NodeId::new(101), value(101, 900)).unwrap();
+        assert!(payloads.get(large).is_some(), "also where it is the largest");
+        assert_eq!(counts(), (6, 5 * (300 + VALUE_BYTES) + 900 + VALUE_BYTES));
     }
 
     #[test]
