@@ -155,6 +155,8 @@ pub struct CastsDropped {
     pub strangers: u64,
     /// Of this node's own: there was no way to the member, or no room on it.
     pub unsent: u64,
+    /// Their values, which travel beside them, did not come.
+    pub missing: u64,
 }
 
 impl std::ops::Add for CastsDropped {
@@ -168,6 +170,7 @@ impl std::ops::Add for CastsDropped {
             expired: self.expired + other.expired,
             strangers: self.strangers + other.strangers,
             unsent: self.unsent + other.unsent,
+            missing: self.missing + other.missing,
         }
     }
 }
@@ -298,6 +301,11 @@ impl Mailboxes {
     /// A cast came whose value could not be waited for: too many were.
     pub fn note_over_limit(&mut self) {
         self.dropped.over_limit += 1;
+    }
+
+    /// The value of a cast did not come.
+    pub fn note_missing(&mut self) {
+        self.dropped.missing += 1;
     }
 
     /// A cast came about a call that is over.

@@ -107,17 +107,21 @@ impl Driver {
             let value = tokio::time::timeout(budget, value).await;
             drop(waiting);
             match value {
-                Ok(Ok(payload)) => driver.with_node(call.origin, |node, now| {
-                    let spent_us = u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);
-                    let budget_us = cast.budget_us.saturating_sub(spent_us);
-                    let cast = Cast { is_carried: false, payload, budget_us, ..cast };
-                    node.handle_cast(now, from, call, cast);
-                }),
+                Ok(Ok(payload)) => {
+                    return driver.with_node(call.origin, |node, now| {
+                        let spent_us =
+                            u64::try_from(now.since(start).as_micros()).unwrap_or(u64::MAX);
+                        let budget_us = cast.budget_us.saturating_sub(spent_us);
+                        let cast = Cast { is_carried: false, payload, budget_us, ..cast };
+                        node.handle_cast(now, from, call, cast);
+                    });
+                }
                 Ok(Err(status)) => {
                     tracing::debug!(%from, %status, "the value of a cast did not come")
                 }
                 Err(_) => tracing::debug!(%from, "the value of a cast did not come in its time"),
             }
+            driver.ask_node(call.origin, |node| node.mailboxes_mut().note_missing());
         });
     }
 }
@@ -133,9 +137,12 @@ mod tests {
     use crate::carrier::{BodyCarrier, CarryError};
     use crate::transport::BoxFuture;
 
-    /// Panics when it is asked for a value.
+    /// Panics when it is asked for a value, or says that it is none of its own.
     #[derive(Debug)]
-    struct Broken;
+    enum Broken {
+        Panics,
+        Refuses,
+    }
 
     impl BodyCarrier for Broken {
         fn body_bytes_min(&self) -> usize {
@@ -146,8 +153,14 @@ mod tests {
             None
         }
 
-        fn body(&self, _: NodeId, _: Bytes) -> BoxFuture<Result<Bytes, CarryError>> {
-            panic!("on purpose")
+        fn body(&self, from: NodeId, _: Bytes) -> BoxFuture<Result<Bytes, CarryError>> {
+            match self {
+                Self::Panics => panic!("on purpose"),
+                Self::Refuses => {
+                    let message = "no reference of mine".to_owned();
+                    Box::pin(async move { Err(CarryError::Invalid { from, message }) })
+                }
+            }
         }
 
         fn held(&self, _: NodeId, _: &Bytes) -> Option<Bytes> {
@@ -155,11 +168,10 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_carrier_that_panics_uses_up_no_place() {
-        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+    /// A member has cast what its carrier, the same as here, has brought or not.
+    async fn cast_beside(endpoint: &Endpoint, carrier: Broken) {
         let (driver, node) = (endpoint.driver(), NodeId::new(2));
-        driver.set_carrier(Arc::new(Broken));
+        driver.set_carrier(Arc::new(carrier));
         let origin = driver.identity.incarnation;
         let peer = Hello {
             node,
@@ -192,5 +204,18 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_carrier_that_panics_uses_up_no_place() {
+        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+        cast_beside(&endpoint, Broken::Panics).await;
+    }
+
+    #[tokio::test]
+    async fn a_cast_without_its_value_is_counted() {
+        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+        cast_beside(&endpoint, Broken::Refuses).await;
+        assert_eq!(endpoint.casts_dropped().missing, 1);
     }
 }
