@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::cores::Place;
 use crate::inbox::MESSAGE_BYTES;
+use crate::mailbox;
 use crate::wire::EXCEPTIONS_MAX;
 
 /// Bounds and times of one node. All finite; [`Limits::check`] says which relation is broken.
@@ -169,6 +170,12 @@ impl Limits {
         self.calls_max = place.part(self.calls_max);
         self.winding_max = place.part(self.winding_max).max(1);
         self
+    }
+
+    /// The largest payload of a cast that a node with these limits keeps, where nothing else of its
+    /// sender waits about the same.
+    pub fn cast_payload_bytes_max(&self) -> usize {
+        self.cast_bytes_max.saturating_sub(mailbox::OVERHEAD_BYTES_MAX)
     }
 
     /// Checks the relations between the limits.

@@ -36,6 +36,7 @@ use crate::wire::{About, Cast};
 
 use books::Books;
 use closed::ClosedCalls;
+pub(crate) use mail::OVERHEAD_BYTES_MAX;
 use mail::{Mail, Post};
 pub use space::{Announce, SpaceRefusal};
 use space::{Heard, Spaces};

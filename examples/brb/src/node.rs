@@ -127,7 +127,8 @@ async fn take_part(
                 // be.
                 Output::Keep(source, value) => drop(shared.payloads.insert_of(source, value)),
                 Output::Cast((source, sequence), vote, value) => {
-                    votes.cast((source.get(), sequence), vote, value);
+                    // Its size is within `VALUE_BYTES_MAX`, or limits are lower than they must be.
+                    let _ = votes.cast((source.get(), sequence), vote, value);
                 }
                 Output::Pull(key, digest, from) => {
                     let (payloads, endpoint) = (shared.payloads.clone(), endpoint.clone());

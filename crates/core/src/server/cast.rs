@@ -150,6 +150,11 @@ impl CastPort {
         send(&self.driver, self.key, self.remaining(), to, body);
     }
 
+    /// The largest payload that is kept where it arrives, by the limits of this node.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.driver.limits.cast_payload_bytes_max()
+    }
+
     /// Members to which something about it could not be sent since it was last asked: there was no
     /// way to them, or no room on it.
     pub fn take_missed(&self) -> SmallVec<[NodeId; 4]> {
@@ -357,6 +362,11 @@ impl CastSpace {
         body: CastBody,
     ) {
         send(&self.driver, self.key(view, sequence), lifetime, to, body);
+    }
+
+    /// The largest payload that is kept where it arrives, by the limits of this node.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.driver.limits.cast_payload_bytes_max()
     }
 
     /// Members to which something about a tag could not be sent since it was last asked: there was

@@ -19,6 +19,14 @@ const COPIED_BYTES_MAX: usize = 32 << 10;
 /// Cost of an allocation besides its bytes, for a common allocator.
 const ALLOCATION_BYTES: usize = 16;
 
+/// Most bytes that a cast takes in a mailbox besides its payload. In a stream it takes fewer.
+pub(crate) const OVERHEAD_BYTES_MAX: usize = {
+    let of_post = size_of::<Post>() * 9 / 8 + size_of::<Bytes>() + 2 * ALLOCATION_BYTES;
+    let of_posts = size_of::<Post>() + ALLOCATION_BYTES;
+    let of_senders = SENDERS * size_of::<Sender>() + ALLOCATION_BYTES;
+    of_post + of_posts + of_senders
+};
+
 /// Casts about one call or tag.
 #[derive(Debug, Default)]
 pub(super) struct Mail {

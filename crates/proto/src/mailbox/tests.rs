@@ -311,6 +311,23 @@ fn copies_of_what_a_member_has_cast_leave_room_for_its_next_phase() {
 }
 
 #[test]
+fn the_largest_payload_is_kept_whatever_waits_of_others() {
+    let limits = Limits { cast_bytes_total_max: 1 << 30, ..Limits::default() };
+    let (max, mut mailboxes) = (limits.cast_payload_bytes_max(), mailboxes(&limits));
+    mailboxes.open_space(7, 10, TWO, None).unwrap();
+    mailboxes.stream_space(7);
+    for from in 1..=20 {
+        post(&mut mailboxes, from, call(1), cast(0, max));
+        post(&mut mailboxes, from, tag(0, 1), cast(0, max));
+    }
+    assert_eq!(mailboxes.dropped(), CastsDropped::default());
+    mailboxes.join(call(1)).unwrap();
+    assert_eq!(take(&mut mailboxes, call(1)).len(), 20);
+    post(&mut mailboxes, 1, call(1), cast(0, limits.cast_bytes_max));
+    assert_eq!(mailboxes.dropped().over_limit, 1);
+}
+
+#[test]
 fn closed_tags_are_remembered_or_refused() {
     let mut mailboxes = mailboxes(&Limits::default());
     mailboxes.open_space(7, 10, TWO, None).unwrap();

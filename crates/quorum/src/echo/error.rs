@@ -123,6 +123,23 @@ pub enum CastRefused {
         /// The digest it has cast.
         digest: Digest,
     },
+    /// No mailbox would keep it: see
+    /// [`Limits::cast_payload_bytes_max`](convoke_core::Limits::cast_payload_bytes_max).
+    #[error("a payload of {bytes} bytes is larger than the {bytes_max} that a member keeps")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is kept.
+        bytes_max: usize,
+    },
+}
+
+impl CastRefused {
+    /// Refuses a payload that no mailbox would keep.
+    pub(super) fn check_size(payload: &[u8], bytes_max: usize) -> Result<(), Self> {
+        let bytes = payload.len();
+        if bytes > bytes_max { Err(Self::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
 }
 
 impl From<EchoError> for Status {

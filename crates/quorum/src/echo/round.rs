@@ -11,7 +11,7 @@ use convoke_proto::mutant::{self, Mutant};
 
 use crate::Configuration;
 
-use super::error::{EchoError, QuorumNotReached};
+use super::error::{CastRefused, EchoError, QuorumNotReached};
 use super::gate::{Gate, TaggedCast, Verifier};
 use super::machine::{EchoCore, EchoVote, Reached};
 use super::plan::EchoPlan;
@@ -156,15 +156,18 @@ impl EchoRound {
     /// rule ([`Phase::cast_on`](super::Phase::cast_on)) carries no payload.
     ///
     /// # Errors
-    /// [`EchoError::Cast`] when there is no such phase, or this node has cast another digest in it.
+    /// [`EchoError::Cast`] when there is no such phase, this node has cast another digest in it, or
+    /// the payload is larger than others keep.
     pub fn cast(
         &mut self,
         phase: u16,
         digest: Digest,
         payload: impl Into<Bytes>,
     ) -> Result<(), EchoError> {
+        let payload = payload.into();
+        self.check_size(&payload)?;
         if self.core.cast(phase, digest)? {
-            self.keep_payload(phase, payload.into());
+            self.keep_payload(phase, payload);
         }
         self.transmit();
         Ok(())
@@ -201,10 +204,21 @@ impl EchoRound {
     }
 
     /// Sends a vote that was held to all other members.
-    pub fn release(&mut self, vote: EchoVote, payload: impl Into<Bytes>) {
-        self.keep_payload(vote.phase, payload.into());
+    ///
+    /// # Errors
+    /// [`EchoError::Cast`] when the payload is larger than others keep: nothing is sent, and it may
+    /// be released with another.
+    pub fn release(&mut self, vote: EchoVote, payload: impl Into<Bytes>) -> Result<(), EchoError> {
+        let payload = payload.into();
+        self.check_size(&payload)?;
+        self.keep_payload(vote.phase, payload);
         self.send(vote);
         self.note_missed();
+        Ok(())
+    }
+
+    fn check_size(&self, payload: &Bytes) -> Result<(), CastRefused> {
+        CastRefused::check_size(payload, self.port.payload_bytes_max())
     }
 
     /// Casts again what this node had cast in an earlier life, with what it sent along, before
@@ -217,6 +231,7 @@ impl EchoRound {
         votes: impl IntoIterator<Item = (EchoVote, Bytes)>,
     ) -> Result<(), EchoError> {
         for (vote, payload) in votes {
+            self.check_size(&payload)?;
             self.core.restore(vote)?;
             self.keep_payload(vote.phase, payload);
         }
@@ -522,7 +537,7 @@ impl EchoRound {
 
     fn not_reached(&self, phase: u16) -> EchoError {
         let Some(of) = self.core.plan().phase(phase) else {
-            return super::CastRefused::UnknownPhase { phase }.into();
+            return CastRefused::UnknownPhase { phase }.into();
         };
         let is_missing = |node: &NodeId| self.down.contains(node);
         EchoError::QuorumNotReached(Box::new(QuorumNotReached {

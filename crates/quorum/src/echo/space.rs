@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::Configuration;
 
 use super::digest::digest_of;
-use super::error::EchoError;
+use super::error::{CastRefused, EchoError};
 use super::gate::Verifier;
 use super::machine::{EchoCore, EchoVote};
 use super::plan::EchoPlan;
@@ -202,7 +202,7 @@ impl EchoSpace {
     ///
     /// # Errors
     /// As [`Self::join`], but for a tag that had a round; [`EchoError::Cast`] when the votes
-    /// contradict each other.
+    /// contradict each other, or a payload is larger than others keep.
     pub fn restore(
         &self,
         view: u64,
@@ -212,7 +212,8 @@ impl EchoSpace {
     ) -> Result<EchoRound, EchoError> {
         let votes: Vec<(EchoVote, Bytes)> = votes.into_iter().collect();
         let mut core = EchoCore::new(self.space.node(), &self.members, plan)?;
-        for (vote, _) in &votes {
+        for (vote, payload) in &votes {
+            CastRefused::check_size(payload, self.space.payload_bytes_max())?;
             core.restore(*vote)?;
         }
         let port = self.space.open_again(view, sequence, self.keep)?;

@@ -13,7 +13,7 @@ use convoke_proto::mutant::{self, Mutant};
 
 use crate::Configuration;
 
-use super::error::EchoError;
+use super::error::{CastRefused, EchoError};
 use super::gate::{Gate, TaggedCast, Verifier};
 use super::machine::EchoVote;
 
@@ -36,7 +36,7 @@ use super::machine::EchoVote;
 /// slot.cast(0, digest_of(b"heron"))?;
 /// while slot.reached(1).is_none() {
 ///     while let Some(vote) = slot.poll_transmit() {
-///         votes.cast((0, 7), vote, "");
+///         votes.cast((0, 7), vote, "")?;
 ///     }
 ///     let Some(heard) = votes.next().await else { return Err(EchoError::Stopped) };
 ///     if heard.tag == (0, 7) {
@@ -175,23 +175,36 @@ impl EchoStream {
     }
 
     /// Sends a vote about a tag to all other members.
-    pub fn cast(&self, tag: (u64, u64), vote: EchoVote, payload: impl Into<Bytes>) {
+    ///
+    /// # Errors
+    /// [`CastRefused::TooLarge`] when the payload is larger than others keep: nothing is sent.
+    pub fn cast(
+        &self,
+        tag: (u64, u64),
+        vote: EchoVote,
+        payload: impl Into<Bytes>,
+    ) -> Result<(), CastRefused> {
         let me = self.space.node();
-        self.send(tag, self.members.nodes().filter(|node| *node != me), vote, payload);
+        self.send(tag, self.members.nodes().filter(|node| *node != me), vote, payload)
     }
 
     /// Sends a vote about a tag to some members: again, to one that was away, for example.
+    ///
+    /// # Errors
+    /// As [`Self::cast`].
     pub fn send(
         &self,
         tag: (u64, u64),
         to: impl IntoIterator<Item = NodeId>,
         EchoVote { phase, digest }: EchoVote,
         payload: impl Into<Bytes>,
-    ) {
+    ) -> Result<(), CastRefused> {
         let sender = self.members.index_of(self.space.node()).unwrap_or(u16::MAX);
         let (epoch, payload) = (self.members.epoch(), payload.into());
+        CastRefused::check_size(&payload, self.space.payload_bytes_max())?;
         let body = CastBody { phase, sender, epoch, digest, payload };
         self.space.send(tag, self.keep, to, body);
+        Ok(())
     }
 
     /// Keeps the votes of those who are to be members next, of a later epoch, until

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::{Announce, CastBody, Digest, Endpoint, Service};
+use convoke_core::{Announce, CastBody, Digest, Endpoint, Limits, Service};
 use convoke_quorum::echo::{
-    EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, TaggedCast,
+    CastRefused, EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, TaggedCast,
     byzantine_quorum, digest_of,
 };
 use convoke_quorum::{Configuration, echo::Phase, echo::Rule};
@@ -231,7 +231,7 @@ async fn a_vote_that_is_held_is_repeated_to_nobody() {
         round.cast(0, digest, "").expect("it is the first");
     }
     let vote = rounds[0].held().await.expect("it runs");
-    rounds[0].release(vote, "");
+    rounds[0].release(vote, "").expect("it is small");
     rounds[0].quorum(0).await.expect("nobody lies");
     assert_eq!(rounds[0].core().cast_in(1), Some(digest), "by the rule, and held");
     rounds[0].repeat_to(node(4));
@@ -241,7 +241,7 @@ async fn a_vote_that_is_held_is_repeated_to_nobody() {
     assert!(has(&listener, 0) && !has(&listener, 1));
     let vote = rounds[0].held().await.expect("it runs");
     assert_eq!(vote.phase, 1);
-    rounds[0].release(vote, "");
+    rounds[0].release(vote, "").expect("it is small");
     cluster.settle().await;
     let heard = listener.until(|core| core.votes(1).find(|(from, _)| *from == node(1)));
     let heard = tokio::time::timeout(Duration::from_secs(1), heard).await;
@@ -305,6 +305,44 @@ async fn another_verifier_loses_no_vote_that_one_looks_at() {
     let mut first = first.verify(|_: &TaggedCast| Ok(()));
     drop(go);
     first.quorum(0).await.expect("three have cast it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_no_member_would_keep_is_refused() {
+    let cluster = cluster(2).await;
+    let spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let all = || EchoPlan::new(2, [Phase::new("echo", 2)]).expect("it is a plan");
+    let join = |space: &EchoSpace| space.join(0, 1, all()).expect("it is new");
+    let [mut one, mut two] = [join(&spaces[0]), join(&spaces[1])];
+    let bytes_max = Limits::default().cast_payload_bytes_max();
+    let payload = |bytes| Bytes::from(vec![7; bytes]);
+    let refused = CastRefused::TooLarge { bytes: 1 << 20, bytes_max };
+    assert_eq!(one.cast(0, digest, payload(1 << 20)), Err(refused.into()));
+    assert_eq!(one.core().cast_in(0), None, "nothing was cast");
+    one.hold();
+    one.cast(0, digest, "").expect("it is the first");
+    let vote = one.held().await.expect("it runs");
+    assert_eq!(one.release(vote, payload(1 << 20)), Err(refused.into()));
+    one.release(vote, payload(bytes_max)).expect("no more than is kept");
+    two.cast(0, digest, payload(bytes_max)).expect("no more than is kept");
+    for mut round in [one, two] {
+        let reached = tokio::time::timeout(Duration::from_secs(5), round.quorum(0)).await;
+        assert_eq!(reached.expect("they are kept").expect("it runs").count, 2);
+    }
+    drop(spaces);
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let restored = open(&cluster, server, |space| space).restore(
+        0,
+        2,
+        all(),
+        [(EchoVote { phase: 0, digest }, payload(1 << 20))],
+    );
+    assert_eq!(restored.map(drop), Err(refused.into()));
+    let votes = EchoSpace::builder("votes", &cluster.members).stream(server).expect("once");
+    let vote = EchoVote { phase: 0, digest };
+    assert_eq!(votes.cast((0, 1), vote, payload(1 << 20)), Err(refused));
+    assert_eq!(votes.cast((0, 1), vote, payload(bytes_max)), Ok(()));
 }
 
 /// Nothing tells that it is slow but that its connection takes no more; it was never lost.

@@ -57,7 +57,7 @@ impl Log {
     fn speak(&mut self, tag: (u64, u64), votes: &EchoStream) {
         while let Some(vote) = self.slot(tag).poll_transmit() {
             self.stored.push(vote);
-            votes.cast(tag, vote, self.me.get().to_le_bytes().to_vec());
+            votes.cast(tag, vote, self.me.get().to_le_bytes().to_vec()).expect("it is small");
         }
     }
 
@@ -87,7 +87,7 @@ pub(crate) async fn a_protocol_with_a_core_of_its_own_sees_every_vote_that_is_si
     let liar = stream(&cluster, 3, &cluster.members);
     for sequence in 0..200 {
         let lie = EchoVote { phase: 0, digest: digest_of(b"a lie") };
-        liar.cast((0, sequence), lie, "no signature");
+        liar.cast((0, sequence), lie, "no signature").expect("it is small");
     }
     cluster.settle().await;
     let mut running = tokio::task::JoinSet::new();
@@ -123,9 +123,11 @@ pub(crate) async fn one_member_that_floods_a_stream_holds_up_no_other() {
         (stream(&cluster, 1, &cluster.members), stream(&cluster, 2, &cluster.members));
     let vote = |sequence: u64| EchoVote { phase: 0, digest: digest_of(&sequence.to_le_bytes()) };
     for sequence in 0..5_000 {
-        flood.cast((0, sequence), vote(sequence), 2_u64.to_le_bytes().to_vec());
+        flood
+            .cast((0, sequence), vote(sequence), 2_u64.to_le_bytes().to_vec())
+            .expect("it is small");
     }
-    other.cast((0, 1), vote(1), 3_u64.to_le_bytes().to_vec());
+    other.cast((0, 1), vote(1), 3_u64.to_le_bytes().to_vec()).expect("it is small");
     cluster.settle().await;
     let mut before = 0;
     while votes.next().await.expect("it lives").from == node(2) {
@@ -146,8 +148,8 @@ pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept(
     early.change_members(&two).expect("it is one of them");
     let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
     let sign = |of: u64| of.to_le_bytes().to_vec();
-    early.cast((0, 7), vote, sign(2));
-    late.cast((0, 6), vote, sign(4));
+    early.cast((0, 7), vote, sign(2)).expect("it is small");
+    late.cast((0, 6), vote, sign(4)).expect("it is small");
     assert_eq!(votes.next().await.expect("it lives").tag, (0, 6), "that of the present epoch");
     assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err());
     assert_eq!(votes.later().collect::<Vec<_>>(), [node(2)]);
@@ -155,9 +157,9 @@ pub(crate) async fn members_change_by_epoch_and_votes_that_came_before_are_kept(
     votes.change_members(&two).expect("it is one of them");
     let kept = votes.next().await.expect("it lives");
     assert_eq!((kept.tag, kept.from, kept.body.epoch), ((0, 7), node(2), 2));
-    late.cast((0, 8), vote, sign(4));
+    late.cast((0, 8), vote, sign(4)).expect("it is small");
     let own = stream(&cluster, 2, &one);
-    own.cast((0, 8), vote, sign(3));
+    own.cast((0, 8), vote, sign(3)).expect("it is small");
     assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err(), "of the epoch before");
     assert_eq!(votes.refused().wrong_epoch, 1);
     let server = cluster.servers[0].as_ref().expect("it lives");
@@ -181,15 +183,15 @@ async fn votes_that_are_verified_while_the_members_change_are_judged_by_the_new_
     let mut votes = space.stream(server).expect("once");
     let (mut stays, leaves) = (stream(&cluster, 1, &one), stream(&cluster, 3, &one));
     let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
-    stays.cast((0, 7), vote, "");
-    leaves.cast((0, 7), vote, "");
+    stays.cast((0, 7), vote, "").expect("it is small");
+    leaves.cast((0, 7), vote, "").expect("it is small");
     cluster.settle().await;
     let is_looked_at = poll_fn(|cx| Poll::Ready(votes.poll_next(cx).is_pending())).await;
     assert!(is_looked_at);
     for votes in [&mut votes, &mut stays] {
         votes.change_members(&two).expect("it is one of them");
     }
-    stays.cast((0, 8), vote, "");
+    stays.cast((0, 8), vote, "").expect("it is small");
     drop(let_go);
     let next = timeout(Duration::from_secs(1), votes.next()).await.expect("it is of the new epoch");
     let next = next.expect("it lives");
@@ -209,12 +211,12 @@ async fn votes_of_a_later_epoch_are_kept_within_bounds_and_closed_as_any() {
     let (mut votes, liar, early) = (stream(0, 1), stream(1, u64::MAX), stream(2, 2));
     let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
     for sequence in 0..64 {
-        liar.cast((0, sequence), vote, vec![7; 100_000]);
+        liar.cast((0, sequence), vote, vec![7; 100_000]).expect("it is small");
         assert!(timeout(Duration::from_millis(5), votes.next()).await.is_err(), "of no epoch here");
     }
     assert_eq!(votes.refused().wrong_epoch, 64 - 10, "1 MiB is kept");
     for sequence in 0..4 {
-        early.cast((0, sequence), vote, "");
+        early.cast((0, sequence), vote, "").expect("it is small");
     }
     assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err());
     votes.close_below(0, 3);
@@ -254,7 +256,7 @@ pub(crate) async fn a_vote_that_is_held_is_said_when_it_is_released_with_what_go
         .expect("it is there")
         .expect("it runs");
     assert_eq!(vote, EchoVote { phase: 0, digest });
-    holding.release(vote, "signed");
+    holding.release(vote, "signed").expect("it is small");
     let heard = |votes: &EchoCore| votes.payload(0, node(1)).cloned();
     let heard = timeout(Duration::from_secs(1), other.until(heard)).await.expect("it is said");
     assert_eq!(heard.expect("it runs"), "signed");
@@ -276,7 +278,7 @@ async fn early_votes_of_a_member_that_joins_are_kept_for_who_expects_it() {
         }
         let vote = EchoVote { phase: 0, digest: digest_of(b"heron") };
         for joining in [stream(1, &new), stream(3, &new)] {
-            joining.cast((0, 1), vote, "");
+            joining.cast((0, 1), vote, "").expect("it is small");
         }
         assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err(), "they are later");
         votes.change_members(&new).expect("it is one of them");

@@ -297,7 +297,7 @@ async fn members_that_start_anew_while_a_vote_is_held_count_as_down() {
                 round.cast(0, digest_of(text.as_bytes()), Vec::new())?;
                 let vote = round.held().await?;
                 tokio::time::sleep(Duration::from_millis(500)).await;
-                round.release(vote, Vec::new());
+                round.release(vote, Vec::new())?;
                 round.quorum(0).await?;
                 Ok::<_, Status>(text)
             }

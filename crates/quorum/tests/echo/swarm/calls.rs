@@ -105,7 +105,7 @@ async fn decide(
     round.cast(0, digest, sign(me, digest))?;
     for _ in 0..if plan.is_signed { 2 } else { 0 } {
         let vote = round.held().await?;
-        round.release(vote, sign(me, vote.digest));
+        round.release(vote, sign(me, vote.digest))?;
     }
     let reached = round.quorum(1).await;
     let about = format!("{} {:?}", context.initiator(), context.task().call);

@@ -271,7 +271,7 @@ impl Member {
                         let mut disk = self.disk.lock().expect("nobody panics with it");
                         disk.entry(sequence).or_default().push(vote);
                         drop(disk);
-                        round.release(vote, sign(self.me, vote.digest));
+                        round.release(vote, sign(self.me, vote.digest)).expect("it is small");
                     }
                     // More than can be borne are away, for now: it is awaited again.
                     News::End(Err(EchoError::QuorumNotReached(short)))
