@@ -293,16 +293,18 @@ impl EchoCore {
         let mut has_found = false;
         for (phase, of) in self.plan.phases() {
             let may_hold = |clause: &Clause| match *clause {
-                // Who lies may have told another member what it has not told this one.
+                // Who lies may have told another member what it has not told this one, and so may
+                // one that was gone in the middle of it.
                 Clause::Count { phase, at_least } => {
-                    let others = self.plan.members() - self.silent(phase).count();
+                    let silent = self.silent(phase).filter(|node| !is_gone(*node)).count();
+                    let others = self.plan.members() - silent;
                     let lies = match mutant::is(Mutant::HopeWithoutLiars) {
                         true => 0,
                         false => (others - self.tally.count_max(phase)).min(faulty),
                     };
                     self.most(phase, may_begin, is_gone) + lies >= at_least
                 }
-                // So may one that is gone; and what it has told this one others have heard, too.
+                // The same; and what one has told this member others have heard, too.
                 Clause::Heard { phase, node } => {
                     !is_gone(node) || faulty > 0 || !self.silent(phase).any(|silent| silent == node)
                 }

@@ -210,10 +210,15 @@ impl EchoPlan {
         Ok(Self::new(members, (0..phases).map(phase))?.bearing(0))
     }
 
-    /// Says how many members may lie, so that a phase that is cast by its rule alone is known to be
-    /// hopeless as soon as the rule can hold at no correct member any more. A phase with a rule
-    /// must then not be cast by hand. Default: nobody knows, and only the votes of a phase itself
-    /// make it hopeless; of [`Self::majority`] none lies.
+    /// Says how many members may lie, or crash in the middle of a cast so that others have heard it
+    /// and this member has not. A phase that is cast by its rule alone is then known to be hopeless
+    /// as soon as the rule can hold at no correct member any more. A phase with a rule must then
+    /// not be cast by hand. Default: nobody knows, and only the votes of a phase itself make it
+    /// hopeless.
+    ///
+    /// With 0 a phase that is cast on the word of one member ends at once where that is down
+    /// without having said it here. Of [`Self::majority`] it is 0, which makes a difference only
+    /// where votes are split.
     #[must_use]
     pub fn bearing(mut self, faulty: usize) -> Self {
         self.faulty = Some(faulty);

@@ -122,6 +122,24 @@ fn a_member_that_has_lost_the_source_may_deliver_what_others_have_heard() {
     assert_eq!(run.delivered(), [Some(A); 3]);
 }
 
+/// The last vote of a phase went to all but this member before its sender was gone.
+#[test]
+fn a_member_that_is_gone_may_have_been_heard_by_all_others() {
+    let phases = [Phase::new("all", 4), Phase::new("next", 3).cast_on(Rule::on(0, 4))];
+    let plan = |faulty| EchoPlan::new(4, phases.clone()).unwrap().bearing(faulty);
+    let is_possible = |faulty, gone: &[u64]| {
+        let mut core = EchoCore::new(node(1), &members(4), plan(faulty)).unwrap();
+        core.cast(0, A).unwrap();
+        for from in 2..4 {
+            core.handle_vote(node(from), vote(0, A)).unwrap();
+        }
+        core.is_possible(1, |of| gone.contains(&of.get()))
+    };
+    assert!(is_possible(1, &[4]) && is_possible(0, &[]));
+    assert!(!is_possible(0, &[4]), "who casts is heard by all or by none");
+    assert!(!is_possible(1, &[2, 3, 4]), "they cast no more");
+}
+
 /// Where nobody lies, others have heard what this member has heard.
 #[test]
 fn a_source_that_is_gone_may_have_been_heard_if_it_has_sent() {
