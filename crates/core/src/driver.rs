@@ -249,6 +249,10 @@ impl Driver {
         Timestamp::ZERO + now.duration_since(self.start)
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     /// Bounds the time of a future, also where its caller has no runtime.
     pub(crate) fn within<F: Future>(&self, time: Duration, future: F) -> Timeout<F> {
         let _entered = Handle::try_current().is_err().then(|| self.runtime.enter());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::limits::Limits;
 use convoke_proto::mailbox::{Announce, CastsDropped, SpaceRefusal};
+use tokio::runtime;
 use tokio::sync::watch;
 
 use crate::carrier::{BodyCarrier, CarrierTaken};
@@ -333,6 +334,9 @@ pub trait EndpointSeam {
 
     /// True when this endpoint serves a method of this name, and that takes a streamed request.
     fn takes_items(&self, name: &str) -> bool;
+
+    /// The runtime that it was started on, for callers that have none.
+    fn runtime(&self) -> &runtime::Handle;
 }
 
 impl EndpointSeam for Endpoint {
@@ -353,6 +357,10 @@ impl EndpointSeam for Endpoint {
     fn takes_items(&self, name: &str) -> bool {
         let entry = self.driver().methods.get(MethodId::of(name));
         entry.is_some_and(|entry| entry.name == name && entry.takes_items)
+    }
+
+    fn runtime(&self) -> &runtime::Handle {
+        self.driver().runtime()
     }
 }
 

@@ -57,6 +57,7 @@ mod quorum_call;
 mod quorum_function;
 mod replies;
 mod roster;
+mod runtime;
 mod source;
 mod system;
 

@@ -5,8 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use convoke_core::seam::EndpointSeam as _;
 use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Payload, Peer, Request};
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::runtime::in_runtime;
 
 /// Number of times that the request of a member is sent again, and the pause before; for
 /// [`QuorumBuilder::retry`](crate::QuorumBuilder::retry).
@@ -84,7 +87,7 @@ impl<Resp: Payload> Plan<Resp> {
         // Those whose turn is at the deadline are asked where others fail before.
         let waiting: Vec<Waiting> = later.collect();
         let plan = Self {
-            sleep: Box::pin(tokio::time::sleep_until(deadline)),
+            sleep: Box::pin(in_runtime(client.endpoint().runtime(), || sleep_until(deadline))),
             attempts: vec![0; requests.len()],
             client,
             deadline,

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use convoke_core::{CastBody, NodeId};
 use convoke_proto::mutant::{self, Mutant};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// A vote, and what it is about.
@@ -51,6 +52,8 @@ impl<F: Fn(&TaggedCast) -> Result<(), &'static str> + Send + Sync + 'static> Ver
 /// Votes on their way through a verifier.
 pub(super) struct Gate {
     verifier: Arc<dyn Verifier>,
+    /// Whose threads it looks at them on.
+    runtime: Handle,
     running: Option<JoinHandle<Judged>>,
     good: VecDeque<TaggedCast>,
     refused: BTreeMap<&'static str, u64>,
@@ -63,8 +66,9 @@ type Judged = (Vec<TaggedCast>, Vec<Result<(), &'static str>>);
 const BATCH: usize = 128;
 
 impl Gate {
-    pub(super) fn new(verifier: Arc<dyn Verifier>) -> Self {
-        Self { verifier, running: None, good: VecDeque::new(), refused: BTreeMap::new() }
+    pub(super) fn new(verifier: Arc<dyn Verifier>, runtime: &Handle) -> Self {
+        let (runtime, good, refused) = (runtime.clone(), VecDeque::new(), BTreeMap::new());
+        Self { verifier, runtime, running: None, good, refused }
     }
 
     /// Votes are looked at by this one from now on; those that one looks at already are not lost.
@@ -95,7 +99,7 @@ impl Gate {
                 return Poll::Pending;
             }
             let verifier = self.verifier.clone();
-            self.running = Some(tokio::task::spawn_blocking(move || {
+            self.running = Some(self.runtime.spawn_blocking(move || {
                 let verdicts = judge(verifier.as_ref(), &batch);
                 (batch, verdicts)
             }));

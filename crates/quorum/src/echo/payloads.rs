@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::seam::EndpointSeam as _;
 use convoke_core::{
     CallError, Cause, Code, Context, Digest, Endpoint, Limits, Method, NodeId, Service, Status,
 };
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+use crate::runtime::in_runtime;
 
 use super::digest::digest_of;
 
@@ -234,7 +237,7 @@ impl Payloads {
         }
         let mut found = Found::default();
         let pulling = self.pull_until_given(endpoint, digest, (&asked, deadline), &mut found);
-        let given = timeout(deadline, pulling).await;
+        let given = in_runtime(endpoint.runtime(), || timeout(deadline, pulling)).await;
         let Found { liars, down } = found;
         match given {
             Ok(Some(value)) => Ok(Pulled { value, liars }),
@@ -260,14 +263,18 @@ impl Payloads {
         loop {
             if let Some(node) = due.pop_front() {
                 down.retain(|other| *other != node);
-                asking.spawn(ask(endpoint.clone(), digest, node, deadline));
+                asking.spawn_on(ask(endpoint.clone(), digest, node, deadline), endpoint.runtime());
             }
             let answer = match asking.is_empty() {
                 true => {
-                    sleep(patience).await;
+                    in_runtime(endpoint.runtime(), || sleep(patience)).await;
                     None
                 }
-                false => timeout(patience, asking.join_next()).await.ok().flatten(),
+                false => {
+                    let next = asking.join_next();
+                    let next = in_runtime(endpoint.runtime(), || timeout(patience, next));
+                    next.await.ok().flatten()
+                }
             };
             match answer {
                 Some(Ok((_, Answer::Value(value)))) if digest_of(&value) == digest => {

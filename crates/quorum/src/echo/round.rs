@@ -6,8 +6,10 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
+use convoke_core::seam::EndpointSeam as _;
 use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, Reach, ReceivedCast};
 use convoke_proto::mutant::{self, Mutant};
+use tokio::runtime::Handle;
 
 use crate::Configuration;
 
@@ -41,6 +43,7 @@ pub struct EchoRound {
     core: EchoCore,
     port: CastPort,
     about: About,
+    runtime: Handle,
     /// Looks at votes before they count.
     gate: Option<Box<Gate>>,
     /// Payloads of the votes of this node, by phase.
@@ -97,14 +100,16 @@ impl EchoRound {
             false => context.casts()?,
         };
         let call = context.task().call;
-        Ok(Self::of(core, port, About::Call((call.origin.0, call.seq))))
+        let about = About::Call((call.origin.0, call.seq));
+        Ok(Self::of(core, port, about, context.endpoint().runtime()))
     }
 
-    pub(super) fn of(core: EchoCore, port: CastPort, about: About) -> Self {
+    pub(super) fn of(core: EchoCore, port: CastPort, about: About, runtime: &Handle) -> Self {
         let mut round = Self {
             core,
             port,
             about,
+            runtime: runtime.clone(),
             gate: None,
             payloads: Vec::new(),
             said: Vec::new(),
@@ -143,7 +148,7 @@ impl EchoRound {
         let Some(verifier) = verifier else { return self };
         match &mut self.gate {
             Some(gate) => gate.set_verifier(verifier),
-            None => self.gate = Some(Box::new(Gate::new(verifier))),
+            None => self.gate = Some(Box::new(Gate::new(verifier, &self.runtime))),
         }
         self
     }

@@ -6,14 +6,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::seam::EndpointSeam as _;
 use convoke_core::{Announce, CastPort, CastSpace, Endpoint, NodeId};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::Configuration;
 
 use super::digest::digest_of;
 use super::error::{CastRefused, EchoError};
-use super::gate::Verifier;
+use super::gate::{Gate, Verifier};
 use super::machine::{EchoCore, EchoVote};
 use super::plan::EchoPlan;
 use super::round::{About, EchoRound};
@@ -46,6 +48,7 @@ pub struct EchoSpace {
     keep: Duration,
     verifier: Option<Arc<dyn Verifier>>,
     bell: Arc<Bell>,
+    runtime: Handle,
 }
 
 /// Wakes all who wait for tags: the space keeps one waker.
@@ -131,7 +134,8 @@ impl EchoSpaceBuilder {
     pub fn open(self, endpoint: &Endpoint) -> Result<EchoSpace, EchoError> {
         let space = self.cast_space(endpoint)?;
         let Self { members, keep, verifier, .. } = self;
-        Ok(EchoSpace { space, members, keep, verifier, bell: Arc::default() })
+        let (bell, runtime) = (Arc::default(), endpoint.runtime().clone());
+        Ok(EchoSpace { space, members, keep, verifier, bell, runtime })
     }
 
     /// Opens it as one stream of all votes. What members have cast before is in it.
@@ -141,7 +145,8 @@ impl EchoSpaceBuilder {
     pub fn stream(self, endpoint: &Endpoint) -> Result<EchoStream, EchoError> {
         let space = self.cast_space(endpoint)?;
         let Self { members, keep, verifier, .. } = self;
-        Ok(EchoStream::new(space, members, keep, verifier))
+        let gate = verifier.map(|verifier| Gate::new(verifier, endpoint.runtime()));
+        Ok(EchoStream::new(space, members, keep, gate))
     }
 
     fn cast_space(&self, endpoint: &Endpoint) -> Result<CastSpace, EchoError> {
@@ -194,7 +199,7 @@ impl EchoSpace {
     }
 
     fn round(&self, tag: (u64, u64), core: EchoCore, port: CastPort) -> EchoRound {
-        EchoRound::of(core, port, About::Tag(tag)).gated(self.verifier.clone())
+        EchoRound::of(core, port, About::Tag(tag), &self.runtime).gated(self.verifier.clone())
     }
 
     /// Begins the round about a tag that may have had one, with what this node has cast by it and

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use convoke_proto::mutant::{self, Mutant};
 use crate::Configuration;
 
 use super::error::{CastRefused, EchoError};
-use super::gate::{Gate, TaggedCast, Verifier};
+use super::gate::{Gate, TaggedCast};
 use super::machine::EchoVote;
 
 /// The votes about all tags of a space at this node, one of each member in turn, and the means to
@@ -77,10 +76,9 @@ impl EchoStream {
         space: CastSpace,
         members: Configuration,
         keep: Duration,
-        verifier: Option<Arc<dyn Verifier>>,
+        gate: Option<Gate>,
     ) -> Self {
         space.stream();
-        let gate = verifier.map(Gate::new);
         let (later, refused) = (VecDeque::new(), StreamRefused::default());
         Self { space, members, keep, gate, later, refused }
     }

@@ -1,0 +1,112 @@
+//! Callers on threads of their own, which have no runtime.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context as Polling, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use bytes::Bytes;
+use convoke_core::transport::mem::MemTransport;
+use convoke_core::{Context, Endpoint, Method, NodeId, Status};
+use convoke_quorum::echo::{EchoPlan, EchoSpace, Payloads, TaggedCast, digest_of};
+use convoke_quorum::{Configuration, Majority, QuorumExt, Retry};
+use tokio::sync::oneshot;
+
+const ASK: Method<u64, u64> = Method::new("test.Threads/Ask").idempotent();
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Polling::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Runs a future to its end on a thread without a runtime.
+async fn elsewhere<F: Future<Output: Send> + Send + 'static>(future: F) -> F::Output {
+    let (tell, told) = oneshot::channel();
+    let thread = thread::spawn(move || {
+        let _ = tell.send(block_on(future));
+    });
+    let output = told.await.expect("it does not panic");
+    thread.join().expect("it has ended");
+    output
+}
+
+/// Members 1 to 3, which know where the others are and have these values.
+async fn members(test: &str, values: &Payloads) -> Vec<Endpoint> {
+    let name = |id: u64| format!("mem://no-runtime-{test}-{id}");
+    let mut members = Vec::new();
+    for id in 1..=3 {
+        let service = values.service();
+        let service =
+            service.unary(ASK, |number, _: Context| async move { Ok::<_, Status>(number) });
+        let member = Endpoint::builder().node(NodeId::new(id)).transport(MemTransport::new());
+        let member = (1..=3)
+            .filter(|other| *other != id)
+            .fold(member, |member, other| member.peer(NodeId::new(other), [name(other)]));
+        members.push(member.serve(service).listen(name(id)).start().await.expect("a free name"));
+    }
+    members
+}
+
+fn configuration() -> Configuration {
+    Configuration::new((1..=3).map(NodeId::new)).expect("they differ")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_call_with_retries_and_hedges_needs_no_runtime() {
+    let members = members("call", &Payloads::new(1 << 20)).await;
+    let caller = members[0].clone();
+    let decided = elsewhere(async move {
+        let call = caller.call(ASK, 7).to_all(&configuration()).quorum_call();
+        let call = call.retry(Retry::times(1)).hedge(1, Duration::from_millis(1));
+        call.quorum(Majority).await.map(|replies| replies.len())
+    });
+    assert_eq!(decided.await.expect("all answer"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_is_pulled_without_a_runtime() {
+    let (holder, value) = (Payloads::new(1 << 20), Bytes::from_static(b"heron"));
+    let digest = holder.insert(value.clone()).expect("it has room");
+    let members = members("pull", &holder).await;
+    let caller = members[0].clone();
+    let pulled = elsewhere(async move {
+        let from = [2, 3].map(NodeId::new);
+        Payloads::new(1 << 20).pull(&caller, digest, from, Duration::from_secs(10)).await
+    });
+    assert_eq!(pulled.await.expect("both have it").value, value);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn votes_are_verified_without_a_runtime() {
+    let members = members("votes", &Payloads::new(1 << 20)).await;
+    let (all, digest) = (configuration(), digest_of(b"heron"));
+    let mut rounds = Vec::new();
+    for member in &members {
+        let space = EchoSpace::builder("log", &all).open(member).expect("once");
+        let plan = EchoPlan::majority(3, 1).expect("it is a plan");
+        let mut round = space.join(0, 1, plan).expect("it is new");
+        round.cast(0, digest, "").expect("it is the first");
+        rounds.push((space, round));
+    }
+    let (_space, round) = rounds.swap_remove(0);
+    let reached = elsewhere(async move {
+        let mut round = round.verify(|_: &TaggedCast| Ok(()));
+        round.quorum(0).await.map(|reached| reached.count)
+    });
+    assert!(reached.await.expect("all agree") >= 2);
+}
