@@ -10,6 +10,7 @@ use convoke_core::seam::EndpointSeam as _;
 use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, Reach, ReceivedCast};
 use convoke_proto::mutant::{self, Mutant};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use crate::Configuration;
 
@@ -64,6 +65,10 @@ pub struct EchoRound {
     is_holding: bool,
     casts: Vec<ReceivedCast>,
 }
+
+/// Rounds in a process that have ended but for votes that found no room on a connection; the votes
+/// of one more are not said again.
+const ENDING_MAX: usize = 1_024;
 
 /// Subject of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,6 +345,12 @@ impl EchoRound {
 
     /// Casts the digest, and waits for a quorum of it in every phase of the plan.
     pub(super) async fn agree(mut self, digest: Digest) -> Result<EchoOutcome, EchoError> {
+        let outcome = self.quorums(digest).await;
+        self.end();
+        outcome
+    }
+
+    async fn quorums(&mut self, digest: Digest) -> Result<EchoOutcome, EchoError> {
         self.cast(0, digest, Bytes::new())?;
         let mut votes = 0;
         for phase in 0..self.core.plan().phase_count() {
@@ -350,6 +361,45 @@ impl EchoRound {
             votes = reached.count;
         }
         Ok(EchoOutcome { votes, evidence: self.evidence().to_vec() })
+    }
+
+    /// Ends, once its votes have left for members whose connections had no room for them: one that
+    /// is slow may be told by nobody else.
+    fn end(mut self) {
+        static PLACES: Semaphore = Semaphore::const_new(ENDING_MAX);
+        if !self.is_owing() {
+            return;
+        }
+        let Ok(place) = PLACES.try_acquire() else { return };
+        let (runtime, time) = (self.runtime.clone(), self.port.remaining());
+        runtime.spawn(async move {
+            let _place = place;
+            // What is said after the deadline of the call helps nobody.
+            let _ = tokio::time::timeout(time, poll_fn(|cx| self.poll_said(cx))).await;
+        });
+    }
+
+    /// True while a vote is owed to a member that is connected, or being dialled.
+    fn is_owing(&mut self) -> bool {
+        self.note_missed();
+        !self.missed.is_empty() && {
+            let (reach, _) = self.port.reach(self.missed.iter().copied());
+            reach.iter().any(|reach| !reach.is_down)
+        }
+    }
+
+    /// Waits until nothing is owed any more, and counts meanwhile, so that nothing waits here.
+    fn poll_said(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+        loop {
+            let waiting = self.port.poll_waiting(cx, 1);
+            if waiting.is_ready {
+                self.count_waiting(cx);
+            } else if waiting.is_over || !self.is_owing() {
+                return Poll::Ready(());
+            } else if self.seen == Some(waiting.changes) || !self.look_who_is_down() {
+                return Poll::Pending;
+            }
+        }
     }
 
     /// Waits until `look` finds what it looks for, after each cast that counts. For conditions that
@@ -598,6 +648,9 @@ pub struct EchoOutcome {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A vote for which the connection to a member has no room is said again once there is, also after
+/// this has resolved, until the deadline of the call.
 ///
 /// # Errors
 /// [`EchoError`]; [`EchoError::OtherValue`] when a majority has another digest than this node.

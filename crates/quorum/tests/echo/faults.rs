@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use convoke_core::{Cause, Code, Context, Service, Status};
+use bytes::Bytes;
+use convoke_core::{Announce, CastBody, Cause, Code, Context, Digest, Service, Status};
 use convoke_quorum::echo::{EchoError, EchoPlan, EchoRound, Phase, Rule, digest_of};
 
 use crate::support::{CLIENT, Cluster, DELAY, WRITE, node, storage};
@@ -103,6 +104,42 @@ async fn a_silent_member_delays_nobody() {
         let written = cluster.write_to("heron", &others, Duration::from_secs(5)).await;
         assert_eq!(written.replies.len(), 3);
         assert!(written.replies.iter().all(|(_, after)| *after == 4 * DELAY), "{written:?}");
+    }
+}
+
+/// The two that have each other do not wait for the third; only their votes make it a quorum.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_slow_is_told_also_by_members_that_have_replied() {
+    let cluster = Cluster::start(1, 3, storage(1)).await;
+    let announce = Announce { senders_min: usize::MAX, source: None };
+    for server in [0, 2].map(|at| cluster.servers[at].as_ref().expect("it lives")) {
+        cluster.network.partition(server.node(), node(2));
+        let space = server.cast_space(7, 1, announce, None).expect("once");
+        // Until not even a vote finds room.
+        for bytes in [1 << 19, 1 << 12, 0] {
+            let payload = Bytes::from(vec![7; bytes]);
+            let body = CastBody { phase: 0, sender: 0, epoch: 0, digest: Digest::ZERO, payload };
+            let before = server.casts_dropped().unsent;
+            while server.casts_dropped().unsent == before {
+                space.send((0, 0), Duration::ZERO, [node(2)], body.clone());
+            }
+        }
+    }
+    let healed = Duration::from_millis(500);
+    let heal = async {
+        tokio::time::sleep(healed).await;
+        for server in [0, 2].map(|at| cluster.servers[at].as_ref().expect("it lives")) {
+            assert_eq!(server.load().mailboxes, 1, "its votes are owed");
+        }
+        cluster.network.heal_all();
+    };
+    let (written, ()) = tokio::join!(cluster.write("heron"), heal);
+    let [(_, first), (slow, last), (_, third)] = written.replies[..] else { panic!("{written:?}") };
+    assert_eq!(slow, node(2));
+    assert!(first < healed && third < healed && last > healed, "{written:?}");
+    cluster.settle().await;
+    for server in cluster.servers.iter().flatten() {
+        assert_eq!(server.load().mailboxes, 0, "{:?}", server.load());
     }
 }
 
