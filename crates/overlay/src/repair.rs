@@ -118,7 +118,8 @@ struct Fetching {
     rounds_left: u32,
     /// When the present round began.
     round_at: Timestamp,
-    /// Until when a round does not count while those who were asked bring what was asked for before.
+    /// Time until which a round does not count while those who were asked bring what was asked for
+    /// before.
     waits_until: Timestamp,
     due: Timestamp,
     /// By its own hand, because the source is gone; not asked for by the user.

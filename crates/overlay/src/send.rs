@@ -53,7 +53,7 @@ pub(crate) struct Sender {
     direct_times: Vec<AckTime>,
     /// Times of the last acknowledgements of each site.
     heard: Vec<Heard>,
-    /// What each site keeps the room of.
+    /// Room that each site keeps from the others.
     behind: Vec<Behind>,
     /// Sites that hold up what is new.
     holding: SiteSet,

@@ -63,7 +63,7 @@ pub struct Inbox {
     beside: u64,
     /// Replies that came whole while the one before them did not: their indices are kept apart.
     gaps: u64,
-    /// What each root branch has of all this, where there are several.
+    /// Shares of the root branches in all this, where there are several.
     shares: Option<Shares>,
     limits: InboxLimits,
     credits: VecDeque<(ReplyName, u64)>,

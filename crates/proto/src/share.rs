@@ -6,8 +6,8 @@
 //! who comes next can take half. Two counters decide; nothing is ever taken back.
 //!
 //! A peer is a node where its connection proves which, and else the address it connects from, of
-//! IPv6 its first 64 bits: names are free there. Who pays is the connection that brought the request, the fence or the mark, not
-//! the call's origin.
+//! IPv6 its first 64 bits: names are free there. Who pays is the connection that brought the
+//! request, the fence or the mark, not the call's origin.
 
 use std::collections::BTreeMap;
 

@@ -672,7 +672,7 @@ impl Task {
         self.say_last_word();
     }
 
-    /// What says how far its replies have left that are not sent wholly.
+    /// Marks of how far its replies have left that are not sent wholly.
     pub(crate) fn marks(&self) -> Vec<Reply> {
         self.outgoing.marks()
     }

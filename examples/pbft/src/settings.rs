@@ -94,8 +94,9 @@ pub struct Settings {
     /// A request that has waited for so long ends the view; it doubles with each view that fails.
     /// Default 2,000.
     pub timeout_ms: u64,
-    /// Batches between two checkpoints, each of which is a copy of the state. Default 256; more than
-    /// 15 replicas need fewer, as a view begins with a proof of each since the last, in one message.
+    /// Batches between two checkpoints, each of which is a copy of the state. Default 256; more
+    /// than 15 replicas need fewer, as a view begins with a proof of each since the last, in one
+    /// message.
     pub checkpoint_every: u64,
     /// Requests of one batch, at most. Default 256.
     pub batch_max: usize,

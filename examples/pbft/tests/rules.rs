@@ -85,7 +85,7 @@ mod rules {
         hear(replica, 1, Message::Fetched(Fetched::Requests(requests)));
     }
 
-    /// What it says, and to whom.
+    /// Messages that it says, and to whom.
     fn said(effects: &[Effect]) -> Vec<(Vec<NodeId>, Message)> {
         let said = |effect: &Effect| {
             let Effect::Say { to, message, .. } = effect else { return None };

@@ -268,8 +268,8 @@ impl Driver {
     }
 }
 
-/// Dials over a transport. A panic of it is a failure of this dial alone: it would end the task that
-/// dials for a node, and nobody would dial that node again.
+/// Dials over a transport. A panic of it is a failure of this dial alone: it would end the task
+/// that dials for a node, and nobody would dial that node again.
 async fn dial_over(
     transport: &Arc<dyn Transport>,
     address: &Address,

@@ -70,7 +70,7 @@ impl Shares {
         self.pool
     }
 
-    /// What a call holds has changed by what a root branch did.
+    /// A root branch has changed what the call holds.
     pub(super) fn count(&mut self, root: u32, before: Amounts, now: Amounts) {
         let has = &mut self.of.entry(root).or_default().has;
         let taken_before = has.bytes.saturating_sub(self.own);

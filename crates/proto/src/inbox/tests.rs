@@ -214,7 +214,9 @@ proptest! {
             }
             let all = inbox.assemblies.iter().map(|(name, of)| (name, &of.assembly));
             let window = inbox.limits.stream_window;
-            let wants = all.clone().filter_map(|(n, a)| Some((n.0.indices().next()?, a.wants(window)?, n.clone())));
+            let wants = all.clone().filter_map(|(n, a)| {
+                Some((n.0.indices().next()?, a.wants(window)?, n.clone()))
+            });
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
             let reserved: u64 = all.clone().map(|(_, a)| a.reserved()).sum();
             prop_assert_eq!(reserved, inbox.sums.reserved);

@@ -52,7 +52,7 @@ impl<F: Fn(&TaggedCast) -> Result<(), &'static str> + Send + Sync + 'static> Ver
 /// Votes on their way through a verifier.
 pub(super) struct Gate {
     verifier: Arc<dyn Verifier>,
-    /// Whose threads it looks at them on.
+    /// The runtime on whose threads it looks at them.
     runtime: Handle,
     running: Option<JoinHandle<Judged>>,
     good: VecDeque<TaggedCast>,

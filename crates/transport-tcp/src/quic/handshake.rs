@@ -146,8 +146,8 @@ fn of_lost(lost: &ConnectionError, address: Address) -> DialError {
     }
 }
 
-/// The failure of TLS that ended a connection, of which QUIC keeps the alert and, where it was found
-/// at this end, the text.
+/// The failure of TLS that ended a connection, of which QUIC keeps the alert and, where it was
+/// found at this end, the text.
 fn tls_error(lost: &ConnectionError) -> Option<TlsError> {
     let alert = alert(lost)?;
     let error = match lost {

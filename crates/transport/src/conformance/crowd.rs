@@ -146,8 +146,8 @@ pub async fn a_peer_has_its_share_of_the_connections(setup: Setup) {
 
 /// A peer in its handshake has a place among few: while three are, in a setup where no more may be,
 /// others are refused, and let in later. The number of places is six where all come from one
-/// address, which may have half, and four where those without proof have a share, too. `deed` keeps one in what counts as the handshake there. Answers
-/// what those are told who are refused.
+/// address, which may have half, and four where those without proof have a share, too. `deed` keeps
+/// one in what counts as the handshake there. Answers what those are told who are refused.
 ///
 /// The setup should have a short timeout of the handshake, after which the crowd comes again until
 /// somebody was refused.

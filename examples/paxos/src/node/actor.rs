@@ -458,8 +458,8 @@ impl Actor {
 /// one that hangs further questions are not taken.
 const HELD_MAX: usize = 1_024;
 
-/// Attempts to lead, or to find who does, before it is said that they are in vain: each takes one to
-/// two election timeouts.
+/// Attempts to lead, or to find who does, before it is said that they are in vain: each takes one
+/// to two election timeouts.
 const ATTEMPTS_TOLD: u64 = 20;
 
 fn leader(standing: Standing) -> Option<NodeId> {

@@ -40,7 +40,7 @@ impl Client {
     /// [members](Self::members) that nobody has told of.
     ///
     /// # Cancel safety
-    /// What was learned until it is dropped stays.
+    /// Dropped before it resolves, it keeps what it has learned.
     pub async fn learn(&mut self) -> usize {
         let mut answers = 0;
         for node in self.nodes.nodes().collect::<Vec<_>>() {

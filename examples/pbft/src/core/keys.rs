@@ -333,8 +333,8 @@ impl Keys {
         claims.verdict().map(|()| Verified(reply))
     }
 
-    /// True for an answer in which a member of this epoch says that a later one has begun. One whose
-    /// key is another by then cannot say so here.
+    /// True for an answer in which a member of this epoch says that a later one has begun. One
+    /// whose key is another by then cannot say so here.
     pub fn says_later(&self, from: NodeId, reply: &SignedReply) -> bool {
         let scope = Scope { epoch: reply.epoch, ..self.scope };
         let later = || Self { scope, ..self.clone() };

@@ -259,7 +259,7 @@ fn a_decided_call_is_settled_when_its_tasks_have_sent_all() {
     assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
 }
 
-/// What cannot be taken fails its branch, and with it goes all that had begun to come.
+/// A reply that cannot be taken fails its branch, and with it goes all that had begun to come.
 #[test]
 fn a_task_one_of_whose_replies_is_too_large_does_not_wait_with_the_others() {
     let mut mesh = Mesh::new(2, &Limits::default());
@@ -375,7 +375,7 @@ fn is_reply_lost(event: &CallEvent) -> bool {
     matches!(event, CallEvent::Failure(failure) if failure.cause == Cause::ReplyLost)
 }
 
-/// What a stream has lost with a connection is missed as soon as more comes by another, or its task
+/// An item that a stream has lost with a connection is missed as soon as more comes by another, or its task
 /// is asked, also when all of its credit was on the way.
 #[test]
 fn a_stream_that_has_lost_items_with_a_connection_fails_after_the_grace() {

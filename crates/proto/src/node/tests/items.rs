@@ -212,7 +212,7 @@ fn granted_items_wait_for_room_in_their_connection() {
     }
 }
 
-/// Who waits to send behind an item is told once that has left.
+/// A writer that waits behind an item is told once that has left.
 #[test]
 fn a_writer_waits_while_its_last_item_waits_for_room() {
     let (mut mesh, call) = streaming();
