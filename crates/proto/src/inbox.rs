@@ -191,13 +191,13 @@ impl Inbox {
         let root = root_of(path);
         let free_beside = self.limits.total.saturating_sub(self.beside());
         let beside = shares.of(root).beside;
-        let name = (path.clone(), reply.index);
-        let begins = match is_simple(reply) {
-            true => reply.payload.len() as u64,
-            false if self.assemblies.contains_key(&name) || self.forgotten.contains(&name) => 0,
-            false => self.limits.unscheduled,
+        let is_simple = is_simple(reply);
+        let brings = if is_simple { reply.payload.len() as u64 } else { self.limits.unscheduled };
+        let begins = || {
+            let name = (path.clone(), reply.index);
+            is_simple || !(self.assemblies.contains_key(&name) || self.forgotten.contains(&name))
         };
-        (beside == 0 || beside < free_beside) && shares.may_bring(root, begins)
+        (beside == 0 || beside < free_beside) && (shares.may_bring(root, brings) || !begins())
     }
 
     /// Counts what `act` changes for the root branch of a path, where there are several.
@@ -374,8 +374,11 @@ impl Inbox {
 
     /// Grants what there is room for, now that a reply has changed.
     fn grant(&mut self, path: &Path, index: u32) {
+        let is_needed = self.shares.as_ref().is_some_and(Shares::is_needed);
+        if self.sums.wanting.is_empty() && !is_needed {
+            return;
+        }
         match self.shares {
-            None if self.sums.wanting.is_empty() => return,
             None => self.grant_free(),
             Some(_) => self.grant_shares(root_of(path)),
         }

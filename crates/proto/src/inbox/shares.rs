@@ -118,6 +118,11 @@ impl Shares {
         (has + more).saturating_sub(self.own.max(has))
     }
 
+    /// True when a root branch needs bytes of the pool.
+    pub(super) fn is_needed(&self) -> bool {
+        !self.needing.is_empty()
+    }
+
     /// Notes what a root branch needs for what it should be granted next.
     pub(super) fn note_need(&mut self, root: u32, need: u64) {
         let of = self.of.entry(root).or_default();
