@@ -55,6 +55,8 @@ pub struct Inbox {
     /// Replies that were given up half-way: what still comes of them is not wanted.
     forgotten: BTreeSet<ReplyName>,
     unread: u64,
+    /// Bytes of these that are of small messages, as need no grant.
+    small: u64,
     /// Messages whole and unread.
     unread_count: u64,
     /// Bytes gathered of messages that are not whole.
@@ -161,6 +163,7 @@ impl Inbox {
             sums: Sums::default(),
             forgotten: BTreeSet::new(),
             unread: 0,
+            small: 0,
             unread_count: 0,
             gathered: 0,
             beside: 0,
@@ -214,9 +217,16 @@ impl Inbox {
         result
     }
 
+    /// Bytes of a message that needs no grant; of a larger one none.
+    fn small_of(&self, len: usize) -> u64 {
+        Some(len as u64).filter(|len| *len <= self.limits.unscheduled).unwrap_or(0)
+    }
+
     fn amounts(&self) -> Amounts {
         let wanting = self.sums.wanting.len() as u64;
-        Amounts { bytes: self.committed(), beside: self.beside(), wanting }
+        let begun = (self.assemblies.len() as u64).saturating_mul(self.limits.unscheduled);
+        let (bytes, brought) = (self.committed(), self.small.saturating_add(begun));
+        Amounts { bytes, beside: self.beside(), wanting, brought }
     }
 
     /// Memory besides the bytes of messages.
@@ -239,6 +249,7 @@ impl Inbox {
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
             self.unread += reply.payload.len() as u64;
+            self.small += self.small_of(reply.payload.len());
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
             let extensions = reply.extensions.clone();
@@ -272,6 +283,7 @@ impl Inbox {
         self.unread_count += accepted.messages.len() as u64;
         for message in &accepted.messages {
             self.unread += message.payload.len() as u64;
+            self.small += self.small_of(message.payload.len());
             self.beside += cost_of(&message.extensions);
         }
         Ok(accepted)
@@ -287,6 +299,7 @@ impl Inbox {
 
     fn count_read(&mut self, (path, index, len, extensions): Read<'_>) {
         self.unread -= len as u64;
+        self.small -= self.small_of(len);
         self.unread_count -= 1;
         self.beside -= cost_of(extensions);
         if let Some(opened) = self.assemblies.get_mut(&(path.clone(), index)) {

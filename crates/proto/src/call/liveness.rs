@@ -64,6 +64,9 @@ pub(crate) trait LinkView {
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
 }
 
+/// Replies with a gap that are watched at once: after each input of the call all are looked at.
+const GAPS_MAX: usize = 1_024;
+
 #[derive(Debug)]
 pub(super) struct Liveness {
     grace: Duration,
@@ -193,7 +196,9 @@ impl Liveness {
     pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), accepted: &Accepted) {
         let name = |(path, index): (&Path, u32)| (path.clone(), index);
         if accepted.has_gap {
-            self.gaps.entry(name(reply)).or_insert(now);
+            if self.gaps.len() < GAPS_MAX {
+                self.gaps.entry(name(reply)).or_insert(now);
+            }
         } else if !self.cut.is_empty() || !self.gaps.is_empty() {
             self.gaps.remove(&name(reply));
             if accepted.is_whole {
@@ -440,15 +445,17 @@ impl Call {
             self.liveness.gaps.remove(&(path.clone(), index));
             let Some(branch) = self.tree.get(&path) else { continue };
             let (task, holder) = (key(path.clone(), branch.hop), branch.holder);
+            let mut lost = vec![index];
             if branch.is_unsettled() {
-                self.inbox.forget(&path);
+                lost.extend(self.inbox.forget(&path).into_iter().filter(|other| *other != index));
                 let text = "a part of it was lost on the way";
                 self.fail_saying(&task, Cause::ReplyLost, Executed::Yes, text);
             }
-            if let Some(holder) = holder {
+            let Some(holder) = holder else { continue };
+            for index in lost {
                 let of = Credited::Reply(index);
                 let credit = Credit { of, limit_bytes: Credit::NO_MORE };
-                self.send_to_holder(holder, task, Message::Credit(credit));
+                self.send_to_holder(holder, task.clone(), Message::Credit(credit));
             }
         }
     }

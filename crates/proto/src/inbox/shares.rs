@@ -1,10 +1,11 @@
 //! Shares of the root branches in the bytes that one call may hold (`trust.md` T10).
 //!
-//! Half of these bytes are for the root branches in equal parts, whatever the others take. The rest
-//! is a pool, of which one that has as much as it leaves free takes no more (see
-//! [`share`](crate::share)), and is granted no more at half of that, so that its next replies can
-//! begin. What it is granted is whole: with a part of a message it would keep others from theirs
-//! and yet not come to its end. So the pool has room for the largest message at least.
+//! Half of these bytes are for the root branches in equal parts, whatever the others take. Of the
+//! rest three quarters are granted: to one that has as much of it as half of what is free nothing
+//! more (see [`share`](crate::share)). What is granted is whole: with a part of a message a root
+//! branch would keep others from theirs and yet not come to its end. So there is room for the
+//! largest message at least. The last quarter is for what comes without a grant, so that replies
+//! can begin when all else is granted: of it one has no more than it leaves free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -20,6 +21,9 @@ pub(super) struct Amounts {
     pub(super) beside: u64,
     /// Replies that should be granted something.
     pub(super) wanting: u64,
+    /// Bytes of messages that came, or may come, without a grant: small ones that are here, and the
+    /// beginnings of those that are not whole.
+    pub(super) brought: u64,
 }
 
 /// A root branch.
@@ -38,7 +42,9 @@ pub(super) struct Shares {
     needing: BTreeSet<(u64, u32)>,
     /// Bytes that each may have by all means.
     own: u64,
+    /// Bytes besides, and how many of them are granted at most.
     pool: u64,
+    granted_max: u64,
     /// Bytes of the pool that they have.
     taken: u64,
     /// Bytes have come back to the pool, and nobody was asked since.
@@ -49,11 +55,14 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn new(root_count: usize, limits: &InboxLimits) -> Self {
+        let quarter = limits.total / 8;
+        let granted_max = (limits.total / 2 - quarter).max(limits.message);
         Self {
             of: BTreeMap::new(),
             needing: BTreeSet::new(),
             own: limits.total / 2 / root_count as u64,
-            pool: (limits.total / 2).max(limits.message),
+            pool: granted_max.saturating_add(quarter),
+            granted_max,
             taken: 0,
             has_freed: false,
             unscheduled: limits.unscheduled,
@@ -78,6 +87,7 @@ impl Shares {
         has.bytes = moved(has.bytes, before.bytes, now.bytes);
         has.beside = moved(has.beside, before.beside, now.beside);
         has.wanting = moved(has.wanting, before.wanting, now.wanting);
+        has.brought = moved(has.brought, before.brought, now.brought);
         let taken = has.bytes.saturating_sub(self.own);
         self.taken = self.taken + taken - taken_before;
         self.has_freed |= taken < taken_before;
@@ -88,28 +98,27 @@ impl Shares {
         self.of.get(&root).map_or_else(Amounts::default, |of| of.has)
     }
 
-    /// True when a root branch may bring so many bytes that it was not granted. All may begin.
+    /// True when a root branch may bring so many bytes that it was not granted. All may begin. What
+    /// it was granted counts for nothing here, or others that are granted theirs would end it.
     pub(super) fn may_bring(&self, root: u32, bytes: u64) -> bool {
-        let has = self.of(root).bytes;
-        has == 0 || self.has_room(self.need(root, bytes), has.saturating_sub(self.own))
+        let (has, need) = (self.of(root), self.need(root, bytes));
+        let free = self.pool.saturating_sub(self.taken);
+        let beyond = has.brought.saturating_sub(self.own);
+        has.bytes == 0 || need == 0 || (need <= free && beyond < free)
     }
 
     /// True when a root branch may be granted what needs so many bytes of the pool. What waits for
     /// a grant counts for nothing here, or those that have begun much could get no further.
     pub(super) fn may_have(&self, root: u32, need: u64) -> bool {
-        let has = self.of(root);
+        let (has, free) = (self.of(root), self.free());
         let begun = has.wanting.saturating_mul(self.unscheduled);
-        self.has_room(need, 2 * has.bytes.saturating_sub(begun).saturating_sub(self.own))
+        let taken = has.bytes.saturating_sub(begun).saturating_sub(self.own);
+        need == 0 || (need <= free && 2 * taken < free)
     }
 
-    /// True when so many bytes of the pool are free, and more than so many are.
-    fn has_room(&self, need: u64, than: u64) -> bool {
-        let free = self.free();
-        need == 0 || (need <= free && than < free)
-    }
-
+    /// Bytes of the pool that may be granted.
     fn free(&self) -> u64 {
-        self.pool.saturating_sub(self.taken)
+        self.granted_max.saturating_sub(self.taken)
     }
 
     /// Bytes of the pool that a root branch needs for so many more.
@@ -155,6 +164,7 @@ impl Shares {
             bytes: sum(|has| has.bytes),
             beside: sum(|has| has.beside),
             wanting: sum(|has| has.wanting),
+            brought: sum(|has| has.brought),
         };
         assert_eq!(sums, held);
         let taken = self.of.values().map(|of| of.has.bytes.saturating_sub(self.own)).sum();

@@ -457,6 +457,32 @@ fn large_replies_of_many_root_branches_come_whole_however_late_they_are_read() {
     }
 }
 
+/// All that may be granted is, and each root branch has more to say.
+#[test]
+fn what_begins_while_all_is_granted_comes_whole_too() {
+    let limits = Limits::default();
+    for (count, size) in [(20, 4 << 20), (100, 1 << 20), (300, 300_000)] {
+        let mut call = Honest::new(count, &limits);
+        let answer = |call: &mut Honest, path: String, index, size| {
+            call.answer((&path, index), limits.unscheduled_bytes, &[size]);
+        };
+        (0..count).for_each(|root| answer(&mut call, format!("/{root}"), 0, size));
+        (0..count).for_each(|at| assert!(call.send(at)));
+        for root in 0..count {
+            answer(&mut call, format!("/{root}"), 1, 100);
+            answer(&mut call, format!("/{root}/0"), 0, 60_000);
+        }
+        call.finish();
+        assert_eq!(call.read_count, 3 * count);
+    }
+    let mut call = Honest::new(4, &limits);
+    for (root, index) in (0..6).flat_map(|index| (0..4).map(move |root| (root, index))) {
+        call.answer((&format!("/{root}"), index), limits.unscheduled_bytes, &[4 << 20]);
+    }
+    call.finish();
+    assert_eq!(call.read_count, 24);
+}
+
 /// Each sender has a window that it does not use, and waits with the rest.
 #[test]
 fn idle_streams_leave_room_for_others() {
@@ -512,7 +538,7 @@ proptest! {
     fn replies_within_their_credit_come_whole_in_calls_of_many_root_branches(
         replies in prop::collection::vec(
             prop_oneof![
-                prop::collection::vec(1_usize..50_000, 1),
+                prop::collection::vec(1_usize..37_500, 1),
                 prop::collection::vec(500_usize..20_000, 2..20),
             ],
             2..40,
@@ -524,7 +550,7 @@ proptest! {
             unscheduled_bytes: 1_000,
             stream_window_bytes: 4_000,
             reply_bytes_max: 100_000,
-            message_bytes_max: 50_000,
+            message_bytes_max: 37_500,
             ..Limits::default()
         };
         let mut call = Honest::new(replies.len(), &limits);

@@ -178,10 +178,11 @@ impl Outgoing {
         Some(reply_of(index, piece))
     }
 
-    /// Replies that are not sent wholly, each as far as it has left.
+    /// Replies that are not sent wholly, each as far as it has left: the first 256.
     pub(super) fn marks(&self) -> Vec<Reply> {
         let marks = self.channels.iter();
-        marks.filter_map(|(index, channel)| Some(reply_of(*index, channel.mark()?))).collect()
+        let marks = marks.filter_map(|(index, channel)| Some(reply_of(*index, channel.mark()?)));
+        marks.take(256).collect()
     }
 
     /// Bytes of messages that wait for credit, or parts of which do.

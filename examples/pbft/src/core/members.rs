@@ -63,8 +63,8 @@ impl Members {
         Group::new(self.nodes.keys().copied())
     }
 
-    /// The members after a change, where so many places may be open.
-    fn changed(&self, change: &Change, window: u64) -> Result<Self, NotChanged> {
+    /// The members after a change.
+    fn changed(&self, change: &Change) -> Result<Self, NotChanged> {
         let mut members = Self { epoch: self.epoch.saturating_add(1), ..self.clone() };
         if let Some(node) = change.remove
             && members.nodes.remove(&node).is_none()
@@ -78,10 +78,6 @@ impl Members {
         let group = members.group().map_err(|_| NotChanged::TooFew)?;
         if is_less && group.faults() == 0 {
             return Err(NotChanged::TooFew);
-        }
-        let (is_more, most) = (members.nodes.len() > self.nodes.len(), group.window_max());
-        if is_more && window > most {
-            return Err(NotChanged::Window(most));
         }
         if change.add.is_none() && change.remove.is_none() {
             Err(NotChanged::Malformed)
@@ -154,13 +150,6 @@ pub enum NotChanged {
     /// The key is another member's, or of another kind.
     #[error("the key of node {0} is another member's, or of another kind than theirs")]
     Key(NodeId),
-    /// A view of so many members could begin with more than a message holds: so many places may be
-    /// open at most, two checkpoints.
-    #[error(
-        "with one member more a view could begin with more than a message holds: stop all, set \
-         checkpoint_every in all cluster files to {} at most, and start them again", .0 / 2
-    )]
-    Window(u64),
     /// The bytes are no change, or its addresses are too many or too long.
     #[error("it is no change: none joins or leaves, or the addresses are too many or too long")]
     Malformed,
@@ -181,21 +170,15 @@ impl Membership {
         Self { now, next: None }
     }
 
-    /// Executes a request of the administrator; behind `end` no place is open yet anywhere, and a
-    /// `window` of them above a checkpoint.
-    pub(super) fn execute(&mut self, operation: &[u8], end: Sequence, window: u64) -> Changed {
-        match self.take(operation, end, window) {
+    /// Executes a request of the administrator; behind `end` no place is open yet anywhere.
+    pub(super) fn execute(&mut self, operation: &[u8], end: Sequence) -> Changed {
+        match self.take(operation, end) {
             Ok(members) => Changed::Taken(members, end),
             Err(refused) => Changed::Refused(refused),
         }
     }
 
-    fn take(
-        &mut self,
-        operation: &[u8],
-        end: Sequence,
-        window: u64,
-    ) -> Result<Members, NotChanged> {
+    fn take(&mut self, operation: &[u8], end: Sequence) -> Result<Members, NotChanged> {
         let change = wire::decode::<Change>(bytes::Bytes::copy_from_slice(operation));
         let change = change.map_err(|_| NotChanged::Malformed)?;
         if let Some((at, _)) = self.next.as_ref().filter(|_| !mutant::is(Mutant::ChangesOverlap)) {
@@ -204,7 +187,7 @@ impl Membership {
         if change.epoch != self.now.epoch {
             return Err(NotChanged::OtherEpoch(self.now.epoch));
         }
-        let members = self.now.changed(&change, window)?;
+        let members = self.now.changed(&change)?;
         self.next = Some((end, members.clone()));
         Ok(members)
     }
@@ -245,7 +228,7 @@ mod tests {
     }
 
     fn execute(membership: &mut Membership, change: &Change, end: u64) -> Changed {
-        membership.execute(&wire::encode(change), Sequence(end), 8)
+        membership.execute(&wire::encode(change), Sequence(end))
     }
 
     fn add(epoch: u64, node: u64) -> Change {
@@ -292,18 +275,9 @@ mod tests {
         assert_eq!(refused(&mut all, &long), NotChanged::Malformed);
         let nothing = Change { epoch: 1, remove: None, add: None };
         assert_eq!(refused(&mut all, &nothing), NotChanged::Malformed);
-        assert_eq!(all.execute(b"put", Sequence(8), 8), Changed::Refused(NotChanged::Malformed));
+        assert_eq!(all.execute(b"put", Sequence(8)), Changed::Refused(NotChanged::Malformed));
         let mut full = membership(64);
         assert_eq!(refused(&mut full, &add(1, 65)), NotChanged::TooMany);
-    }
-
-    #[test]
-    fn one_joins_as_long_as_a_view_of_all_begins_by_one_message() {
-        let mut all = membership(15);
-        let most = Group::new((1..=16).map(NodeId::new)).unwrap().window_max();
-        let mut execute = |window| all.execute(&wire::encode(&add(1, 16)), Sequence(8), window);
-        assert_eq!(execute(most + 1), Changed::Refused(NotChanged::Window(most)));
-        assert!(matches!(execute(most), Changed::Taken(..)));
     }
 
     /// A member that has lost its disk comes back under another key, as somebody else.

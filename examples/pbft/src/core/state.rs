@@ -132,8 +132,7 @@ impl<M: Machine> State<M> {
         let outcome = outcome(known).unwrap_or_else(|| {
             let result = match changing.administrator == Some(client) {
                 true => {
-                    let end = changing.end(sequence);
-                    let changed = self.membership.execute(operation, end, changing.window);
+                    let changed = self.membership.execute(operation, changing.end(sequence));
                     wire::encode(&changed)
                 }
                 false => self.machine.apply(operation),

@@ -30,8 +30,7 @@ kinds! {
         5 => TooFew,
         6 => TooMany,
         7 => Key(node),
-        8 => Malformed,
-        9 => Window(most)
+        8 => Malformed
     }
 }
 

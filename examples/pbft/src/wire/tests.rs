@@ -209,7 +209,6 @@ fn changed() -> impl Strategy<Value = Changed> {
         place().prop_map(|(_, end)| Changed::Refused(NotChanged::Changing(end))),
         node().prop_map(|node| Changed::Refused(NotChanged::Key(node))),
         Just(Changed::Refused(NotChanged::TooFew)),
-        any::<u64>().prop_map(|most| Changed::Refused(NotChanged::Window(most))),
     ]
 }
 
