@@ -62,7 +62,7 @@ mod text;
 mod trust;
 mod vouches;
 
-pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, View};
+pub use self::group::{ClientId, Digest, Group, NoMembers, Sequence, TooOpen, View};
 pub use self::handover::Handover;
 pub use self::keys::{Keys, Refused, Scope, Signed, Unproven, Verified};
 pub use self::members::{

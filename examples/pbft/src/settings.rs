@@ -151,7 +151,10 @@ impl Protocol for Settings {
             ));
         }
         found.extend(self.astray());
-        found.extend(self.too_open(nodes));
+        let members = nodes.iter().map(|node| node.id).filter(|node| self.is_member(*node));
+        let members = Group::new(members).ok();
+        let too_open = members.and_then(|of| of.check_window(self.window()).err());
+        found.extend(too_open.map(|too_open| too_open.to_string()));
         let named: BTreeSet<u64> = self.member.iter().map(|of| of.id).collect();
         let wanted: BTreeSet<u64> = nodes.iter().map(|node| node.id.get()).collect();
         for id in wanted.difference(&named) {
@@ -193,22 +196,8 @@ impl Settings {
     }
 
     /// Places that are open above a checkpoint: two checkpoints.
-    fn window(&self) -> u64 {
+    pub fn window(&self) -> u64 {
         self.checkpoint_every.saturating_mul(2)
-    }
-
-    /// More places between two checkpoints than a view of these members can begin with.
-    fn too_open(&self, nodes: &[Node<Role>]) -> Option<String> {
-        let members = nodes.iter().map(|node| node.id).filter(|node| self.is_member(*node));
-        let group = Group::new(members).ok()?;
-        let (members, most) = (group.members().len(), group.window_max());
-        (self.window() > most).then(|| {
-            format!(
-                "with {members} replicas a view could begin with more than a message holds: set \
-                 checkpoint_every to {} at most",
-                most / 2
-            )
-        })
     }
 
     /// An administrator that there is not, and an epoch that never was.

@@ -60,7 +60,7 @@ pub(crate) async fn run(args: &MemberArgs) -> Result<ExitCode> {
     };
     if let Some(change) = change {
         if !args.anyway {
-            are_up(&endpoint, cluster.id(), client.members(), &change).await?;
+            can_go_on(&endpoint, &cluster, client.members(), &change).await?;
         }
         let end = Instant::now() + deadline;
         order(&mut client, &change, end).await?;
@@ -81,11 +81,18 @@ fn administrator(cluster: &Cluster, action: &MemberAction) -> Result<u64> {
     }
 }
 
-/// Asks those who are members behind a change how they are.
+/// Checks by the cluster file that a view of those who are members behind a change can begin, and
+/// asks them how they are.
 ///
 /// # Errors
-/// Those that answer are no quorum: nothing would be ordered any more, another change neither.
-async fn are_up(endpoint: &Endpoint, cluster: u64, now: &Members, change: &Change) -> Result<()> {
+/// None could begin, or those that answer are no quorum: nothing would be ordered any more, another
+/// change neither.
+async fn can_go_on(
+    endpoint: &Endpoint,
+    cluster: &Cluster,
+    now: &Members,
+    change: &Change,
+) -> Result<()> {
     let mut nodes: BTreeSet<NodeId> = now.nodes.keys().copied().collect();
     if let Some(node) = change.remove {
         nodes.remove(&node);
@@ -97,11 +104,16 @@ async fn are_up(endpoint: &Endpoint, cluster: u64, now: &Members, change: &Chang
         }
     }
     let group = Group::new(nodes.iter().copied())?;
+    if nodes.len() > now.nodes.len() {
+        group.check_window(cluster.protocol().window()).context(
+            "nothing was changed; all cluster files have to say so before, and all be restarted",
+        )?;
+    }
     let asked = PbftClient::new(endpoint).inspect(InspectRequest { with_state: false });
     let asked = asked.to_all(&Configuration::new(nodes.iter().copied())?).deadline(WITHIN);
     let mut answers = asked.quorum_call().open()?;
     while let Some((node, answer)) = answers.next().await {
-        if answer.is_ok_and(|state| state.cluster == cluster) {
+        if answer.is_ok_and(|state| state.cluster == cluster.id()) {
             nodes.remove(&node);
         }
     }

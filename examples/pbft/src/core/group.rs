@@ -65,6 +65,17 @@ pub struct Group {
 #[error("a cluster needs a member")]
 pub struct NoMembers;
 
+/// So many members have more places open above a checkpoint than a view can begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "with {members} replicas a view could begin with more than a message holds: set \
+     checkpoint_every to {} at most", .most / 2
+)]
+pub struct TooOpen {
+    members: usize,
+    most: u64,
+}
+
 impl Group {
     /// A cluster of these, each counted once.
     ///
@@ -111,6 +122,15 @@ impl Group {
     /// about all of them, in one message.
     pub fn window_max(&self) -> u64 {
         sizes::window_max(self.quorum())
+    }
+
+    /// Checks that a view can begin where so many places may be open.
+    ///
+    /// # Errors
+    /// [`TooOpen`]: how many there may be.
+    pub fn check_window(&self, window: u64) -> Result<(), TooOpen> {
+        let (members, most) = (self.members.len(), self.window_max());
+        if window > most { Err(TooOpen { members, most }) } else { Ok(()) }
     }
 
     /// Members of whom one does not lie: f + 1.

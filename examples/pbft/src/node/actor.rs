@@ -322,6 +322,11 @@ impl Actor {
         self.others = self.epoch.others(own);
         let epoch = handover.epoch();
         tracing::info!(epoch, takes_part = self.replica.takes_part(), "members");
+        let group = handover.members.group().ok();
+        let checked = group.map(|of| of.check_window(self.options.core.window));
+        if let Some(Err(error)) = checked {
+            tracing::warn!(epoch, %error, "views may not begin any more");
+        }
         let is_member = self.epoch.members.contains(own);
         if is_member {
             self.leaves = None;
