@@ -84,7 +84,7 @@ impl Sender {
     pub(crate) fn on_stalled(&mut self, site: Site) {
         let behind = &mut self.behind[site.index()];
         behind.since = None;
-        behind.patience = behind.patience.min(self.limits.stall_max / PATIENCE_SHARE);
+        behind.patience = self.limits.stall_max / PATIENCE_SHARE;
         self.holding.remove(site);
     }
 

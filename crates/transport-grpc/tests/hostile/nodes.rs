@@ -24,7 +24,7 @@ pub(crate) async fn dial(
 #[tokio::test]
 async fn a_plain_transport_proves_nothing_and_a_listener_serves_its_own_scheme() {
     let plain = GrpcTransport::new();
-    assert!(!plain.proves_peers() && plain.schemes() == ["grpc"] && plain.node().is_none());
+    assert!(!plain.proves_peers() && plain.schemes() == ["grpc"] && plain.nodes().is_empty());
     let transport = GrpcTransport::tls(identity_of(&Authority::new(), 1));
     let (address, sink) = ("grpc://127.0.0.1:0".parse().expect("an address"), Recorder::new(1));
     let refused = transport.listen(&address, Arc::new(sink)).await;

@@ -26,9 +26,11 @@ impl Admission {
 
     /// A place among the handshakes, for an address that nobody has proven: its sender may have
     /// forged it. All of these are as one peer, so that none uses up the share of the address that
-    /// it names. `None` once they have their share: an address must be proven first.
+    /// it names. `None` once they have their share, or where it would be the last place: an address
+    /// must be proven first.
     pub fn begin_unproven(&self) -> Option<Seat> {
-        self.handshakes.take(PeerName::Place("unproven addresses".into())).ok()
+        let seat = self.handshakes.take(PeerName::Place("unproven addresses".into())).ok();
+        seat.filter(|_| self.handshakes.has_room())
     }
 
     /// A place among the accepted connections.

@@ -62,6 +62,11 @@ impl Seats {
         all.by.insert(name.clone(), of_peer + 1);
         Ok(Seat { seats: Arc::clone(self), name })
     }
+
+    /// True while a seat is free.
+    pub(super) fn has_room(&self) -> bool {
+        self.taken.lock().count < self.max
+    }
 }
 
 impl Drop for Seat {
