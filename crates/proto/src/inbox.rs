@@ -4,7 +4,7 @@
 //! A message of at most the unscheduled bytes passes straight through. Anything longer, and every
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
 //! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
-//! Root branches have [`Shares`] of it, where there are several.
+//! Root branches have `Shares` of it, where there are several.
 
 mod shares;
 
