@@ -153,6 +153,14 @@ fn load_one(world: &mut World, operations: usize) {
         .for_each(|_| world.after(ms(50), Event::Broadcast { from: Site(0), len: 3_000 }));
 }
 
+/// All but one have the whole load of the first site.
+fn expect_all_but(world: &World, slow: Site, seed: u64) {
+    let others = SiteSet::first(5).without(Site(0)).without(slow);
+    let life = Life::of(incarnation(Site(0), 1));
+    assert_eq!(world.oracle.ops.len(), 2_000, "seed {seed}");
+    assert_eq!(world.oracle.missing(Site(0), life, others), vec![], "seed {seed}");
+}
+
 #[test]
 fn a_receiver_that_takes_a_little_now_and_then_holds_up_the_others_as_briefly_as_a_silent_one() {
     for seed in 0..4 {
@@ -161,10 +169,7 @@ fn a_receiver_that_takes_a_little_now_and_then_holds_up_the_others_as_briefly_as
         world.oracle.may_wait = true;
         load_one(&mut world, 2_000);
         world.run_until(60 * SECOND);
-        let others = SiteSet::first(5).without(Site(0)).without(slow);
-        let life = Life::of(incarnation(Site(0), 1));
-        assert_eq!(world.oracle.ops.len(), 2_000, "seed {seed}");
-        assert_eq!(world.oracle.missing(Site(0), life, others), vec![], "seed {seed}");
+        expect_all_but(&world, slow, seed);
     }
 }
 
@@ -177,10 +182,7 @@ fn a_receiver_that_acknowledges_floors_alone_holds_up_nobody_again() {
         world.after(ms(10), Event::Take { site: slow, is_taking: false });
         load_one(&mut world, 2_000);
         world.run_until(60 * SECOND);
-        let others = SiteSet::first(5).without(Site(0)).without(slow);
-        let life = Life::of(incarnation(Site(0), 1));
-        assert_eq!(world.oracle.ops.len(), 2_000, "seed {seed}");
-        assert_eq!(world.oracle.missing(Site(0), life, others), vec![], "seed {seed}");
+        expect_all_but(&world, slow, seed);
         // It takes part again once it takes what it has.
         world.handle(Event::Take { site: slow, is_taking: true });
         world.run_until(100 * SECOND);
