@@ -161,8 +161,8 @@ impl Identity {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The node its certificate proves; the first, if it proves several. An endpoint takes it unless
-    /// its builder's `node` gives another that the certificate proves.
+    /// The node its certificate proves; the first, if it proves several. An endpoint takes it
+    /// unless its builder's `node` gives another that the certificate proves.
     pub fn node(&self) -> NodeId {
         self.shared.current().nodes[0]
     }

@@ -375,8 +375,8 @@ fn is_reply_lost(event: &CallEvent) -> bool {
     matches!(event, CallEvent::Failure(failure) if failure.cause == Cause::ReplyLost)
 }
 
-/// An item that a stream has lost with a connection is missed as soon as more comes by another, or its task
-/// is asked, also when all of its credit was on the way.
+/// An item that a stream has lost with a connection is missed as soon as more comes by another, or
+/// its task is asked, also when all of its credit was on the way.
 #[test]
 fn a_stream_that_has_lost_items_with_a_connection_fails_after_the_grace() {
     for (came, on_the_way, later) in [(3, 2, 1), (3, 2, 0), (0, 2, 1), (0, 2, 0), (0, 16, 0)] {
