@@ -19,7 +19,7 @@ use convoke_proto::id::{CallId, NodeId};
 use convoke_proto::node::Opening;
 use smallvec::SmallVec;
 
-use crate::driver::{Driver, FlushScope};
+use crate::driver::{Driver, OpenTerms};
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
@@ -223,10 +223,10 @@ impl<Resp: Payload> CallBuilder<Resp> {
 
     fn open_with(mut self, apart: bool) -> Result<Call<Resp>, CallError> {
         let mut probe = self.begin()?;
-        let scope = FlushScope::enter();
         let (driver, opening) = self.opening();
-        let id = driver.open_call(opening, apart).inspect_err(|_| probe.refused())?;
-        driver.end_scope(scope);
+        let terms = OpenTerms { apart, ..OpenTerms::default() };
+        let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
+        let id = opened.expect("it needs no room");
         Ok(self.opened(id, probe))
     }
 

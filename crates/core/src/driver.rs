@@ -75,7 +75,7 @@ use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
 use crate::transport::{Address, Connection, Counters, Transport};
 
-pub(crate) use caller::FlushDuty;
+pub(crate) use caller::OpenTerms;
 use carried::CarriedCasts;
 use cores::{Core, Cores};
 use doors::Doors;
@@ -603,7 +603,12 @@ async fn run_meters(driver: Weak<Driver>, interval: Duration) {
 /// Flushes for callers and handlers that have company, for as long as the endpoint lives.
 async fn run_flusher(driver: Weak<Driver>, flusher: Arc<Flusher>) {
     while driver.strong_count() > 0 {
-        flusher.turn().await;
+        let settle = |core, connection: &dyn Connection| {
+            if let Some(driver) = driver.upgrade() {
+                driver.settle_promise(core, connection);
+            }
+        };
+        flusher.turn(settle).await;
     }
 }
 
@@ -630,7 +635,6 @@ async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notif
         let Some(driver) = closes.0.upgrade() else { return };
         if is_due {
             let _scope = FlushScope::enter();
-            driver.flush_overdue();
             driver.with_each_node(|node, now| {
                 if node.poll_timeout() <= now {
                     node.handle_timeout(now);

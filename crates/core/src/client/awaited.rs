@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::driver::FlushDuty;
+use crate::driver::OpenTerms;
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::telemetry::CallProbe;
@@ -40,8 +40,6 @@ type Begun<Resp> = (CallBuilder<Resp>, CallProbe);
 /// A call under way.
 struct Open<Resp> {
     call: Call<Resp>,
-    /// Others rely on this caller to flush once it has yielded.
-    duty: Option<FlushDuty>,
     failed: Option<CallError>,
 }
 
@@ -57,8 +55,6 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Open(open) => {
-                // The second poll: others had their turn to append.
-                drop(open.duty.take());
                 ready!(open.call.poll_first(&mut open.failed, cx)).map(Reply::into_inner)
             }
             state => match ready!(state.open(cx)) {
@@ -74,26 +70,23 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for one of its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        let ((mut builder, mut probe), is_urgent) = match self {
-            Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), true),
+        let ((mut builder, mut probe), needs_room) = match self {
+            Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), false),
             _ => match std::mem::replace(self, Self::Over) {
                 Self::Ready(mut builder) => {
                     let probe = builder.begin()?;
-                    ((builder, probe), false)
+                    ((builder, probe), true)
                 }
                 _ => panic!("a call was polled after it had resolved"),
             },
         };
         let (driver, opening) = builder.opening();
-        let opened = driver.open_awaited(opening, is_urgent, cx.waker());
-        let Some((id, duty)) = opened.inspect_err(|_| probe.refused())? else {
+        let terms = OpenTerms { waker: Some(cx.waker()), needs_room, apart: false };
+        let Some(id) = driver.open_call(opening, terms).inspect_err(|_| probe.refused())? else {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };
-        if duty.is_some() {
-            cx.waker().wake_by_ref();
-        }
-        *self = Self::Open(Open { call: builder.opened(id, probe), duty, failed: None });
+        *self = Self::Open(Open { call: builder.opened(id, probe), failed: None });
         Poll::Ready(Ok(()))
     }
 }
@@ -110,14 +103,7 @@ impl<Resp: Payload + 'static> CallBuilder<Resp> {
     pub async fn open_when_writable(self) -> Result<Call<Resp>, CallError> {
         let mut state = State::Ready(self);
         poll_fn(|cx| state.open(cx)).await?;
-        let State::Open(Open { call, duty, .. }) = state else {
-            unreachable!("it was opened above");
-        };
-        if duty.is_some() {
-            // Others have their turn to append. With the duty came a call of the waker.
-            let mut turns = [Poll::Pending, Poll::Ready(())].into_iter();
-            poll_fn(|_| turns.next().unwrap_or(Poll::Ready(()))).await;
-        }
+        let State::Open(Open { call, .. }) = state else { unreachable!("it was opened above") };
         Ok(call)
     }
 }

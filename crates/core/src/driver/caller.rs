@@ -2,8 +2,8 @@
 //!
 //! The requests of an awaited call are encoded straight into the connections' buffers, under the
 //! one lock, and who takes its reply is woken by the reader that brought it. Frames of several
-//! callers leave in one write: the first to append takes on the [`FlushDuty`] and yields once, the
-//! others rely on it.
+//! callers leave in one write: the first to append has the [flusher](super::flush::Flusher) promise
+//! it, the others rely on that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,19 +25,8 @@ use crate::way::Way;
 
 use super::connections::Attached;
 use super::cores::Core;
-use super::promise::{Guard, Promiser, Turn};
+use super::flush::Due;
 use super::{Aftermath, Driver, FlushScope, Node};
-
-/// The promise of a caller to flush connections soon.
-pub(crate) type FlushDuty = Guard<Appender>;
-
-/// A caller that has appended to connections.
-pub(crate) struct Appender {
-    driver: Arc<Driver>,
-    /// The core that it opened its call in.
-    core: usize,
-    connections: Connections,
-}
 
 /// One, most of the time.
 type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
@@ -46,25 +35,19 @@ type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 #[derive(Debug, Default)]
 pub(super) struct CallerFlush {
     is_alone: bool,
-    /// To be flushed by the caller: now, if it is alone, else soon.
+    /// To be flushed: by the caller at once, if it is alone, else by the flusher.
     due: Connections,
 }
 
-impl Promiser for Appender {
-    fn settle(&self) {
-        let mut core = self.driver.cores.lock(self.core);
-        for connection in &self.connections {
-            let link = connection.link();
-            let id = core.connections().id(link.peer.node, link.nonce);
-            if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
-                attached.promise.settle();
-            }
-        }
-    }
-
-    fn flush(&self) {
-        self.connections.iter().for_each(|connection| connection.flush());
-    }
+/// Terms on which a caller opens a call.
+#[derive(Debug, Default)]
+pub(crate) struct OpenTerms<'a> {
+    /// Woken when the call has something for its caller.
+    pub(crate) waker: Option<&'a Waker>,
+    /// Not opened while no connection that it needs has room.
+    pub(crate) needs_room: bool,
+    /// Handlers of this node itself are not to run on the caller's task.
+    pub(crate) apart: bool,
 }
 
 impl Driver {
@@ -82,26 +65,64 @@ impl Driver {
         }
     }
 
-    /// Opens a call. `apart` when handlers of this node itself are not to run on the caller's task.
+    /// Opens a call. `None`, and nothing was sent, when it needs room and there is none.
     ///
     /// # Errors
     /// [`CallError`]; then nothing was sent.
     pub(crate) fn open_call(
         self: &Arc<Self>,
         mut opening: Opening<'_>,
-        apart: bool,
-    ) -> Result<CallId, CallError> {
-        let mut index = self.core_for(&opening);
-        loop {
-            let opened = self.with_core(index, |core, now, aftermath| {
-                if core.is_closed {
-                    return Err(CallError::Stopped);
+        OpenTerms { waker, needs_room, apart }: OpenTerms<'_>,
+    ) -> Result<Option<CallId>, CallError> {
+        let (now, mut index) = (self.now(), self.core_for(&opening));
+        let (call, flush, aftermath) = loop {
+            let mut core = self.cores.lock(index);
+            if needs_room && core.has_no_room(&opening) {
+                return Ok(None);
+            }
+            if core.is_closed {
+                return Err(CallError::Stopped);
+            }
+            self.cores.hear(&mut core, LinkId::LOCAL);
+            match core.open_flushed_by_caller(now, &mut opening) {
+                Ok((call, flush)) => {
+                    // Its number is new, so nobody is parked there.
+                    waker.map(|waker| core.parked.park(call, waker));
+                    break (call, flush, core.drained(now));
                 }
-                aftermath.starts_apart = apart;
-                Ok(core.node.open(now, &mut opening)?)
-            });
-            let Err(CallError::NotOpened(refusal)) = opened else { return opened };
-            index = self.core_with_room(refusal)?;
+                Err(refusal) => {
+                    drop(core);
+                    index = self.core_with_room(refusal)?;
+                }
+            }
+        };
+        self.flush_for_caller(index, flush);
+        if let Some(mut aftermath) = aftermath {
+            aftermath.starts_apart = apart;
+            self.finish(&mut aftermath);
+        }
+        Ok(Some(call))
+    }
+
+    /// Flushes what a caller has appended to: now, if it is alone, else when the others have had
+    /// their turn to append.
+    #[inline]
+    fn flush_for_caller(&self, core: usize, CallerFlush { is_alone, due }: CallerFlush) {
+        if is_alone {
+            due.iter().for_each(|connection| connection.flush());
+        } else if !due.is_empty() {
+            let due = due.into_iter();
+            self.flusher
+                .take_over(due.map(|connection| Due { connection, promised_in: Some(core) }));
+        }
+    }
+
+    /// Callers in a core rely no more on a connection being flushed.
+    pub(super) fn settle_promise(&self, core: usize, connection: &dyn Connection) {
+        let (mut core, link) = (self.cores.lock(core), connection.link());
+        let id = core.connections().id(link.peer.node, link.nonce);
+        if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
+            attached.promise.settle();
         }
     }
 
@@ -122,51 +143,6 @@ impl Driver {
             }
             refusal => Err(refusal),
         }
-    }
-
-    /// Opens a call that is awaited by who has this waker. With a duty when its caller has to flush
-    /// for others, too. `None`, and nothing was sent, when a connection that it needs has no room,
-    /// unless it `is_urgent`.
-    ///
-    /// # Errors
-    /// [`CallError`]; then nothing was sent.
-    pub(crate) fn open_awaited(
-        self: &Arc<Self>,
-        mut opening: Opening<'_>,
-        is_urgent: bool,
-        waker: &Waker,
-    ) -> Result<Option<(CallId, Option<FlushDuty>)>, CallError> {
-        let (now, mut index) = (self.now(), self.core_for(&opening));
-        let (call, flush, aftermath) = loop {
-            let mut core = self.cores.lock(index);
-            if !is_urgent && core.has_no_room(&opening) {
-                return Ok(None);
-            }
-            if core.is_closed {
-                return Err(CallError::Stopped);
-            }
-            self.cores.hear(&mut core, LinkId::LOCAL);
-            match core.open_flushed_by_caller(now, &mut opening) {
-                Ok((call, flush)) => {
-                    core.parked.park(call, waker);
-                    break (call, flush, core.drained(now));
-                }
-                Err(refusal) => {
-                    drop(core);
-                    index = self.core_with_room(refusal)?;
-                }
-            }
-        };
-        if let Some(mut aftermath) = aftermath {
-            self.finish(&mut aftermath);
-        }
-        let CallerFlush { is_alone, due: connections } = flush;
-        if is_alone || connections.is_empty() {
-            connections.iter().for_each(|connection| connection.flush());
-            return Ok(Some((call, None)));
-        }
-        let appender = Appender { driver: self.clone(), core: index, connections };
-        Ok(Some((call, Some(Guard::new(appender)))))
     }
 
     /// News of a call for its caller, and replies behind it in `ahead`, and its end, too, if only
@@ -246,18 +222,6 @@ impl Driver {
                 core.item_wakers.remove(&call)
             });
     }
-
-    /// Flushes what somebody promised to flush and did not.
-    pub(super) fn flush_overdue(&self) {
-        let now = self.now();
-        let mut overdue: Vec<Arc<dyn Connection>> = Vec::new();
-        for mut core in self.cores.each() {
-            overdue.extend(core.connections_mut().iter_mut().filter_map(|attached| {
-                attached.promise.take_overdue(now).then(|| attached.connection.clone())
-            }));
-        }
-        overdue.iter().for_each(|connection| connection.flush());
-    }
 }
 
 impl Core {
@@ -304,13 +268,12 @@ impl Core {
 
 impl Attached {
     /// Sees to it that what a caller has just appended is flushed.
-    pub(super) fn flush_for(&mut self, now: Timestamp, caller: &mut CallerFlush) {
+    pub(super) fn flush_for(&mut self, caller: &mut CallerFlush) {
         if FlushScope::note_if_open(&self.connection) {
             return;
         }
-        match self.promise.on_append(now, caller.is_alone) {
-            Turn::Now | Turn::Soon => caller.due.push(self.connection.clone()),
-            Turn::Others => {}
+        if caller.is_alone || self.promise.rely() {
+            caller.due.push(self.connection.clone());
         }
     }
 }

@@ -14,7 +14,7 @@ use super::promise::Promise;
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) connection: Arc<dyn Connection>,
-    /// Promise of somebody to flush it.
+    /// Promise that it will be flushed.
     pub(super) promise: Promise,
     pub(super) held: HeldCancels,
     /// It had no room for a cast; somebody waits until it has, to say so.
@@ -101,10 +101,6 @@ impl Connections {
     /// All that carry or have carried something and were not taken out.
     pub(super) fn carriers(&self) -> impl Iterator<Item = &Attached> {
         self.iter().chain(self.closing.values())
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Attached> {
-        self.open.iter_mut().flatten().map(|(_, attached)| attached)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -2,12 +2,15 @@
 //! another.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::task::Poll;
 
 use smallvec::SmallVec;
 
 use convoke_transport::parts::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::transport::Connection;
@@ -80,8 +83,12 @@ impl FlushScope {
     /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
     /// append meanwhile, and all of it leaves in one write.
     pub(crate) fn leave_to(self, flusher: &Flusher) {
-        flusher.take_over(leave());
+        let dirty = leave();
         std::mem::forget(self);
+        if !dirty.is_empty() {
+            let due = |connection| Due { connection, promised_in: None };
+            flusher.take_over(dirty.into_iter().map(due));
+        }
     }
 }
 
@@ -106,19 +113,31 @@ fn leave() -> Dirty {
 /// Flushes for those who have company: its task takes its turn behind all that are ready now.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher {
-    dirty: Mutex<Dirty>,
+    due: Mutex<SmallVec<[Due; 4]>>,
     signal: Notify,
 }
 
+/// A connection to be flushed.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) connection: Arc<dyn Connection>,
+    /// The core whose callers were [promised](super::promise) that it will be.
+    pub(super) promised_in: Option<usize>,
+}
+
+impl Due {
+    fn is(&self, other: &Self) -> bool {
+        self.promised_in == other.promised_in && Arc::ptr_eq(&self.connection, &other.connection)
+    }
+}
+
 impl Flusher {
-    fn take_over(&self, dirty: Dirty) {
-        if dirty.is_empty() {
-            return;
-        }
-        let mut all = self.dirty.lock();
+    /// Has these, of which there is one at least, flushed at its next turn.
+    pub(super) fn take_over(&self, due: impl IntoIterator<Item = Due>) {
+        let mut all = self.due.lock();
         let is_first = all.is_empty();
-        for one in dirty {
-            if !all.iter().any(|noted| Arc::ptr_eq(noted, &one)) {
+        for one in due {
+            if !all.iter().any(|noted| noted.is(&one)) {
                 all.push(one);
             }
         }
@@ -133,13 +152,35 @@ impl Flusher {
         self.signal.notify_one();
     }
 
-    /// Waits for something to flush, and flushes it.
-    pub(super) async fn turn(&self) {
+    /// Waits for something to flush, and flushes it. First each promise is settled: who appends
+    /// after a flush must not rely on it.
+    pub(super) async fn turn(&self, settle: impl Fn(usize, &dyn Connection)) {
         self.signal.notified().await;
-        for connection in std::mem::take(&mut *self.dirty.lock()) {
+        take_turn().await;
+        for Due { connection, promised_in } in std::mem::take(&mut *self.due.lock()) {
+            if let Some(core) = promised_in {
+                settle(core, &*connection);
+            }
             connection.flush();
         }
     }
+}
+
+/// Waits until the tasks that are ready have had their turn: a runtime of several workers puts who
+/// was woken before those of its worker, one of a single thread behind.
+async fn take_turn() {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return;
+    }
+    let mut turns = [Poll::Pending, Poll::Ready(())].into_iter();
+    poll_fn(|cx| {
+        let turn = turns.next().unwrap_or(Poll::Ready(()));
+        if turn.is_pending() {
+            cx.waker().wake_by_ref();
+        }
+        turn
+    })
+    .await;
 }
 
 #[cfg(test)]
