@@ -1,4 +1,4 @@
-//! A few hundred seeds of every scenario: no property of the call protocol may be violated.
+//! A hundred seeds of every scenario: no property of the call protocol may be violated.
 //!
 //! `sim --seconds 600` looks further.
 
@@ -97,6 +97,11 @@ fn all_properties_hold_when_calls_of_all_lengths_fail_and_are_given_up() {
 #[test]
 fn all_properties_hold_when_copies_come_as_late_as_anything_is_remembered() {
     holds_in(Kind::LateCopies);
+}
+
+#[test]
+fn all_properties_hold_when_calls_walk_to_and_fro() {
+    holds_in(Kind::Walks);
 }
 
 /// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the

@@ -33,7 +33,7 @@ pub(crate) fn listen(
     let mut topology = network.topology.lock();
     let failed =
         |message: &str| ListenError::Bind { address: address.clone(), message: message.to_owned() };
-    if topology.is_crashed(&hello) {
+    if topology.has_crashed(&hello) {
         return Err(failed("this life of the node has crashed"));
     }
     let name = topology.free_name(address.rest());
@@ -151,8 +151,8 @@ impl Dial {
     }
 
     fn listening(&self, mine: &Hello) -> Result<Arc<Listening>, DialError> {
-        let topology = self.network.topology.lock();
-        if topology.is_crashed(mine) {
+        let mut topology = self.network.topology.lock();
+        if topology.has_crashed(mine) {
             return Err(self.unreachable("this life of the node has crashed"));
         }
         let listening = topology.listeners.get(self.address.rest()).cloned();

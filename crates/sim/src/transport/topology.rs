@@ -1,6 +1,6 @@
 //! State of the network at the moment: paths, partitions, who listens, what was carried.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -94,7 +94,8 @@ pub(crate) struct Topology {
     held: BTreeMap<Pair, Instant>,
     busy_until: BTreeMap<Pair, Instant>,
     traffic: BTreeMap<Pair, Traffic>,
-    crashed: BTreeSet<(NodeId, Incarnation)>,
+    /// Lives that have listened or dialled, and which of them have crashed.
+    lives: BTreeMap<(NodeId, Incarnation), bool>,
     last_port: u64,
     random: Random,
 }
@@ -112,7 +113,7 @@ impl Topology {
             held: BTreeMap::new(),
             busy_until: BTreeMap::new(),
             traffic: BTreeMap::new(),
-            crashed: BTreeSet::new(),
+            lives: BTreeMap::new(),
             last_port: 0,
             random: Random::new(seed),
         }
@@ -213,20 +214,17 @@ impl Topology {
         self.held.get(&pair).copied()
     }
 
-    /// Ends a life of a node: who listens in it is gone. Answers its connections.
+    /// Ends the lives that a node has had: who listens in them is gone. Answers its connections.
     pub(crate) fn crash(&mut self, node: NodeId) -> Vec<Arc<Wire>> {
-        let wires = self.wires(|nodes| nodes.includes(node));
-        let lives = wires.iter().flat_map(|wire| wire.lives_of(node));
-        let listening = self.listeners.values().map(|listening| &listening.hello);
-        let listening = listening.filter(|hello| hello.node == node);
-        let lives: Vec<_> = lives.chain(listening.map(|hello| hello.incarnation)).collect();
-        self.crashed.extend(lives.into_iter().map(|incarnation| (node, incarnation)));
+        let lives = (node, Incarnation(0))..=(node, Incarnation(u64::MAX));
+        self.lives.range_mut(lives).for_each(|(_, has_crashed)| *has_crashed = true);
         self.listeners.retain(|_, listening| listening.hello.node != node);
-        wires
+        self.wires(|nodes| nodes.includes(node))
     }
 
-    pub(crate) fn is_crashed(&self, hello: &Hello) -> bool {
-        self.crashed.contains(&(hello.node, hello.incarnation))
+    /// A life of a node listens or dials. True when it has crashed, so that it can do neither.
+    pub(crate) fn has_crashed(&mut self, hello: &Hello) -> bool {
+        *self.lives.entry((hello.node, hello.incarnation)).or_default()
     }
 
     /// A name no connection has had.

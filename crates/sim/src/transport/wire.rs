@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use convoke_proto::id::{Incarnation, NodeId};
+use convoke_proto::id::NodeId;
 use convoke_transport::{
     Appended, Buffer, CloseReason, Counters, Fill, Hello, Lane, Link, NotWritable,
 };
@@ -70,7 +70,6 @@ pub(crate) struct Wire {
     me: Weak<Self>,
     network: Arc<Network>,
     links: [Link; 2],
-    incarnations: [Incarnation; 2],
     state: Mutex<State>,
     signals: [Notify; 2],
 }
@@ -131,7 +130,6 @@ impl Wire {
             Pipe::new(limit, topology.held_since(pairs[side.at()]))
         };
         let pipes = Side::BOTH.map(pipe);
-        let incarnations = [dialler.incarnation, listener.incarnation];
         let link = |peer, is_dialler| Link {
             peer,
             nonce,
@@ -144,7 +142,6 @@ impl Wire {
             me: Weak::clone(me),
             network: Arc::clone(network),
             links: [link(listener, true), link(dialler, false)],
-            incarnations,
             state: Mutex::new(State { pipes, ends: Default::default() }),
             signals: Default::default(),
         });
@@ -158,12 +155,6 @@ impl Wire {
 
     pub(crate) fn nodes(&self) -> Nodes {
         Nodes(Side::BOTH.map(|side| self.node(side)))
-    }
-
-    /// The lives of `node` that this connection belongs to.
-    pub(crate) fn lives_of(&self, node: NodeId) -> impl Iterator<Item = Incarnation> + '_ {
-        let sides = Side::BOTH.into_iter().filter(move |side| self.node(*side) == node);
-        sides.map(|side| self.incarnations[side.at()])
     }
 
     fn node(&self, side: Side) -> NodeId {

@@ -253,6 +253,33 @@ async fn a_dial_that_is_dropped_leaves_no_connection_behind() {
     b.check();
 }
 
+/// A client may be in no connection at the moment: its first dial is on its way, or its last
+/// connection has ended.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_crashes_without_a_connection_does_not_come_back() {
+    let network = SimNetwork::new(1);
+    network.default_latency(ms(10));
+    let (server, client) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let listener = listen(&network, &server).await;
+    let crash = async {
+        sleep(ms(5)).await;
+        network.crash(node(2));
+    };
+    let (dialled, ()) = tokio::join!(dial(&network, &*listener, &client), crash);
+    assert!(matches!(dialled, Err(DialError::Unreachable { .. })), "{dialled:?}");
+
+    let between = Arc::new(Recorder::new(3));
+    let connection = dial(&network, &*listener, &between).await.unwrap();
+    let nonce = connection.link().nonce;
+    drop(connection);
+    network.cut(node(1), node(3));
+    between.closed(nonce).await;
+    sleep(ms(50)).await;
+    network.crash(node(3));
+    let dialled = dial(&network, &*listener, &between).await;
+    assert!(matches!(dialled, Err(DialError::Unreachable { .. })), "{dialled:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crash_lets_out_what_was_sent_and_ends_everything_of_that_life() {
     let network = SimNetwork::new(1);
