@@ -64,8 +64,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     assert!(ahead > 0, "what was not synced may survive, too");
 
     let folder = std::env::temp_dir().join(format!("convoke-promises-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let promises = Promises { disk: HostDisk::new(&folder) };
+    let promises = Promises { disk: HostDisk::create(&folder)? };
     promises.promise(7).await?;
     println!("on this host: {}", promises.promised().await?);
     std::fs::remove_dir_all(&folder)?;

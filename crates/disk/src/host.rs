@@ -31,17 +31,22 @@ pub struct HostDisk {
 
 /// The locks of a disk, each held until its guard is dropped and what began under it has ended.
 #[derive(Clone, Debug, Default)]
-struct Locks(Arc<Mutex<Vec<Weak<File>>>>);
+struct Locks(Arc<Mutex<Vec<Weak<Held>>>>);
+
+/// A lock whose guard is there. What began under it keeps the file alone, which locks.
+#[derive(Debug)]
+struct Held(Arc<File>);
 
 impl Locks {
-    fn add(&self, lock: &Arc<File>) {
+    fn add(&self, lock: &Arc<Held>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(lock));
     }
 
+    /// The files of the locks whose guards are there.
     fn held(&self) -> Vec<Arc<File>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|lock| lock.strong_count() > 0);
-        locks.iter().filter_map(Weak::upgrade).collect()
+        locks.iter().filter_map(|lock| Some(lock.upgrade()?.0.clone())).collect()
     }
 
     /// Runs `act` where it may block.
@@ -66,9 +71,24 @@ impl Locks {
 }
 
 impl HostDisk {
-    /// The files below `root`, a directory that exists.
+    /// The files below `root`, a directory that exists and whose own name is durable, as that of one
+    /// which [`HostDisk::create`] has made.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into().into(), locks: Locks::default() }
+    }
+
+    /// The files below `root`, which is made where it is not there, with the directories above it.
+    /// Once this returns the names of those that it has made are durable, which no operation of the
+    /// disk can see to: its paths begin below. Blocks as long as the disk takes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(root: impl AsRef<Path>) -> io::Result<Self> {
+        let root = std::path::absolute(root)?;
+        let missing: Vec<_> = root.ancestors().take_while(|place| !place.exists()).collect();
+        fs::create_dir_all(&root)?;
+        missing.into_iter().filter_map(Path::parent).try_for_each(sync_dir)?;
+        Ok(Self::new(root))
     }
 
     /// Runs `act` on the place of `path`.
@@ -163,8 +183,9 @@ impl Disk for HostDisk {
             }
         };
         let file = self.locks.blocking("lock", self.place_within("lock", path)?, act).await?;
-        self.locks.add(&file);
-        Ok(HostLock { _file: file })
+        let held = Arc::new(Held(file));
+        self.locks.add(&held);
+        Ok(HostLock { _held: held })
     }
 }
 
@@ -181,7 +202,7 @@ pub struct HostFile {
 /// by the file itself, so a file that locks is never removed or renamed.
 #[derive(Debug)]
 pub struct HostLock {
-    _file: Arc<File>,
+    _held: Arc<Held>,
 }
 
 impl HostFile {

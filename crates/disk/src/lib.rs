@@ -43,8 +43,7 @@
 //! }
 //!
 //! # let folder = std::env::temp_dir().join(format!("convoke-disk-{}", std::process::id()));
-//! # std::fs::create_dir_all(&folder)?;
-//! let disk = HostDisk::new(&folder);
+//! let disk = HostDisk::create(&folder)?;
 //! replace(&disk, Bytes::from_static(b"promised 7")).await?;
 //! let state = disk.open("state", Open::Read).await?;
 //! assert_eq!(state.read_at(0, 100).await?, "promised 7");

@@ -23,6 +23,19 @@ async fn an_error_names_operation_place_and_reason() -> Result {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_disk_makes_its_folder_and_those_above_it() -> Result {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("node-1").join("ledger");
+    for _ in 0..2 {
+        HostDisk::create(&root)?.open("there", Open::Create).await?;
+    }
+    assert!(root.join("there").is_file());
+    let no_folder = HostDisk::create(root.join("there")).err().ok_or("it is a file")?;
+    assert_eq!(no_folder.kind(), std::io::ErrorKind::AlreadyExists);
+    Ok(())
+}
+
 /// Somebody else's, whom no path names: to open all that is listed does not fail by them.
 #[cfg(unix)]
 #[tokio::test]
@@ -118,5 +131,44 @@ fn what_was_dropped_under_a_lock_keeps_it_until_it_has_ended() -> Result {
     }
     let file = next.block_on(other.open("ledger", Open::Write))?;
     assert_eq!(next.block_on(file.read_at(0, 9))?, "stray", "it happened before");
+    Ok(())
+}
+
+/// Operations that overlap for ever, on a disk that other folders use, too, keep no lock that was
+/// let go before they began.
+#[test]
+fn what_begins_after_a_lock_was_let_go_does_not_keep_it() -> Result {
+    let folder = tempfile::tempdir()?;
+    let (disk, other) = (HostDisk::new(folder.path()), HostDisk::new(folder.path()));
+    let runtime = |threads| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.max_blocking_threads(threads).build()
+    };
+    let (one, next) = (runtime(1)?, runtime(1)?);
+    let lock = one.block_on(disk.lock("lock"))?;
+    let file = one.block_on(disk.open("ledger", Open::Create))?;
+    // The only thread is busy: each write waits behind, the first under the lock.
+    let (release, busy) = std::sync::mpsc::channel::<()>();
+    let busy = one.spawn_blocking(move || busy.recv());
+    let begin = |at| {
+        let file = file.clone();
+        let write = one.spawn(async move { file.write_at(at, Bytes::from_static(b"x")).await });
+        one.block_on(tokio::task::yield_now()); // It is polled, and so begun.
+        write
+    };
+    let first = begin(0);
+    drop(lock);
+    // The thread goes on with the first alone, and is busy again behind it.
+    let (release_again, busy_again) = std::sync::mpsc::channel::<()>();
+    let busy_again = one.spawn_blocking(move || busy_again.recv());
+    let second = begin(1);
+    release.send(())?;
+    one.block_on(busy)??;
+    one.block_on(first)??;
+    assert!(!second.is_finished(), "it is under way");
+    next.block_on(other.lock("lock"))?;
+    release_again.send(())?;
+    one.block_on(busy_again)??;
+    one.block_on(second)??;
     Ok(())
 }

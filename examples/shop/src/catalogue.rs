@@ -1,7 +1,6 @@
 //! A shard of the catalogue: the items whose number falls to it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -36,7 +35,7 @@ impl Shard {
     /// # Errors
     /// When the folder cannot be used.
     pub fn open(folder: &Path, index: usize, count: usize) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+        disk::make_folder(folder)?;
         let file = folder.join("shelf");
         let items = match disk::read::<Shelf>(&file)? {
             Some(shelf) => shelf.items,

@@ -1,6 +1,7 @@
 //! Certificates for a shop on one machine. In earnest an authority of its own issues them.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -36,10 +37,24 @@ impl Authority {
         let folder = folder_of(node, folder);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("node.pem"), certificate.pem())?;
-        fs::write(folder.join("node.key"), key.serialize_pem())?;
+        write_secret(&folder.join("node.key"), &key.serialize_pem())?;
         fs::write(folder.join("ca.pem"), self.0.pem())?;
         Ok(())
     }
+}
+
+/// Writes a file that only its owner can read, in place of one that a set-up which was cut short
+/// has left.
+fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(text.as_bytes())
 }
 
 /// Certificate and key by which a node proves itself.

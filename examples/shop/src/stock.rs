@@ -4,7 +4,6 @@
 //! item. So a change is on the disk before it is answered, and a replica that comes back has what
 //! it had.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +27,7 @@ impl Replica {
     /// When the folder cannot be made.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
-        fs::create_dir_all(&folder)?;
+        disk::make_folder(&folder)?;
         Ok(Self { folder: Arc::new(Mutex::new(folder)) })
     }
 

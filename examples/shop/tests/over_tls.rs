@@ -85,6 +85,21 @@ async fn a_catalogue_is_loaded_by_the_keeper() -> Result<()> {
     Ok(())
 }
 
+#[cfg(unix)]
+#[test]
+fn keys_are_their_owners_alone() -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir()?;
+    let node = convoke::NodeId::new(1);
+    for _ in 0..2 {
+        Authority::new()?.issue(node, folder.path())?;
+        let key = folder_of(node, folder.path()).join("node.key");
+        assert_eq!(std::fs::metadata(key)?.permissions().mode() & 0o077, 0);
+        load(node, folder.path())?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn nobody_gets_in_by_another_authority() -> Result<()> {
     let (folder, elsewhere) = (tempfile::tempdir()?, tempfile::tempdir()?);

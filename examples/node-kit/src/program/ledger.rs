@@ -28,8 +28,8 @@ pub async fn open<P: Protocol>(
     }
     let folder = node.folder.join("ledger");
     let place = || format!("the ledger in {}", folder.display());
-    std::fs::create_dir_all(&folder).with_context(place)?;
-    let (disk, identity) = (HostDisk::new(&folder), cluster.ledger_identity(node.id));
+    let disk = HostDisk::create(&folder).with_context(place)?;
+    let identity = cluster.ledger_identity(node.id);
     let opened = Ledger::open(disk, identity, ledger::Settings::default()).await;
     let (ledger, recovered) = opened.with_context(place)?;
     Ok((ledger, Some(recovered)))
