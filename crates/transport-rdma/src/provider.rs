@@ -14,7 +14,7 @@
 //!   called by any thread at the same time; posts to one queue pair come one at a time, since the
 //!   engine holds the connection's lock.
 //! - **Slots, not pointers.** A queue pair works on the slots of the one [`Slab`] it was made with,
-//!   which it keeps alive. A post moves the slot's state (`Slab::begin_receive`,
+//!   alone, and keeps it alive. A post moves the slot's state (`Slab::begin_receive`,
 //!   `Slab::begin_send`) and fails when the slot is not the engine's to give; a completed receive
 //!   moves it on (`Slab::end_receive`) before the completion is reported. So a slot never belongs
 //!   to the device and to the program at once.
@@ -44,12 +44,14 @@ use std::time::Duration;
 use crate::ffi::slab::Slab;
 
 mod error;
+mod inline;
 pub mod simulated;
 #[cfg(all(feature = "verbs", target_os = "linux"))]
 pub mod verbs;
 mod work;
 
 pub use error::VerbsError;
+pub(crate) use inline::{INVALID, InlineLimit};
 pub use work::{Completion, Data, Direction, SendRequest, Tag, WorkId, WorkStatus};
 
 /// Longest private data of a connect request, as rdma_cm over reliable connected queue pairs
@@ -236,7 +238,8 @@ pub struct QueuePairSettings {
     /// Sends that may be posted at once, signalled or not, until a completion shows that they are
     /// done.
     pub sends_max: u32,
-    /// Bytes to send inline, as wished; see [`Provider::inline_bytes_max`].
+    /// Bytes to send inline, as wished; see [`Provider::inline_bytes_max`]. Where the device refuses
+    /// so many, the provider asks for fewer.
     pub inline_bytes: u32,
     /// Number of times that an unanswered packet is sent again, 0 to 6. Seven means for ever on
     /// some devices.

@@ -103,10 +103,9 @@ impl Slab {
         self.states.step(slot, FREE, WRITING).then(|| SlotMut { slab: self, slot })
     }
 
-    /// A queue pair of a real device is going to work on it; answers whether none does. Two would
-    /// free each other's slots when they [reclaim](Self::reclaim).
-    #[cfg(all(feature = "verbs", target_os = "linux"))]
-    pub(super) fn claim(&self) -> bool {
+    /// A queue pair is going to work on it; answers whether none does. Two would free each other's
+    /// slots when they [reclaim](Self::reclaim).
+    pub(crate) fn claim(&self) -> bool {
         !self.is_claimed.swap(true, Ordering::AcqRel)
     }
 

@@ -74,6 +74,16 @@ pub enum VerbsError {
     },
 }
 
+impl VerbsError {
+    /// A queue pair cannot be made on a slab that another one works on.
+    pub(crate) fn slab_in_use(call: &'static str) -> Self {
+        Self::System { call, code: BUSY, message: "another queue pair works on the slab".into() }
+    }
+}
+
+/// The system's error number for a thing in use, `EBUSY`.
+const BUSY: i32 = 16;
+
 fn limit_text(limit_bytes: Option<u64>) -> String {
     limit_bytes.map_or_else(|| "unknown".into(), |bytes| format!("{bytes} bytes"))
 }

@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 
 use crate::ffi::slab::Slab;
 use crate::provider::{
-    ACCEPT_DATA_BYTES_MAX, Completion, DeviceLimits, Event, PostError, Provider, QueuePairSettings,
-    REJECT_DATA_BYTES_MAX, REQUEST_DATA_BYTES_MAX, SendRequest, Tag, VerbsError,
+    ACCEPT_DATA_BYTES_MAX, Completion, DeviceLimits, Event, INVALID, InlineLimit, PostError,
+    Provider, QueuePairSettings, REJECT_DATA_BYTES_MAX, REQUEST_DATA_BYTES_MAX, SendRequest, Tag,
+    VerbsError,
 };
 
 mod connecting;
@@ -83,7 +84,7 @@ impl Fabric {
     /// A new device that can do less.
     pub fn device_with(&self, settings: DeviceSettings) -> SimDevice {
         let id = self.with_state(|state| state.add_device(settings));
-        SimDevice { fabric: self.clone(), id }
+        SimDevice { fabric: self.clone(), id, inline: Arc::new(InlineLimit::new()) }
     }
 
     /// Counts so far.
@@ -119,7 +120,7 @@ impl fmt::Debug for Fabric {
 /// Abilities of a simulated device.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSettings {
-    /// Most inline bytes it grants. Default 220.
+    /// Most inline bytes; it refuses a queue pair with more. Default 220.
     pub inline_bytes_max: u32,
     /// Most work requests of a queue. Default 4,096.
     pub work_requests_max: u32,
@@ -145,6 +146,7 @@ impl Default for DeviceSettings {
 pub struct SimDevice {
     fabric: Fabric,
     id: DeviceId,
+    inline: Arc<InlineLimit>,
 }
 
 impl SimDevice {
@@ -239,15 +241,19 @@ impl SimDevice {
         &self,
         settings: QueuePairSettings,
         memory: &Arc<SimMemory>,
-        make: impl FnOnce(&mut State) -> Result<EndId, VerbsError>,
+        make: impl Fn(&mut State, QueuePairSettings, Arc<Slab>) -> Result<EndId, VerbsError>,
     ) -> Result<SimQueuePair, VerbsError> {
-        let (end, granted) = self.fabric.with_state(|state| {
-            let end = make(state)?;
-            Ok((end, state.inline_bytes_max(self.id)))
-        })?;
-        let inline_bytes = settings.inline_bytes.min(granted);
-        let (fabric, memory) = (self.fabric.clone(), Arc::clone(memory));
-        Ok(SimQueuePair { fabric, end, inline_bytes, memory })
+        if !memory.slab.claim() {
+            return Err(VerbsError::slab_in_use("create_qp"));
+        }
+        let made = self.inline.make(settings.inline_bytes, |inline_bytes| {
+            let settings = QueuePairSettings { inline_bytes, ..settings };
+            let slab = Arc::clone(&memory.slab);
+            let end = self.fabric.with_state(|state| make(state, settings, slab))?;
+            let (fabric, memory) = (self.fabric.clone(), Arc::clone(memory));
+            Ok(SimQueuePair { fabric, end, inline_bytes, memory })
+        });
+        made.inspect_err(|_| memory.slab.reclaim())
     }
 }
 
@@ -256,7 +262,7 @@ fn check_private_data(bytes: &[u8], bytes_max: usize) -> Result<(), VerbsError> 
         return Ok(());
     }
     let message = format!("{} bytes of private data, at most {bytes_max} fit", bytes.len());
-    Err(VerbsError::System { call: "connect", code: 22, message })
+    Err(VerbsError::System { call: "connect", code: INVALID, message })
 }
 
 impl Provider for SimDevice {
@@ -294,8 +300,9 @@ impl Provider for SimDevice {
         settings: QueuePairSettings,
         memory: &Arc<SimMemory>,
     ) -> Result<SimQueuePair, VerbsError> {
-        let slab = Arc::clone(&memory.slab);
-        self.queue_pair(settings, memory, |state| state.dial(self.id, tag, address, settings, slab))
+        self.queue_pair(settings, memory, |state, settings, slab| {
+            state.dial(self.id, tag, address, settings, slab)
+        })
     }
 
     fn connect(&self, queue_pair: &SimQueuePair, private_data: &[u8]) -> Result<(), VerbsError> {
@@ -310,9 +317,8 @@ impl Provider for SimDevice {
         settings: QueuePairSettings,
         memory: &Arc<SimMemory>,
     ) -> Result<SimQueuePair, VerbsError> {
-        let slab = Arc::clone(&memory.slab);
         let from = request.from.expect("a request is accepted or rejected by value");
-        let prepared = self.queue_pair(settings, memory, |state| {
+        let prepared = self.queue_pair(settings, memory, |state, settings, slab| {
             state.prepare(self.id, tag, from, settings, slab)
         })?;
         request.from = None;

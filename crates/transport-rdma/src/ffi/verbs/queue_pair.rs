@@ -73,11 +73,7 @@ impl QueuePair {
         key: u32,
     ) -> Result<Self, VerbsError> {
         if !memory.slab().claim() {
-            return Err(VerbsError::System {
-                call: "ibv_create_qp",
-                code: libc::EBUSY,
-                message: "another queue pair works on the slab".into(),
-            });
+            return Err(VerbsError::slab_in_use("ibv_create_qp"));
         }
         // SAFETY: the attributes are integers and pointers, null where optional.
         let mut attributes: ibv_qp_init_attr = unsafe { mem::zeroed() };

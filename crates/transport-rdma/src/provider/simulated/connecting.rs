@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::address_of;
 use super::state::{Condition, DeviceId, End, EndCondition, EndId, State};
 use crate::ffi::slab::Slab;
-use crate::provider::{QueuePairSettings, Tag, VerbsError};
+use crate::provider::{INVALID, QueuePairSettings, Tag, VerbsError};
 
 /// An event before it has the handles of the outside.
 #[derive(Debug)]
@@ -281,6 +281,10 @@ impl State {
         if queues.iter().any(|queue| *queue > limits.work_requests_max) {
             let advice = format!("a queue holds {}", limits.work_requests_max);
             return Err(VerbsError::Exhausted { what: "work requests", advice });
+        }
+        if settings.inline_bytes > limits.inline_bytes_max {
+            let message = format!("at most {} bytes go inline", limits.inline_bytes_max);
+            return Err(VerbsError::System { call: "create_qp", code: INVALID, message });
         }
         if device.reserved.saturating_add(needed) > limits.completions_max {
             let advice = format!("its completion queue holds {}", limits.completions_max);

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::FabricCounters;
 use super::state::{End, EndCondition, EndId, State};
 use crate::provider::{
-    Completion, Data, PostError, SendRequest, Tag, VerbsError, WorkId, WorkStatus,
+    Completion, Data, INVALID, PostError, SendRequest, Tag, VerbsError, WorkId, WorkStatus,
 };
 
 /// A send in its queue.
@@ -115,7 +115,7 @@ impl State {
         let payload = match send.data {
             Data::Inline(bytes) if bytes.len() > inline_bytes_max as usize => {
                 let message = format!("{} bytes inline, {inline_bytes_max} granted", bytes.len());
-                return Err(VerbsError::System { call: "post_send", code: 22, message });
+                return Err(VerbsError::System { call: "post_send", code: INVALID, message });
             }
             Data::Inline(bytes) => {
                 spare.clear();

@@ -142,10 +142,6 @@ impl State {
         }
     }
 
-    pub(super) fn inline_bytes_max(&self, id: DeviceId) -> u32 {
-        self.devices[id.0].settings.inline_bytes_max
-    }
-
     pub(super) fn register(&mut self, id: DeviceId, bytes: usize) -> Result<(), VerbsError> {
         let device = self.working(id)?;
         let limit = device.settings.registered_bytes_max;

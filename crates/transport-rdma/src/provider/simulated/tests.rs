@@ -201,9 +201,9 @@ fn refusals_say_whether_somebody_listens() {
     let fabric = Fabric::new();
     let (acceptor, listener, address) = listening(&fabric);
     let dialler = fabric.device();
-    let (_slab, registered) = memory(&dialler, 64);
     let wait = Duration::from_secs(1);
     let dial = || {
+        let (_slab, registered) = memory(&dialler, 64);
         let queue_pair = dialler.dial(tag(TAG), address, wait, SETTINGS, &registered).unwrap();
         assert!(matches!(dialler.poll_event(), Some(Event::Resolved { .. })));
         dialler.connect(&queue_pair, &[]).unwrap();
@@ -248,10 +248,40 @@ fn limits_of_the_device_are_errors_that_say_what_to_do() {
     assert!(error.contains("600") && error.contains("512") && error.contains("ulimit"), "{error}");
     let (address, wait) = ("127.0.0.1:9".parse().unwrap(), Duration::from_secs(1));
     let one = device.dial(tag(1), address, wait, SETTINGS, &registered).unwrap();
-    let error = device.dial(tag(2), address, wait, SETTINGS, &registered).unwrap_err();
-    assert!(matches!(error, VerbsError::Exhausted { what: "queue pairs", .. }), "{error}");
-    drop((one, registered));
+    let small = Slab::new(1, 64, Waker::noop().clone());
+    let other = Arc::new(device.register(&small).unwrap());
+    for _ in 0..2 {
+        let error = device.dial(tag(2), address, wait, SETTINGS, &other).unwrap_err();
+        assert!(matches!(error, VerbsError::Exhausted { what: "queue pairs", .. }), "{error}");
+    }
+    drop((one, registered, other));
     assert_eq!(fabric.counters().registered_bytes, 0);
+}
+
+#[test]
+fn a_slab_takes_one_queue_pair_at_a_time() {
+    let device = Fabric::new().device();
+    let (address, wait) = ("127.0.0.1:9".parse().unwrap(), Duration::from_secs(1));
+    let (slab, registered) = memory(&device, 64);
+    let again = Arc::new(device.register(&slab).unwrap());
+    let first = device.dial(tag(1), address, wait, SETTINGS, &registered).unwrap();
+    let error = device.dial(tag(2), address, wait, SETTINGS, &again).unwrap_err();
+    assert!(error.to_string().contains("another queue pair"), "{error}");
+    drop(first);
+    device.dial(tag(2), address, wait, SETTINGS, &again).unwrap();
+}
+
+#[test]
+fn more_inline_bytes_than_the_device_can_send_become_fewer() {
+    let settings = DeviceSettings { inline_bytes_max: 101, ..DeviceSettings::default() };
+    let device = Fabric::new().device_with(settings);
+    let (address, wait) = ("127.0.0.1:9".parse().unwrap(), Duration::from_secs(1));
+    for (wished, granted) in [(101, 101), (220, 55), (101, 55), (10, 10)] {
+        let (_slab, registered) = memory(&device, 64);
+        let settings = QueuePairSettings { inline_bytes: wished, ..SETTINGS };
+        let made = device.dial(tag(TAG), address, wait, settings, &registered).unwrap();
+        assert_eq!(device.inline_bytes_max(&made), granted, "of {wished}");
+    }
 }
 
 #[derive(Default)]

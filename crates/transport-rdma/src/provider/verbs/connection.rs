@@ -215,12 +215,11 @@ impl Connection {
         memory: &Arc<VerbsMemory>,
     ) -> Result<Self, VerbsError> {
         let room = device.take_room(settings.sends_max.saturating_add(settings.receives_max))?;
-        let capacity = ffi::Capacity {
-            sends_max: settings.sends_max,
-            receives_max: settings.receives_max,
-            inline_bytes: settings.inline_bytes,
-        };
-        let queue_pair = ffi::QueuePair::new(&memory.region, &device.queue, capacity, key.get())?;
+        let QueuePairSettings { sends_max, receives_max, .. } = settings;
+        let queue_pair = device.inline.make(settings.inline_bytes, |inline_bytes| {
+            let capacity = ffi::Capacity { sends_max, receives_max, inline_bytes };
+            ffi::QueuePair::new(&memory.region, &device.queue, capacity, key.get())
+        })?;
         Ok(Self {
             queue_pair,
             id,

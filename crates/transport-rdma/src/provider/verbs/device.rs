@@ -9,7 +9,7 @@ use super::names::Names;
 use super::readiness::{Descriptors, Readiness};
 use super::room::Room;
 use crate::ffi::verbs as ffi;
-use crate::provider::{Completion, DeviceLimits, VerbsError};
+use crate::provider::{Completion, DeviceLimits, InlineLimit, VerbsError};
 
 /// Completions there is room for at first; enough for some dozen peers.
 const COMPLETIONS_AT_FIRST: u32 = 4_096;
@@ -23,6 +23,7 @@ pub(super) struct Device {
     pub(super) queue: Arc<ffi::CompletionQueue>,
     pub(super) channel: Arc<ffi::EventChannel>,
     pub(super) readiness: Readiness,
+    pub(super) inline: InlineLimit,
     /// Held while completions are handed out: a queue pair that is removed has none of them under
     /// way.
     reports: Mutex<Reports>,
@@ -65,6 +66,7 @@ impl Device {
             reports: Mutex::default(),
             room: Mutex::new(Room::new(capacity, limits.completions_max)),
             is_room_leaving: AtomicBool::new(false),
+            inline: InlineLimit::new(),
             registered_bytes: AtomicU64::new(0),
             lost: OnceLock::new(),
             is_loss_told: AtomicBool::new(false),

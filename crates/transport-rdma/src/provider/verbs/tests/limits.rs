@@ -67,6 +67,30 @@ fn a_slab_takes_one_queue_pair_at_a_time() {
     });
 }
 
+/// No device sends so much inline; most refuse the queue pair rather than grant less.
+#[test]
+fn more_inline_bytes_than_the_device_can_send_become_fewer() {
+    on_device(async |device, address| {
+        let mut driven = Driven::new(device.clone());
+        let settings = QueuePairSettings { inline_bytes: 1 << 20, ..SETTINGS };
+        let mut granted = Vec::new();
+        for tags in [[1, 2], [3, 4]] {
+            let (near, far) = pair_with(&mut driven, address, tags, settings).await;
+            let inline_bytes_max = device.inline_bytes_max(&near.queue_pair);
+            assert!((1..1 << 20).contains(&inline_bytes_max), "{inline_bytes_max}");
+            let text = vec![b'x'; SLOT_BYTES.min(inline_bytes_max as usize)];
+            device.post_receives(&far.queue_pair, &[0]).unwrap();
+            near.send(&device, &text).unwrap();
+            for _ in 0..2 {
+                assert_eq!(driven.completion().await.status, WorkStatus::Success);
+            }
+            assert_eq!(*far.slab.read(0, text.len()).unwrap(), *text);
+            granted.push(inline_bytes_max);
+        }
+        assert_eq!(granted[0], granted[1]);
+    });
+}
+
 const AS_USER: &str = "CONVOKE_TEST_MEMORY_LIMIT";
 
 /// Root may lock what it wants, so an ordinary user tries, in a process of its own with a limit of
