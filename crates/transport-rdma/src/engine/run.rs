@@ -34,18 +34,24 @@ impl<P: Provider> Engine<P> {
         if running.is_running {
             return self.signal.notify_one();
         }
+        running.minder = Some(tokio::spawn(Arc::clone(self).mind()).abort_handle());
         running.is_running = true;
         let runner = Runner::new(self);
-        running.minder = Some(tokio::spawn(Arc::clone(self).mind()).abort_handle());
+        drop(running);
+        // A runtime that has ended drops it at once, which takes the lock.
         tokio::spawn(runner.run());
     }
 
     /// Another task takes over from one that a sink holds up, unless that delivery is over.
     pub(super) fn relieve(self: &Arc<Self>, delivery: u64) {
         let running = self.running.lock();
-        if running.is_running && self.count_end(delivery) {
-            tokio::spawn(Runner::new(self).run());
+        if !running.is_running || !self.count_end(delivery) {
+            return;
         }
+        let runner = Runner::new(self);
+        drop(running);
+        // As at the start.
+        tokio::spawn(runner.run());
     }
 
     /// Takes what has completed; answers a wire with something to deliver. Others are added to

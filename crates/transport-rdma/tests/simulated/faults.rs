@@ -1,9 +1,11 @@
 //! Peers and devices that fail: a reason for everybody, nothing left behind, others unaffected.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_transport::conformance::{Hooked, Recorder, pattern, send};
+use convoke_transport::conformance::{Hooked, PATIENCE, Recorder, pattern, send};
 use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable, Sink, Transport};
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
@@ -175,4 +177,21 @@ async fn everything_is_given_back_after_many_connections() {
     }
     ends.nothing_is_left().await;
     ends.check();
+}
+
+#[test]
+fn to_listen_on_a_runtime_that_has_ended_comes_back() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _entered = handle.enter();
+        let transport = RdmaTransport::simulated(&Fabric::new());
+        let any = "rdma://127.0.0.1:0".parse().expect("it is an address");
+        let mut listening = transport.listen(&any, Arc::new(Recorder::new(1)));
+        let polled = listening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        done.send(polled.is_ready()).expect("the test waits for it");
+    });
+    assert!(is_done.recv_timeout(PATIENCE).expect("it comes back"));
 }
