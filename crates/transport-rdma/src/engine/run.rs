@@ -18,6 +18,10 @@ use idle::Idle;
 /// connection waits long.
 const POLL_BUDGET: usize = 16;
 
+/// Events taken with one round, for the same reason: each may be a request, which costs the memory
+/// and the queue pair of a connection.
+const EVENT_BUDGET: usize = 16;
+
 /// Engines of this process that run.
 static ENGINES: AtomicUsize = AtomicUsize::new(0);
 
@@ -82,12 +86,14 @@ impl<P: Provider> Engine<P> {
         Ok(last)
     }
 
-    /// Takes the events there are.
-    fn poll_events(self: &Arc<Self>, poller: &mut Poller<P>) {
-        while let Some(event) = self.provider.poll_event() {
+    /// Takes the events there are, as many as one round may; answers whether there may be more.
+    fn poll_events(self: &Arc<Self>, poller: &mut Poller<P>) -> bool {
+        for _ in 0..EVENT_BUDGET {
+            let Some(event) = self.provider.poll_event() else { return false };
             self.on_heard(poller);
             self.handle_event(event);
         }
+        true
     }
 
     /// The device has something, which is looked at next. Where this process was paused before, be
@@ -156,8 +162,9 @@ impl<P: Provider> Runner<P> {
     fn round(&self, idle: &mut Idle) -> Result<bool, VerbsError> {
         let engine = &self.engine;
         let mut poller = engine.poller.lock();
-        if idle.is_time_for_events() {
-            engine.poll_events(&mut poller);
+        let has_more_events = idle.is_time_for_events() && engine.poll_events(&mut poller);
+        if has_more_events {
+            idle.on_more_events();
         }
         engine.take_requests(&mut poller);
         let first = engine.poll(&mut poller)?;
@@ -168,7 +175,7 @@ impl<P: Provider> Runner<P> {
         if goes_on && has_others {
             self.deliver_all();
         }
-        Ok(has_first || has_others)
+        Ok(has_first || has_others || has_more_events)
     }
 
     /// Lets a wire deliver; answers whether to go on. The poller is free meanwhile, so that a

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke_transport::conformance::Recorder;
-use convoke_transport::{CloseReason, DialError, Transport};
-use convoke_transport_rdma::RdmaTransport;
+use bytes::Bytes;
+use convoke_transport::conformance::{Hooked, Recorder};
+use convoke_transport::{CloseReason, DialError, Lane, Transport};
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
+use convoke_transport_rdma::{PollMode, RdmaTransport};
+use parking_lot::Mutex;
 
-use crate::support::{ends, ends_with};
+use crate::stranger::{Stranger, hello};
+use crate::support::{ends, ends_with, socket_of, until};
 
 fn message(error: Option<DialError>) -> String {
     error.expect("the dial fails").to_string()
@@ -80,4 +83,38 @@ async fn a_dial_that_is_dropped_leaves_nothing_whenever_that_is() {
     ends.nothing_is_left().await;
     a.check();
     b.check();
+}
+
+#[tokio::test]
+async fn a_flood_of_requests_leaves_open_connections_their_turn() {
+    const REQUESTS: usize = 200;
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        // Whoever sleeps and is woken looks for requests first.
+        let builder = builder.poll_mode(PollMode::Adaptive { spin: Duration::ZERO });
+        builder.slots(2).send_slots(2).slot_bytes(1 << 10)
+    });
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let sink = Hooked::new(2, move |what, _| log.lock().push(what));
+    let listener = ends.setup.listening.listen(&ends.setup.listen, sink).await;
+    let listener = listener.expect("the port is free");
+    let to_b = ends.setup.dial(&*listener, &Arc::new(Recorder::new(1))).await;
+    let to_b = to_b.expect("it listens");
+    // Until the listening end sleeps.
+    for _ in 0..16 {
+        tokio::task::yield_now().await;
+    }
+    asked.lock().clear();
+    let at = socket_of(&*listener);
+    let ask = |_| Stranger::asking(ends.fabric.device(), 0, at, &hello(1, 66));
+    let crowd: Vec<_> = (0..REQUESTS).map(ask).collect();
+    to_b.append_bytes(Lane::Data, &[], Bytes::from_static(b"a frame")).expect("it is writable");
+    to_b.flush();
+    let hellos = |asked: &[&str]| asked.iter().filter(|what| **what == "hello").count();
+    until("all requests were handled", || hellos(&asked.lock()) == REQUESTS).await;
+    let asked = asked.lock();
+    let batch = asked.iter().position(|what| *what == "batch").expect("the frame has come");
+    let before = hellos(&asked[..batch]);
+    assert!(before <= 16, "{before} requests were handled before the frame");
+    drop(crowd);
 }

@@ -74,7 +74,16 @@ impl Stranger {
         to: SocketAddr,
         private_data: &[u8],
     ) -> Result<Self, String> {
-        let device = fabric.device();
+        Self::asking(fabric.device(), 0, to, private_data).answered().await
+    }
+
+    /// Asks to connect from a device, as its queue pair of this number, and waits for nothing.
+    pub(crate) fn asking(
+        device: SimDevice,
+        number: u32,
+        to: SocketAddr,
+        private_data: &[u8],
+    ) -> Self {
         let receives_max = u32::from(SLOTS) + u32::from(CONTROL_SLOTS);
         let slab = Slab::new(receives_max, SLOT_BYTES as usize, Waker::noop().clone());
         let memory = Arc::new(device.register(&slab).expect("there is no limit"));
@@ -85,15 +94,19 @@ impl Stranger {
             retry_count: 6,
             ack_timeout_exponent: 14,
         };
-        let (tag, wait) = (Tag::new(0).expect("it is small"), Duration::from_secs(1));
+        let (tag, wait) = (Tag::new(number).expect("it is small"), Duration::from_secs(1));
         let queue_pair = device.dial(tag, to, wait, settings, &memory).expect("it dials");
         assert!(matches!(device.poll_event(), Some(Event::Resolved { .. })));
         let slots: Vec<_> = (0..receives_max).collect();
         device.post_receives(&queue_pair, &slots).expect("there is room");
         device.connect(&queue_pair, private_data).expect("it is short enough");
-        let this = Self { device, queue_pair, slab, told: String::new() };
-        match this.event().await {
-            Event::Established { .. } => Ok(this),
+        Self { device, queue_pair, slab, told: String::new() }
+    }
+
+    /// Waits for the answer; the text of the refusal, if it is refused.
+    pub(crate) async fn answered(self) -> Result<Self, String> {
+        match self.event().await {
+            Event::Established { .. } => Ok(self),
             Event::Rejected { is_by_listener: true, private_data, .. } => {
                 let text = private_data.get(8..).unwrap_or_default();
                 Err(String::from_utf8_lossy(text).trim_end_matches('\0').to_owned())
@@ -105,8 +118,13 @@ impl Stranger {
     /// Has connected, and said that it can be dialled nowhere.
     pub(crate) async fn introduced(fabric: &Fabric, to: SocketAddr) -> Self {
         let this = Self::connect(fabric, to, &hello(1, 66)).await.expect("it is let in");
-        this.say(&[message(INTRODUCTION, &[0])]);
+        this.introduce();
         this
+    }
+
+    /// Says that it can be dialled nowhere.
+    pub(crate) fn introduce(&self) {
+        self.say(&[message(INTRODUCTION, &[0])]);
     }
 
     /// Sends messages, all at once. The other end may be gone already.
@@ -120,10 +138,24 @@ impl Stranger {
     pub(crate) async fn told(mut self) -> String {
         let ended = self.event().await;
         assert!(matches!(ended, Event::Disconnected { .. }), "{ended:?}");
+        self.hear();
+        self.told
+    }
+
+    /// Waits for the goodbye of the other end, and says none.
+    pub(crate) async fn refused(&mut self) {
+        until("it is told to go", || {
+            self.hear();
+            !self.told.is_empty()
+        })
+        .await;
+    }
+
+    /// Takes what has come.
+    fn hear(&mut self) {
         let mut completions = Vec::new();
         self.device.poll_completions(64, &mut completions).expect("the device is there");
         completions.iter().for_each(|completion| self.on_completion(completion));
-        self.told
     }
 
     fn on_completion(&mut self, completion: &Completion) {

@@ -1,6 +1,7 @@
 //! Two ends over a fabric, and waiting for what must happen.
 
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -70,6 +71,11 @@ impl Ends {
         })
         .await;
     }
+}
+
+/// The socket address of a listener.
+pub(crate) fn socket_of(listener: &dyn Listener) -> SocketAddr {
+    listener.local_address().rest().parse().expect("it is a socket's")
 }
 
 /// Settings with short times, for what ends by time.

@@ -67,6 +67,11 @@ impl Idle {
         self.quiet_since = None;
     }
 
+    /// The next round looks for events, too.
+    pub(super) fn on_more_events(&mut self) {
+        self.rounds = 0;
+    }
+
     pub(super) fn is_time_for_events(&mut self) -> bool {
         let is_time = self.rounds.is_multiple_of(ROUNDS_PER_EVENT);
         self.rounds = self.rounds.wrapping_add(1);
