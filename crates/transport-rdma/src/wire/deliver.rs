@@ -202,7 +202,10 @@ impl<P: Provider> Wire<P> {
                     state.seat = Some(accepting.into_seat());
                 }
                 tracing::debug!(peer = %handle.link().peer.node, "connection open, accepted");
-                state.deadline = None;
+                // Who closed it meanwhile has limited its time.
+                if !state.is_closing() {
+                    state.deadline = None;
+                }
                 let addresses = state.addresses();
                 let link = state.link.as_mut().expect("it has told of the introduction");
                 link.introduce(&addresses);

@@ -10,7 +10,8 @@ use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable, 
 use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
 
-use crate::support::{ends, ends_with, hasty, until};
+use crate::stranger::Stranger;
+use crate::support::{ends, ends_with, hasty, socket_of, until};
 
 fn recorders() -> (Arc<Recorder>, Arc<Recorder>) {
     (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)))
@@ -177,6 +178,26 @@ async fn everything_is_given_back_after_many_connections() {
     }
     ends.nothing_is_left().await;
     ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_its_sink_closes_as_it_opens_ends_though_its_peer_keeps_quiet() {
+    let hour = Duration::from_secs(3_600);
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        let builder = builder.keep_alive_interval(hour).keep_alive_timeout(3 * hour);
+        builder.close_grace(Duration::from_millis(50))
+    });
+    let closing = Hooked::new(2, |_, opened| {
+        if let Some(connection) = opened {
+            connection.close(CloseReason::Local);
+        }
+    });
+    let listener = ends.setup.listening.listen(&ends.setup.listen, closing).await;
+    let listener = listener.expect("the port is free");
+    let quiet = Stranger::introduced(&ends.fabric, socket_of(&*listener)).await;
+    until("that of the stranger alone is left", || ends.fabric.counters().queue_pairs == 1).await;
+    drop(quiet);
+    ends.nothing_is_left().await;
 }
 
 #[test]
