@@ -63,8 +63,9 @@ struct State<P: Provider> {
     local: Option<SocketAddr>,
     /// Address of the peer, once known.
     remote: Option<SocketAddr>,
-    /// Place among the accepted connections, once it is open.
-    seat: Option<Seat>,
+    /// Place among the accepted connections, once it is open. One that the sink refused keeps that
+    /// among the handshakes, too, until it is gone.
+    seats: Vec<Seat>,
     /// Once both ends have said hello.
     link: Option<Link>,
     outgoing: Outgoing,
@@ -149,7 +150,7 @@ impl<P: Provider> Wire<P> {
             memory,
             local: None,
             remote: None,
-            seat: None,
+            seats: Vec::new(),
             role,
             mine: engine.greeting(&hello),
             advertised: hello.advertised,

@@ -199,7 +199,8 @@ impl<P: Provider> Wire<P> {
             }
             (Ok(()), before) => {
                 if let Role::Accepting(accepting) = before {
-                    state.seat = Some(accepting.into_seat());
+                    let [_handshake, seat] = accepting.into_seats();
+                    state.seats.push(seat);
                 }
                 tracing::debug!(peer = %handle.link().peer.node, "connection open, accepted");
                 // Who closed it meanwhile has limited its time.
@@ -212,11 +213,16 @@ impl<P: Provider> Wire<P> {
             }
             (Err(text), before) => {
                 link.close(CloseReason::Fault(text.clone()));
-                if let Role::Dialling(dialling) = before {
-                    let message = format!("this endpoint refused it: {text}");
-                    let address = dialling.address.clone();
-                    // Whoever dialled may have given up meanwhile.
-                    let _ = dialling.finish(Err(DialError::Handshake { address, message }));
+                match before {
+                    Role::Dialling(dialling) => {
+                        let message = format!("this endpoint refused it: {text}");
+                        let address = dialling.address.clone();
+                        // Whoever dialled may have given up meanwhile.
+                        let _ = dialling.finish(Err(DialError::Handshake { address, message }));
+                    }
+                    // It takes its place until the peer has gone, however long that one waits.
+                    Role::Accepting(accepting) => state.seats.extend(accepting.into_seats()),
+                    Role::Open(_) | Role::Over => {}
                 }
             }
         }
@@ -243,7 +249,7 @@ impl<P: Provider> Wire<P> {
         };
         let role = std::mem::replace(&mut state.role, Role::Over);
         let dial_error = state.dial_error.take();
-        let gone = (state.queue_pair.take(), state.memory.take(), state.seat.take());
+        let gone = (state.queue_pair.take(), state.memory.take(), std::mem::take(&mut state.seats));
         MutexGuard::unlocked(&mut state, || {
             woken.wake();
             drop(gone);

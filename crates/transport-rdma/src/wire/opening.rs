@@ -58,19 +58,19 @@ pub(crate) struct Accepting {
     sink: Arc<dyn Sink>,
     theirs: Greeting,
     /// Until it is open, or over.
-    _handshake: Seat,
+    handshake: Seat,
     seat: Seat,
 }
 
 impl Accepting {
     /// A request of a peer that has said hello, and its seats.
     pub(crate) fn new(sink: Arc<dyn Sink>, theirs: Greeting, handshake: Seat, seat: Seat) -> Self {
-        Self { sink, theirs, _handshake: handshake, seat }
+        Self { sink, theirs, handshake, seat }
     }
 
-    /// The seat that it keeps for as long as it is open.
-    pub(super) fn into_seat(self) -> Seat {
-        self.seat
+    /// The seat of its handshake, and the one that it keeps for as long as it is open.
+    pub(super) fn into_seats(self) -> [Seat; 2] {
+        [self.handshake, self.seat]
     }
 }
 

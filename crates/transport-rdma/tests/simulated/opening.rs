@@ -118,3 +118,32 @@ async fn a_flood_of_requests_leaves_open_connections_their_turn() {
     assert!(before <= 16, "{before} requests were handled before the frame");
     drop(crowd);
 }
+
+#[tokio::test]
+async fn who_is_refused_by_the_sink_keeps_its_seat_until_it_is_gone() {
+    let hour = Duration::from_secs(3_600);
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        builder.connections_max(4).close_grace(hour)
+    });
+    let refusing = Arc::new(Recorder::new(2).refusing("not you"));
+    let listener = ends.setup.listen(&refusing).await;
+    let device = ends.fabric.device();
+    let ask = |number| {
+        let at = socket_of(&*listener);
+        Stranger::asking(device.clone(), number, at, &hello(1, 66)).answered()
+    };
+    let mut silent = Vec::new();
+    for number in 0..2 {
+        let mut stranger = ask(number).await.expect("there is a seat");
+        stranger.introduce();
+        stranger.refused().await;
+        silent.push(stranger);
+    }
+    let error = ask(2).await.err().expect("its address has its share");
+    assert!(error.contains("open: 2 of 4 are taken, 2 of them"), "{error}");
+    let c = Arc::new(Recorder::new(3));
+    let other = ends.setup.dialling.listen(&ends.setup.listen, c).await.expect("it is free");
+    let own = Arc::new(Recorder::new(2));
+    let dialled = ends.setup.listening.dial(&other.local_address(), None, own).await;
+    dialled.expect("there is room for a dial");
+}
