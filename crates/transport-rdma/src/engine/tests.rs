@@ -1,10 +1,12 @@
 use std::time::Duration;
 
+use convoke_transport::DialError;
 use convoke_transport::conformance::Recorder;
 
 use super::*;
 use crate::config::PollMode;
 use crate::provider::simulated::{Fabric, SimDevice, SimListener};
+use crate::wire::Dialling;
 
 /// An engine that has a listener to drive. Its tasks run when the test yields.
 fn engine() -> (Arc<Engine<SimDevice>>, SimListener) {
@@ -64,4 +66,17 @@ async fn a_device_that_cannot_be_waited_for_is_lost_and_leaves_others_their_turn
         tokio::task::yield_now().await;
     }
     assert!(engine.table.lock().lost.is_some());
+}
+
+#[tokio::test]
+async fn a_dial_whose_device_is_lost_before_it_begins_fails() {
+    let (engine, _listener) = engine();
+    let (address, target) = ("rdma://127.0.0.1:9".parse().unwrap(), "127.0.0.1:9".parse().unwrap());
+    let (dialling, dialled) = Dialling::new(address, None, Arc::new(Recorder::new(1)));
+    let wire = engine.add_wire(|tag| Wire::dialling(&engine, tag, dialling)).unwrap();
+    engine.lose(&VerbsError::DeviceLost("it broke".into()));
+    wire.deliver();
+    wire.begin(target);
+    let error = dialled.await.unwrap().unwrap_err();
+    assert!(matches!(error, DialError::Unreachable { .. }), "{error}");
 }

@@ -132,9 +132,12 @@ impl<P: Provider> Wire<P> {
         Self::new(engine, tag, Role::Dialling(dialling), hello)
     }
 
-    /// Starts to dial.
+    /// Starts to dial, unless the device was lost meanwhile.
     pub(crate) fn begin(&self, target: SocketAddr) {
         let mut state = self.state.lock();
+        if state.phase != Phase::Connecting {
+            return;
+        }
         state.remote = Some(target);
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
