@@ -221,9 +221,14 @@ impl Config {
         self.terms(self.common.frame_bytes_max).receive_count()
     }
 
+    /// Slots to send from, one of which stays for credit where nothing goes inline.
+    pub(crate) fn send_slot_count(&self) -> u32 {
+        u32::from(self.send_slots).max(2)
+    }
+
     /// Work requests that may wait in the send queue: messages inline and in slots, and credit.
     pub(crate) fn send_queue_depth(&self) -> u32 {
-        (2 * u32::from(self.slots)).clamp(32, 512) + u32::from(self.send_slots)
+        (2 * u32::from(self.slots)).clamp(32, 512) + self.send_slot_count()
     }
 
     pub(crate) fn queue_pair(&self) -> QueuePairSettings {

@@ -140,7 +140,7 @@ impl<P: Provider> Wire<P> {
         hello: Hello,
     ) -> Result<Arc<Self>, VerbsError> {
         let config = engine.config();
-        let (receives, sends) = (config.receive_slots(), u32::from(config.send_slots));
+        let (receives, sends) = (config.receive_slots(), config.send_slot_count());
         let returned = Arc::new(Returned { engine: Arc::downgrade(engine), tag });
         let slab = Slab::new(receives + sends, config.slot_bytes as usize, Waker::from(returned));
         let memory = Some(Arc::new(engine.provider().register(&slab)?));
