@@ -18,8 +18,8 @@ pub enum PollMode {
         /// Zero never polls without need.
         spin: Duration,
     },
-    /// Polls as long as there is a connection: the shortest round trip, for one core of the
-    /// machine.
+    /// Polls as long as there is a connection or a listener: the shortest round trip, for one core
+    /// of the machine.
     Busy,
 }
 
@@ -108,15 +108,15 @@ impl<P: Provider> RdmaTransportBuilder<P> {
     }
 
     /// Number of messages under way that are too large to be sent inline, at least 1. Default 16.
-    /// Each costs the smaller [`slot_bytes`](Self::slot_bytes) of both ends of registered memory
-    /// per connection.
+    /// Each costs this end's [`slot_bytes`](Self::slot_bytes) of registered memory per connection.
+    /// There are two even for 1: where the device sends nothing inline, one is kept for credit.
     pub fn send_slots(mut self, count: u16) -> Self {
         self.config.send_slots = count;
         self
     }
 
     /// Messages up to this size are sent inline, as far as the device grants it. Default 220. Zero
-    /// never does.
+    /// never does. From a device that refuses so many half as many are asked, until it takes them.
     pub fn inline_bytes(mut self, bytes: u32) -> Self {
         self.config.inline_bytes = bytes;
         self

@@ -31,6 +31,7 @@
 //! | | bound | default |
 //! |---|---|---|
 //! | registered slots | (`slots` + `control_slots` + `send_slots`) x `slot_bytes` | 400 KiB |
+//! | frames that came; given to the sink | 40 bytes each, `slot_bytes` / 4 a slot | 2 x 2.5 MiB |
 //! | frames being put together | largest frame, per lane | 2 x (4 MiB + 64 KiB) |
 //! | frames to send, data | hard bound | 16 MiB |
 //! | frames to send, control | reserve, or one frame when that is larger | 1 MiB |

@@ -30,8 +30,8 @@ use states::{
     index,
 };
 
-/// Slots begin at multiples of this, so that no slot shares a page with memory the device may not
-/// touch.
+/// The slab begins at a multiple of this, so that it shares its last page at most with memory the
+/// device may not touch. Its slots follow each other without gaps.
 const ALIGN: usize = 4096;
 
 /// Memory for a device to receive into and send from. Lives as long as the last guard of a slot.

@@ -15,6 +15,10 @@ use crate::slot_ring::{Slot, Use};
 /// slot costs more than such a copy.
 const COPY_BYTES_MAX: usize = 1024;
 
+/// Memory for so many frames is kept for the next that come: as many empty ones fill a slot of
+/// 8 KiB.
+const KEPT_FRAMES_MAX: usize = 2_048;
+
 impl Link {
     /// A receive completed: `message` is what is in `slot`. When frames are large enough and the
     /// application does not hold too many slots already, they are slices of what `lend` returns:
@@ -81,7 +85,8 @@ impl Link {
     /// Gives back the memory of frames that were [taken](Self::take_received).
     #[inline]
     pub(crate) fn reuse(&mut self, frames: Vec<Received>) {
-        if self.received.capacity() == 0 && frames.is_empty() {
+        let is_small = frames.is_empty() && frames.capacity() <= KEPT_FRAMES_MAX;
+        if self.received.capacity() == 0 && is_small {
             self.received = frames;
         }
     }

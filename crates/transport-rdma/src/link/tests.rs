@@ -612,3 +612,13 @@ proptest! {
         prop_assert!(received <= 12 * 64);
     }
 }
+
+#[test]
+fn memory_of_few_frames_is_kept_and_of_very_many_is_not() {
+    let mut pair = Pair::new(terms(1, 1), terms(1, 1));
+    let link = &mut pair.ends[0].link;
+    link.reuse(Vec::with_capacity(4_096));
+    assert_eq!(link.received.capacity(), 0);
+    link.reuse(Vec::with_capacity(16));
+    assert!(link.received.capacity() >= 16);
+}
