@@ -139,6 +139,26 @@ async fn calls_in_flight_together_share_their_writes() -> Result {
     Ok(())
 }
 
+/// Who opens one call after the other does not let anybody else have a turn: what fills the
+/// connection leaves all the same.
+#[tokio::test]
+async fn a_caller_that_fills_its_connection_writes_at_once() -> Result {
+    let (server, client) = (server(1).await, client().await);
+    let to = peer(&client, &server);
+    ask(&client, &to, 1, 10).await;
+    let large = Body { bytes: vec![7; 8 << 10].into() };
+    let open = || client.call(ECHO, large.clone()).to(to).open();
+    let first = open();
+    let alone = client.counters().writes;
+    let mut calls: Vec<_> = (0..400).map(|_| open()).collect();
+    assert!(client.counters().writes > alone, "nothing was written of 3 MiB");
+    calls.push(first);
+    for call in calls {
+        assert_eq!(call?.first().await?.into_inner(), large);
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn locks_of_a_call_on_both_sides_together() -> Result {
     let (server, client) = (server(1).await, client().await);

@@ -34,8 +34,11 @@ type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 /// Way in which the frames of a caller leave.
 #[derive(Debug, Default)]
 pub(super) struct CallerFlush {
-    is_alone: bool,
-    /// To be flushed: by the caller at once, if it is alone, else by the flusher.
+    /// By the caller itself: it is alone, or has filled a connection.
+    at_once: bool,
+    /// By the flusher, which promises it to those who come after.
+    is_promised: bool,
+    /// Connections that it has appended to, and nobody before it.
     due: Connections,
 }
 
@@ -96,7 +99,7 @@ impl Driver {
                 }
             }
         };
-        self.flush_for_caller(index, flush);
+        self.flush_for(index, flush);
         if let Some(mut aftermath) = aftermath {
             aftermath.starts_apart = apart;
             self.finish(&mut aftermath);
@@ -104,16 +107,16 @@ impl Driver {
         Ok(Some(call))
     }
 
-    /// Flushes what a caller has appended to: now, if it is alone, else when the others have had
-    /// their turn to append.
+    /// Flushes what a caller has appended to: at once, or when the others have had their turn to
+    /// append.
     #[inline]
-    fn flush_for_caller(&self, core: usize, CallerFlush { is_alone, due }: CallerFlush) {
-        if is_alone {
+    fn flush_for(&self, core: usize, CallerFlush { at_once, is_promised, due }: CallerFlush) {
+        if at_once {
             due.iter().for_each(|connection| connection.flush());
-        } else if !due.is_empty() {
-            let due = due.into_iter();
-            self.flusher
-                .take_over(due.map(|connection| Due { connection, promised_in: Some(core) }));
+        }
+        if is_promised {
+            let promised = |connection| Due { connection, promised_in: Some(core) };
+            self.flusher.take_over(due.into_iter().map(promised));
         }
     }
 
@@ -238,8 +241,9 @@ impl Core {
         now: Timestamp,
         opening: &mut Opening<'_>,
     ) -> Result<(CallId, CallerFlush), OpenError> {
-        let is_alone = self.node.initiator().call_count() == 0;
-        self.node.outbox_mut().caller = Some(CallerFlush { is_alone, due: Connections::new() });
+        let at_once = self.node.initiator().call_count() == 0;
+        let caller = CallerFlush { at_once, ..CallerFlush::default() };
+        self.node.outbox_mut().caller = Some(caller);
         let opened = self.node.open(now, opening);
         let flush = self.node.outbox_mut().caller.take().unwrap_or_default();
         Ok((opened?, flush))
@@ -267,12 +271,16 @@ impl Core {
 }
 
 impl Attached {
-    /// Sees to it that what a caller has just appended is flushed.
-    pub(super) fn flush_for(&mut self, caller: &mut CallerFlush) {
+    /// Sees to it that what a caller has just appended is flushed. Who has filled a connection does
+    /// so itself: it may be about to append more before anybody else has a turn.
+    pub(super) fn flush_for(&mut self, caller: &mut CallerFlush, is_full: bool) {
         if FlushScope::note_if_open(&self.connection) {
             return;
         }
-        if caller.is_alone || self.promise.rely() {
+        caller.at_once |= is_full;
+        let is_promised = !caller.at_once && self.promise.rely();
+        caller.is_promised |= is_promised;
+        if caller.at_once || is_promised {
             caller.due.push(self.connection.clone());
         }
     }

@@ -227,7 +227,7 @@ impl Attached {
         }
         if left.is_new {
             match caller {
-                Some(caller) => self.flush_for(caller),
+                Some(caller) => self.flush_for(caller, left.is_full),
                 None => FlushScope::note(&self.connection),
             }
         }
