@@ -1,10 +1,6 @@
 //! Streamed requests over every transport: client streaming, both directions, and every way they
 //! end early.
 
-#[cfg(feature = "tls")]
-#[path = "../crates/transport/tests/support/certificates.rs"]
-mod certificates;
-
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -318,7 +314,7 @@ async fn many_large_items_at_once_reach_who_reads_them() -> Result {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_serves_streamed_requests() -> Result {
-    let authority = certificates::Authority::new();
+    let authority = crate::certificates::Authority::new();
     let builder =
         |node| Endpoint::builder().transport(TcpTransport::tls(identity(&authority, node)));
     serves_streams(Pair::over("tls", builder(1), builder(2)).await?).await
@@ -328,14 +324,14 @@ async fn tls_serves_streamed_requests() -> Result {
 #[tokio::test]
 async fn quic_serves_streamed_requests() -> Result {
     use convoke::transport::QuicTransport;
-    let authority = certificates::Authority::new();
+    let authority = crate::certificates::Authority::new();
     let builder =
         |node| Endpoint::builder().transport(QuicTransport::new(identity(&authority, node)));
     serves_streams(Pair::over("quic", builder(1), builder(2)).await?).await
 }
 
 #[cfg(feature = "tls")]
-fn identity(authority: &certificates::Authority, node: u64) -> convoke::transport::Identity {
+fn identity(authority: &crate::certificates::Authority, node: u64) -> convoke::transport::Identity {
     let issued = authority.issue([node]);
     convoke::transport::Identity::from_pem(issued.certificate, issued.key, authority.pem())
         .expect("it is good")

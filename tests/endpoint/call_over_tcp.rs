@@ -1,16 +1,15 @@
 //! Calls among endpoints over real loopback sockets.
 
-mod support;
-
 use std::pin::pin;
 use std::time::Duration;
 
 use convoke::{CallError, Cause, Code, End, Executed, Limits, Way};
-use support::{
-    Ask, ECHO, ECHO_PHASE, FAIL, HOPS, LARGE, NEST, ORDERED, SPREAD, STREAM, ask, builder, client,
-    peer, server, stop,
-};
 use tokio::time::Instant;
+
+use crate::support::{
+    self, Ask, ECHO, ECHO_PHASE, FAIL, HOPS, LARGE, NEST, ORDERED, SPREAD, STREAM, ask, builder,
+    client, peer, server, stop,
+};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -1,18 +1,16 @@
 //! Endpoints with certificates: who may call what, and who is who to a handler.
 #![cfg(feature = "tls")]
 
-#[path = "../crates/transport/tests/support/certificates.rs"]
-mod certificates;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use certificates::{Authority, DOMAIN};
 use convoke::transport::{Identity, TcpTransport, Transport};
 use convoke::{
     CallError, Caller, Code, Context, Endpoint, Executed, Finish, Method, NodeId, Peer, Service,
     StartError, Status, Task,
 };
+
+use crate::certificates::{Authority, DOMAIN};
 
 const WHO: Method<u64, String> = Method::new("test.Secure/Who");
 /// Delegates to [`WHO`] at the node.

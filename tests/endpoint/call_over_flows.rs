@@ -1,14 +1,11 @@
 //! Calls over connections of several flows: what is in order over one socket is so over four.
 
-#[allow(dead_code, reason = "every test uses its own part")]
-mod support;
-
 use std::sync::{Arc, Mutex, PoisonError};
 
 use convoke::transport::TcpTransport;
 use convoke::{Context, End, Endpoint, Method, NodeId, Service, Status};
 
-use support::{Ask, ECHO, LARGE, STREAM, ask, peer};
+use crate::support::{self, Ask, ECHO, LARGE, STREAM, ask, peer};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 

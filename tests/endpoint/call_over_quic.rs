@@ -1,17 +1,15 @@
 //! Calls among endpoints over QUIC on loopback.
 #![cfg(feature = "quic")]
 
-#[path = "../crates/transport/tests/support/certificates.rs"]
-mod certificates;
-
 use std::time::Duration;
 
-use certificates::Authority;
 use convoke::transport::{Identity, QuicTransport};
 use convoke::{
     Cause, Context, End, Endpoint, Finish, Method, NodeId, Peer, Service, Status, Task, Way,
 };
 use tokio::runtime::Builder;
+
+use crate::certificates::Authority;
 
 /// Gives back what it got.
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("test.Quic/Echo");
