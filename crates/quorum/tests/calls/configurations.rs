@@ -1,8 +1,5 @@
 //! Members whose replies count, and the epoch that is taken.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +11,7 @@ use convoke_quorum::{All, Configuration, Majority, MemberError, QuorumError, Quo
 use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 
-use support::{ASK, Behaviour, Cluster, node, nodes};
+use crate::support::{self, ASK, Behaviour, Cluster, node, nodes};
 
 #[tokio::test(start_paused = true)]
 async fn a_stale_epoch_is_refused_with_the_present_one_and_nothing_runs() {

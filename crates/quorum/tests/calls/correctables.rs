@@ -1,14 +1,11 @@
 //! Answers that get better with every reply.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_quorum::{Correctable, Majority, QuorumError, QuorumExt, Replies, Retry, Verdict};
 use tokio::time::Instant;
 
-use support::{ASK, Answer, Behaviour, Cluster, HOP, STREAM};
+use crate::support::{ASK, Answer, Behaviour, Cluster, HOP, STREAM};
 
 /// The largest number so far, final once all have replied.
 fn largest(replies: &Replies<Answer>) -> Verdict<u64> {

@@ -1,8 +1,5 @@
 //! Every way to set a deadline, against handlers that take longer, in virtual time.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -10,7 +7,7 @@ use convoke_core::{CallBuilder, CallError, Cause, End};
 use convoke_quorum::{Majority, QuorumError, QuorumExt, Threshold};
 use tokio::time::Instant;
 
-use support::{ASK, Behaviour, Cluster, HOP, node};
+use crate::support::{ASK, Behaviour, Cluster, HOP, node};
 
 const DEADLINE: Duration = Duration::from_millis(200);
 

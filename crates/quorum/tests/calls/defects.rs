@@ -1,9 +1,6 @@
 //! Ten faults that quorum-call libraries are known to have, each as a test that there is none of it
 //! here.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::{Cause, Endpoint, Executed, Method, Peer};
@@ -13,7 +10,9 @@ use convoke_quorum::{
 use convoke_transport_tcp::TcpTransport;
 use tokio::time::Instant;
 
-use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, NOTE, STREAM, node, nodes};
+use crate::support::{
+    self, ASK, Answer, Behaviour, CLIENT, Cluster, HOP, NOTE, STREAM, node, nodes,
+};
 
 #[tokio::test(start_paused = true)]
 async fn defect_1_a_lost_quorum_is_noticed_at_once_and_a_deadline_can_be_told_from_it() {

@@ -1,9 +1,6 @@
 //! Calls at their edges: large batches, full connections, large replies, replies that do not count,
 //! deadlines without end.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::{
@@ -13,8 +10,8 @@ use convoke_quorum::{All, Majority, QuorumExt, Retry};
 use convoke_sim::transport::SimNetwork;
 use convoke_transport_tcp::TcpTransport;
 
-use support::{
-    ASK, Answer, Behaviour, CLIENT, Cluster, NOTE, REPEAT, Replica, addressed, node, service,
+use crate::support::{
+    self, ASK, Answer, Behaviour, CLIENT, Cluster, NOTE, REPEAT, Replica, addressed, node, service,
 };
 
 #[derive(Clone, PartialEq, prost::Message)]

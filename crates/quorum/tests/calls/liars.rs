@@ -1,9 +1,6 @@
 //! Members that lie within an honest client's quorum call: what they lead others to say counts for
 //! nothing.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::{Cause, Code, NodeId, Path, Service, Status, Task};
@@ -12,7 +9,7 @@ use convoke_quorum::{
     Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, Retry, matching,
 };
 
-use support::{ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
+use crate::support::{self, ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
 
 /// The number that the client asks, and the one that the liar has the others answer.
 const TRUE: u64 = 1;

@@ -1,8 +1,5 @@
 //! Connected members, waiting for them, and the fast ones among them.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::Endpoint;
@@ -11,7 +8,7 @@ use convoke_quorum::{
 };
 use convoke_sim::transport::SimNetwork;
 
-use support::{ASK, Behaviour, Cluster, HOP, addressed, endpoint, node, nodes};
+use crate::support::{self, ASK, Behaviour, Cluster, HOP, addressed, endpoint, node, nodes};
 
 async fn start(network: &SimNetwork, id: u64, members: &Configuration) -> Endpoint {
     let started = endpoint(network, id).start().await.expect("the name is free");

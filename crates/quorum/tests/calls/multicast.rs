@@ -1,15 +1,12 @@
 //! One-way requests: to one, to all, waited for or not.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::Limits;
 use convoke_quorum::{Latencies, Majority, MulticastError, QuorumExt, Retry};
 use tokio::time::Instant;
 
-use support::{ASK, Behaviour, Cluster, HOP, NOTE, node, nodes};
+use crate::support::{self, ASK, Behaviour, Cluster, HOP, NOTE, node, nodes};
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_multicast_fails_when_a_member_is_stopped_and_a_forgotten_one_never() {

@@ -1,8 +1,5 @@
 //! Quorum calls over a simulated network in virtual time.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +12,9 @@ use convoke_quorum::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use support::{ASK, Answer, Behaviour, Cluster, HOP, NOTE, READ, REPEAT, STREAM, node, nodes};
+use crate::support::{
+    self, ASK, Answer, Behaviour, Cluster, HOP, NOTE, READ, REPEAT, STREAM, node, nodes,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_majority_is_there_after_one_round_trip_and_the_slow_member_still_gets_the_request() {

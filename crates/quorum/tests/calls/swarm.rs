@@ -1,9 +1,6 @@
 //! A register on a majority of five replicas, written and read while connections are cut, members
 //! partitioned and handlers slow or refusing: seeded, in virtual time.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +11,7 @@ use convoke_sim::transport::SimNetwork;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use support::{CLIENT, HOP, addressed, endpoint, node};
+use crate::support::{CLIENT, HOP, addressed, endpoint, node};
 
 const WRITE: Method<u64, u64> = Method::new("swarm.Register/Write");
 const READ: Method<u64, u64> = Method::new("swarm.Register/Read").read_only();

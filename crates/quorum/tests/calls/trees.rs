@@ -1,8 +1,5 @@
 //! Quorums over the leaves of a tree, and quorum calls among servers and back to their clients.
 
-#[path = "support/cluster.rs"]
-mod support;
-
 use std::time::Duration;
 
 use convoke_core::{Context, Endpoint, Method, Peer, Service, Status, Task};
@@ -10,7 +7,7 @@ use convoke_quorum::{All, Configuration, Majority, QuorumError, QuorumExt};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
-use support::{ASK, Answer, Behaviour, Cluster, HOP, NOTE, node, nodes};
+use crate::support::{self, ASK, Answer, Behaviour, Cluster, HOP, NOTE, node, nodes};
 
 #[tokio::test(start_paused = true)]
 async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_leader() {
