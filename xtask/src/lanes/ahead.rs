@@ -1,12 +1,14 @@
-//! Builds that later lanes begin with, made while the tests of the lane `test` run.
+//! Builds that later lanes begin with or consist of, made while the tests of the lane `test` run.
 //!
 //! Tests wait for timers and for each other: half of two processors is idle meanwhile. The builds
-//! are optimised, so they share no folder of cargo with the tests, and yield to them. The lanes
-//! themselves build again, find it done, and say what is wrong if it is not.
+//! yield to them. Optimised ones come first, since they share no folder of cargo with the tests;
+//! the others begin once the tests are built. The lanes themselves build again, find it done, and
+//! say what is wrong if it is not.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::{Plan, features, minimal};
 use crate::counts;
 use crate::programs::Programs;
 use crate::step::Step;
@@ -28,7 +30,11 @@ impl Ahead {
         is_selected: impl Fn(&str) -> bool,
         limit: Duration,
     ) -> Self {
-        let steps = if lane == IDLES { builds(is_selected) } else { Vec::new() };
+        let steps = if lane == IDLES {
+            [builds(&is_selected), checks(workspace, &is_selected)].concat()
+        } else {
+            Vec::new()
+        };
         let yielding: Vec<Step> = steps.iter().filter_map(Step::yielding).collect();
         let folder = workspace.root().to_owned();
         yielding.iter().for_each(|step| println!("$ {step} &"));
@@ -49,7 +55,7 @@ impl Ahead {
     }
 }
 
-/// The builds of these lanes, in the order of the lanes.
+/// The optimised builds of these lanes, in the order of the lanes.
 fn builds(is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
     let mut builds = Vec::new();
     if ["sim", "graph", "rdma"].into_iter().any(&is_selected) {
@@ -62,6 +68,19 @@ fn builds(is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
         builds.push(super::fuzz_test().args(["--no-run"]));
     }
     builds
+}
+
+/// Plans a lane.
+type Planner = fn(&Workspace) -> anyhow::Result<Plan>;
+
+/// The steps of those of these lanes that compile and run nothing, in the order of the lanes. Lanes
+/// that cannot be planned say so themselves.
+fn checks(workspace: &Workspace, is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
+    let lanes: [(&str, Planner); 3] =
+        [("features", features::plan_quietly), ("docs", super::docs), ("minimal", minimal::plan)];
+    let steps = |plan| if let Ok(Plan::Run(steps)) = plan { steps } else { Vec::new() };
+    let selected = lanes.into_iter().filter(|(name, _)| is_selected(name));
+    selected.flat_map(|(_, plan)| steps(plan(workspace))).collect()
 }
 
 #[cfg(test)]
@@ -78,5 +97,16 @@ mod tests {
         let with_all = "cargo build --release -p profile --features everything";
         let fuzz = "cargo test --release -p convoke-proto --test fuzz_decoders --no-run";
         assert_eq!(lines, [counted, with_all, fuzz]);
+    }
+
+    #[test]
+    fn what_only_compiles_is_compiled_ahead_where_its_lane_is_selected() {
+        let workspace = Workspace::find().expect("this is in it");
+        assert_eq!(checks(&workspace, |lane| lane == "test"), []);
+        let docs = checks(&workspace, |lane| lane == "docs");
+        assert_eq!(Plan::Run(docs), crate::lanes::docs(&workspace).expect("it has members"));
+        let lines = checks(&workspace, |lane| lane == "features");
+        let first = "cargo clippy -p convoke --no-default-features -- -D warnings";
+        assert!(lines.iter().any(|step| step.to_string() == first), "{lines:?}");
     }
 }

@@ -12,16 +12,26 @@ use crate::published::{Published, published};
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-/// Plans a check per feature.
+/// Plans a check per feature, and says which cannot be checked here.
 ///
 /// # Errors
 /// `cargo metadata` fails, or a manifest cannot be read.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let (crates, missing) = (published(workspace)?, crate::rdma::missing_to_build());
+    let missing = crate::rdma::missing_to_build();
     if !missing.is_empty() {
-        println!("SKIPPED: {}: missing {}", system_features(&crates), missing.join(" "));
+        let left_out = system_features(&published(workspace)?);
+        println!("SKIPPED: {left_out}: missing {}", missing.join(" "));
     }
-    Ok(Plan::Run(steps(&crates, missing.is_empty())))
+    plan_quietly(workspace)
+}
+
+/// Plans a check per feature.
+///
+/// # Errors
+/// Those of [`plan`].
+pub(super) fn plan_quietly(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let has_system = crate::rdma::missing_to_build().is_empty();
+    Ok(Plan::Run(steps(&published(workspace)?, has_system)))
 }
 
 /// These have features by design: were they to lose them unnoticed, the lane would check nothing.
