@@ -441,7 +441,7 @@ impl Call {
             && let Some((_, root)) = self.early.pop_first()
         {
             self.fail_unsettled(&root, Cause::Deadline, "");
-            self.tree.give_up(&root);
+            self.give_up(&root);
         }
     }
 
@@ -455,7 +455,6 @@ impl Call {
                 BranchState::Closed { .. } => Executed::Yes,
                 _ => Executed::Maybe,
             };
-            self.inbox.forget(&task.path);
             self.fail_saying(&task, cause, executed, text);
         }
     }
@@ -580,6 +579,12 @@ impl Call {
     /// True when the call has come to its end, read or not.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Bytes that its replies have, and may come to have.
+    #[cfg(test)]
+    pub(crate) fn committed(&self) -> u64 {
+        self.inbox.committed()
     }
 
     /// The request tree, for inspection.

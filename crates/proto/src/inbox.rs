@@ -194,7 +194,7 @@ impl Inbox {
         let root = root_of(path);
         let free_beside = self.limits.total.saturating_sub(self.beside());
         let beside = shares.of(root).beside;
-        let is_simple = is_simple(reply);
+        let is_simple = reply.is_simple();
         let brings = if is_simple { reply.payload.len() as u64 } else { self.limits.unscheduled };
         let begins = || {
             let name = (path.clone(), reply.index);
@@ -244,7 +244,7 @@ impl Inbox {
         let is_behind = reply.part.is_none() && self.unread_count >= IN_BUFFERS_MAX as u64;
         let payload = reply.payload.clone();
         let payload = if is_behind { kept(payload) } else { payload };
-        if is_simple(reply) {
+        if reply.is_simple() {
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
@@ -457,11 +457,6 @@ impl Inbox {
         });
         self.credits.push_back((name, limit));
     }
-}
-
-/// True of a message in one frame.
-fn is_simple(reply: &Reply) -> bool {
-    reply.kind == ReplyKind::Message && reply.part.is_none()
 }
 
 /// The names of all replies of a branch.

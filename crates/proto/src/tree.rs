@@ -471,10 +471,11 @@ impl Tree {
     }
 
     /// Gives up what is at and below `top`: it owes nothing any more, and only its word matters.
-    pub fn give_up(&mut self, top: &Path) {
+    /// Returns its paths.
+    pub fn give_up(&mut self, top: &Path) -> Vec<Path> {
         let below: Vec<Path> = self.below(top).map(|(path, _)| path.clone()).collect();
-        for path in below {
-            let Some(branch) = self.branches.get_mut(&path) else { continue };
+        for path in &below {
+            let Some(branch) = self.branches.get_mut(path) else { continue };
             self.open -= u64::from(branch.state == BranchState::Open);
             self.missing -= u64::from(branch.missing());
             if mutant::is(Mutant::AbortedForgotten) && !branch.has_word {
@@ -487,19 +488,19 @@ impl Tree {
                 state => state,
             };
         }
+        below
     }
 
     /// Gives up the first so many branches of `path`, of which there may be fewer: the number is a
-    /// peer's.
-    pub fn give_up_children(&mut self, path: &Path, children: u32) {
+    /// peer's. Returns the paths of what is at and below them.
+    pub fn give_up_children(&mut self, path: &Path, children: u32) -> Vec<Path> {
         let below = self.below(path).map(|(below, _)| below);
         let meant = below.filter(|below| {
             let own = below.parent().filter(|(parent, _)| parent == path);
             own.is_some_and(|(_, index)| index < children)
         });
-        for child in meant.cloned().collect::<Vec<_>>() {
-            self.give_up(&child);
-        }
+        let meant: Vec<Path> = meant.cloned().collect();
+        meant.iter().flat_map(|child| self.give_up(child)).collect()
     }
 
     /// Collapses a settled branch into its parent's set, and the parent likewise.

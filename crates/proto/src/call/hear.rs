@@ -53,7 +53,13 @@ impl Call {
             return self.settle(now); // There may have been no room for it.
         }
         let is_new = self.tree.get(&task.path).is_some_and(|branch| {
-            branch.state != BranchState::GivenUp && !branch.received.contains(reply.index)
+            let takes = match branch.state {
+                BranchState::GivenUp => false,
+                // More of what is not whole would keep room for what may never come.
+                BranchState::Failed => reply.is_simple(),
+                _ => true,
+            };
+            takes && !branch.received.contains(reply.index)
         });
         if is_new && !reply.is_mark() {
             let (from, bytes) = (by.from, reply.payload.len());
@@ -81,10 +87,7 @@ impl Call {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.refuse_rest(&by, task, reply);
-                let others = self.inbox.forget(&task.path).into_iter();
-                for index in others.filter(|index| *index != reply.index) {
-                    self.refuse(&by, task, index);
-                }
+                self.refuse_begun(holder_of(&by), task);
                 self.fail_reply(now, task, fault);
                 return;
             }
@@ -222,7 +225,8 @@ impl Call {
         // Its children run on until they say something else themselves, where its word is hearsay.
         let gives_up = fail.aborts_children && !ignores_hearsay;
         if gives_up && self.tree.get(&task.path).is_some_and(is_over) {
-            self.tree.give_up_children(&task.path, children);
+            let given_up = self.tree.give_up_children(&task.path, children);
+            given_up.iter().for_each(|path| drop(self.inbox.forget(path)));
         }
         self.settle(now);
     }
@@ -548,7 +552,14 @@ impl Call {
         {
             self.cancel_branch(now, &top, CancelReason::ResourceExhausted);
         }
-        self.tree.give_up(&top);
+        self.give_up(&top);
+    }
+
+    /// Wants nothing more of what is at and below a branch but its word.
+    pub(super) fn give_up(&mut self, top: &Path) {
+        for path in self.tree.give_up(top) {
+            self.inbox.forget(&path);
+        }
     }
 
     /// Nothing more of a reply is taken: what waits of it at its sender need not.
@@ -557,14 +568,21 @@ impl Call {
         let is_part = reply.part.is_some_and(|part| part.offset + len < part.total);
         let is_last = !matches!(reply.kind, ReplyKind::Item { is_last: false, .. });
         if (is_part || !is_last) && matches!(self.end, None | Some(End::Decided)) {
-            self.refuse(by, task, reply.index);
+            self.refuse(holder_of(by), task, reply.index);
+        }
+    }
+
+    /// Gives up the replies of a task that have begun and are not whole: it need not wait with them.
+    pub(super) fn refuse_begun(&mut self, holder: Holder, task: &TaskKey) {
+        for index in self.inbox.forget(&task.path) {
+            self.refuse(holder, task, index);
         }
     }
 
     /// Tells a task to send no more of one of its replies.
-    fn refuse(&mut self, by: &Arrival, task: &TaskKey, index: u32) {
+    fn refuse(&mut self, holder: Holder, task: &TaskKey, index: u32) {
         let credit = Credit { of: Credited::Reply(index), limit_bytes: Credit::NO_MORE };
-        self.send_to_holder(holder_of(by), task.clone(), Message::Credit(credit));
+        self.send_to_holder(holder, task.clone(), Message::Credit(credit));
     }
 
     /// Fails a branch whose reply cannot be taken.
@@ -629,8 +647,10 @@ impl Call {
         }
     }
 
+    /// A branch has failed. What of its replies has come in part is not wanted, and makes room.
     pub(super) fn record(&mut self, mut failure: Failure) {
         let cause = failure.cause;
+        self.inbox.forget(&failure.task.path);
         self.note(self.liveness.last_seen(), &failure.task, || Traced::Failed { cause });
         self.liveness.note_failed(&self.tree, &failure);
         if self.end.is_none() {

@@ -18,16 +18,14 @@
 //!   know of it where a fence would be asked for, and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
-mod suspects;
+mod dues;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, Path, TaskKey};
 use crate::time::Timestamp;
-use crate::wire::{
-    Asked, Cause, Credit, Credited, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus,
-};
+use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
 
 use super::super::failure::Failure;
 use super::super::flow::Accepted;
@@ -35,10 +33,10 @@ use super::super::inbox::ReplyName;
 use super::super::limits::Limits;
 use super::super::mutant::{self, Mutant};
 use super::super::trace::EntryBy;
-use super::super::tree::{BranchState, Holder, Tree};
+use super::super::tree::{Branch, BranchState, Holder, Tree};
 use super::super::{Arrival, key};
 use super::Call;
-use suspects::{Suspects, Suspicion};
+use dues::Dues;
 
 /// Questions about connections that a call may ask.
 pub(crate) trait LinkView {
@@ -64,9 +62,6 @@ pub(crate) trait LinkView {
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
 }
 
-/// Replies with a gap that are watched at once: after each input of the call all are looked at.
-const GAPS_MAX: usize = 1_024;
-
 #[derive(Debug)]
 pub(super) struct Liveness {
     grace: Duration,
@@ -81,7 +76,7 @@ pub(super) struct Liveness {
     /// Connection by which the request of a root branch left, and the life of the node it went to.
     root_links: BTreeMap<Path, (LinkId, Option<Incarnation>)>,
     fence_allowed: BTreeMap<Path, Fence>,
-    suspects: Suspects,
+    suspects: Dues<Suspicion>,
     /// Branches that their holders do not know of: the request is slow, or it was lost and its
     /// sender had no way to say so.
     unknown: BTreeSet<Path>,
@@ -89,14 +84,29 @@ pub(super) struct Liveness {
     senders: BTreeMap<TaskKey, Sender>,
     /// Probes without an answer by the task they ask for, and the node that they went to.
     unanswered: BTreeMap<TaskKey, (NodeId, u32)>,
-    /// Replies of which something has not come that left before what has, and since when.
-    gaps: BTreeMap<ReplyName, Timestamp>,
+    /// Branches of a reply of which something has not come that left before what has. One gap of
+    /// each is enough: it fails as a whole.
+    gaps: Dues<Gap>,
     /// Branches that a connection has ended of, to their node or to who passes on from there, and
     /// when.
     cut: BTreeMap<Path, Timestamp>,
     /// Replies of these branches of which a piece has come in its turn since the first ended, and
     /// when the last did.
     in_turn: BTreeMap<ReplyName, Timestamp>,
+}
+
+/// Reason why a branch fails when a grace is over, unless its node is heard of before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suspicion {
+    NodeDown,
+    Orphaned,
+}
+
+/// Reply of a branch that has a gap, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    index: u32,
+    since: Timestamp,
 }
 
 /// A task that was asked for on account of a branch that it sent.
@@ -131,11 +141,11 @@ impl Liveness {
             last_seen: now,
             root_links: BTreeMap::new(),
             fence_allowed: BTreeMap::new(),
-            suspects: Suspects::default(),
+            suspects: Dues::default(),
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
             unanswered: BTreeMap::new(),
-            gaps: BTreeMap::new(),
+            gaps: Dues::default(),
             cut: BTreeMap::new(),
             in_turn: BTreeMap::new(),
         }
@@ -190,17 +200,20 @@ impl Liveness {
     /// A connection has ended that what a branch says may have come by.
     pub(super) fn note_cut(&mut self, now: Timestamp, path: &Path) {
         self.cut.insert(path.clone(), now);
+        if let Some(gap) = self.gaps.remove(path) {
+            self.note_gap(path, gap);
+        }
     }
 
     /// A piece of a reply has come: behind others that have not, or in its turn.
     pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), accepted: &Accepted) {
         let name = |(path, index): (&Path, u32)| (path.clone(), index);
         if accepted.has_gap {
-            if self.gaps.len() < GAPS_MAX {
-                self.gaps.entry(name(reply)).or_insert(now);
-            }
+            self.note_gap(reply.0, Gap { index: reply.1, since: now });
         } else if !self.cut.is_empty() || !self.gaps.is_empty() {
-            self.gaps.remove(&name(reply));
+            if self.gaps.get(reply.0).is_some_and(|gap| gap.index == reply.1) {
+                self.gaps.remove(reply.0);
+            }
             if accepted.is_whole {
                 self.in_turn.remove(&name(reply));
             } else if self.cut.contains_key(reply.0) {
@@ -209,19 +222,16 @@ impl Liveness {
         }
     }
 
-    /// When what has not come is taken for lost: after the grace, if the connection that it took
-    /// may have ended, else once nothing is delayed for longer.
-    fn lost_at(&self, reply: &ReplyName, since: Timestamp) -> Timestamp {
-        let is_whole_at = |cut: Timestamp| self.in_turn.get(reply).is_some_and(|at| *at > cut);
-        match self.cut.get(&reply.0).filter(|cut| !is_whole_at(**cut)) {
-            Some(cut) => since.max(*cut) + self.grace,
-            None => since + self.delay_max,
-        }
-    }
-
-    /// Replies with a gap, and when each is taken for lost.
-    fn gaps(&self) -> impl Iterator<Item = (Timestamp, &ReplyName)> {
-        self.gaps.iter().map(|(reply, since)| (self.lost_at(reply, *since), reply))
+    /// Takes what has not come for lost: after the grace, if the connection that it took may have
+    /// ended, else once nothing is delayed for longer.
+    fn note_gap(&mut self, path: &Path, gap: Gap) {
+        let in_turn = self.in_turn.get(&(path.clone(), gap.index));
+        let is_whole_at = |cut: Timestamp| in_turn.is_some_and(|at| *at > cut);
+        let lost_at = match self.cut.get(path).filter(|cut| !is_whole_at(**cut)) {
+            Some(cut) => gap.since.max(*cut) + self.grace,
+            None => gap.since + self.delay_max,
+        };
+        self.gaps.insert(path, lost_at, gap);
     }
 
     /// A node is about to be asked for a task that sent a branch.
@@ -284,6 +294,7 @@ impl Liveness {
     /// Looks after the grace at what hangs below a failed branch, which may have lost its way.
     pub(super) fn note_failed(&mut self, tree: &Tree, failure: &Failure) {
         self.suspects.remove(&failure.task.path);
+        self.gaps.remove(&failure.task.path);
         let is_node_down = failure.cause == Cause::NodeDown;
         let below = tree.below(&failure.task.path).skip(1);
         let mut has_children = false;
@@ -304,8 +315,8 @@ impl Liveness {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        let gaps = self.gaps().map(|(at, _)| at);
-        self.suspects.next_due().into_iter().chain(gaps).chain([self.worry_at]).min()
+        let dues = self.suspects.next_due().into_iter().chain(self.gaps.next_due());
+        dues.chain([self.worry_at]).min()
     }
 
     fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {
@@ -440,23 +451,15 @@ impl Call {
     /// Fails the branches of whose replies something was lost on its way. What their tasks have yet
     /// to send of these need not wait for credit.
     pub(super) fn end_gaps(&mut self, now: Timestamp) {
-        let lost = self.liveness.gaps().filter(|(at, _)| *at <= now);
-        for (path, index) in lost.map(|(_, reply)| reply.clone()).collect::<Vec<_>>() {
-            self.liveness.gaps.remove(&(path.clone(), index));
-            let Some(branch) = self.tree.get(&path) else { continue };
-            let (task, holder) = (key(path.clone(), branch.hop), branch.holder);
-            let mut lost = vec![index];
-            if branch.is_unsettled() {
-                lost.extend(self.inbox.forget(&path).into_iter().filter(|other| *other != index));
-                let text = "a part of it was lost on the way";
-                self.fail_saying(&task, Cause::ReplyLost, Executed::Yes, text);
+        for path in self.liveness.gaps.take_due(now).into_keys() {
+            let branch = self.tree.get(&path).filter(|branch| branch.is_unsettled());
+            let Some(Branch { hop, holder, .. }) = branch else { continue };
+            let (task, holder) = (key(path, *hop), *holder);
+            if let Some(holder) = holder {
+                self.refuse_begun(holder, &task);
             }
-            let Some(holder) = holder else { continue };
-            for index in lost {
-                let of = Credited::Reply(index);
-                let credit = Credit { of, limit_bytes: Credit::NO_MORE };
-                self.send_to_holder(holder, task.clone(), Message::Credit(credit));
-            }
+            let text = "a part of it was lost on the way";
+            self.fail_saying(&task, Cause::ReplyLost, Executed::Yes, text);
         }
     }
 
@@ -750,7 +753,6 @@ impl Call {
     fn fail_missing(&mut self, task: &TaskKey) {
         let owes = self.tree.get(&task.path).is_some_and(|branch| branch.missing() > 0);
         if owes {
-            self.inbox.forget(&task.path);
             self.fail(task, Cause::ReplyLost, Executed::Yes);
         }
     }

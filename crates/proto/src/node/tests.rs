@@ -4,6 +4,7 @@ mod bounds;
 mod callers;
 mod chains;
 mod cores;
+mod failed_replies;
 mod faults;
 mod flow;
 mod items;

@@ -83,6 +83,11 @@ impl Reply {
         }
     }
 
+    /// True of a message in one frame.
+    pub fn is_simple(&self) -> bool {
+        self.kind == ReplyKind::Message && self.part.is_none()
+    }
+
     /// True when it brings nothing, and says that all before its place has left.
     pub fn is_mark(&self) -> bool {
         self.part.is_some() && self.payload.is_empty()

@@ -350,10 +350,13 @@ fn a_deadline_ends_a_call_and_its_tasks() {
     assert_eq!(mesh.stops.len(), 1);
 }
 
-/// A task at node 2 of a call of node 1 over the first of two connections, and its stream, of which
+/// A task at node 2, of a call of node 1, over the first of two connections, and its stream, of which
 /// so many items of 1 KiB have come and so many are on their way when that ends.
-fn cut_stream((came, on_the_way): (usize, usize)) -> (Mesh, CallId, TaskRef, u32) {
-    let (mut mesh, call, task, stream) = streaming(&[2]);
+pub(super) fn cut_stream(
+    roots: &[u64],
+    (came, on_the_way): (usize, usize),
+) -> (Mesh, CallId, TaskRef, u32) {
+    let (mut mesh, call, task, stream) = streaming(roots);
     let (now, first) = (mesh.now, mesh.link_between(1, 2));
     mesh.connect(1, 2);
     let give = |mesh: &mut Mesh, count: usize| {
@@ -371,7 +374,7 @@ fn cut_stream((came, on_the_way): (usize, usize)) -> (Mesh, CallId, TaskRef, u32
     (mesh, call, task, stream)
 }
 
-fn is_reply_lost(event: &CallEvent) -> bool {
+pub(super) fn is_reply_lost(event: &CallEvent) -> bool {
     matches!(event, CallEvent::Failure(failure) if failure.cause == Cause::ReplyLost)
 }
 
@@ -380,7 +383,7 @@ fn is_reply_lost(event: &CallEvent) -> bool {
 #[test]
 fn a_stream_that_has_lost_items_with_a_connection_fails_after_the_grace() {
     for (came, on_the_way, later) in [(3, 2, 1), (3, 2, 0), (0, 2, 1), (0, 2, 0), (0, 16, 0)] {
-        let (mut mesh, call, task, stream) = cut_stream((came, on_the_way));
+        let (mut mesh, call, task, stream) = cut_stream(&[2], (came, on_the_way));
         let now = mesh.now;
         let items = vec![Bytes::from_static(b"later"); later];
         mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
@@ -403,7 +406,7 @@ fn a_stream_that_has_lost_items_with_a_connection_fails_after_the_grace() {
 #[test]
 fn a_stream_that_has_lost_nothing_goes_on_by_another_connection() {
     for came in [0, 3] {
-        let (mut mesh, call, task, stream) = cut_stream((came, 0));
+        let (mut mesh, call, task, stream) = cut_stream(&[2], (came, 0));
         for _ in 0..10 {
             mesh.pass(millis(100));
             mesh.deliver_all();

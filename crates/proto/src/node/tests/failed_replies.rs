@@ -1,0 +1,141 @@
+//! Replies of branches that fail half-way: they make room, and no more of them is taken.
+
+use bytes::Bytes;
+
+use super::super::*;
+use super::flow::{cut_stream, is_reply_lost};
+use super::mesh::{Mesh, millis};
+use super::strangers::{fail, keyed, send};
+use crate::call::{CallEvent, CallOptions};
+use crate::task::{SendError, TaskFailure};
+use crate::wire::{Cause, Executed, Part, Reply, ReplyKind};
+
+/// Room for one large reply at a time.
+fn limits() -> Limits {
+    Limits { reply_bytes_max: 2 << 20, message_bytes_max: 1 << 20, ..Limits::default() }
+}
+
+/// A task sends a large reply, of which the first part comes and the rest is granted.
+fn begin(mesh: &mut Mesh, path: &str) {
+    let ((at, task), now) = (mesh.task(path), mesh.now);
+    mesh.with(at, |node| node.reply(now, &task, Bytes::from(vec![7; 1 << 20])).unwrap());
+    mesh.with(at, |node| node.handle_yield(now, &task));
+    mesh.deliver_all_but("CREDIT");
+}
+
+/// Has branch `/1` of a call send a large reply behind one of `first`, which fails by `end`.
+fn expect_room_after(first: &str, end: impl Fn(&mut Mesh, CallId)) {
+    let mut mesh = Mesh::connected_with(9, &limits());
+    let call = mesh.call(1, &[2, 3, 4, 5, 6, 7, 8], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[9]);
+    mesh.deliver_all();
+    begin(&mut mesh, first);
+    mesh.hold_back("CREDIT");
+    begin(&mut mesh, "/1");
+    assert_eq!(mesh.on_wire(), [""; 0], "there is room for one alone");
+    end(&mut mesh, call);
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told.contains(&"reply /1".to_owned()), "{told:?}");
+    assert_eq!(mesh.nodes[&1].call(call).map(|call| call.committed()), Some(0));
+}
+
+#[test]
+fn a_branch_that_fails_gives_back_what_it_was_granted() {
+    expect_room_after("/0", |mesh, _| {
+        let link = mesh.link_between(1, 2);
+        for at in [2, 1] {
+            mesh.disconnect(at, link);
+        }
+        mesh.pass(Limits::default().grace);
+    });
+    expect_room_after("/0", |mesh, call| {
+        let key = mesh.key_of(call, "/0");
+        send(mesh, 2, 1, keyed(call, "/0", key, fail(None, Executed::Yes))).unwrap();
+    });
+}
+
+#[test]
+fn a_branch_that_is_given_up_gives_back_what_it_was_granted() {
+    expect_room_after("/0/0", |mesh, _| {
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        let mut failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+        failure.aborts_children = true;
+        mesh.with(2, |node| node.fail(now, &task, failure));
+    });
+}
+
+/// It was told so once, but that was lost with its connection.
+#[test]
+fn a_task_whose_branch_has_failed_is_told_again_that_nobody_reads_its_stream() {
+    let (mut mesh, call, task, stream) = cut_stream(&[2, 3], (3, 2));
+    let give = |mesh: &mut Mesh| {
+        let now = mesh.now;
+        let items = [Bytes::from_static(b"one")];
+        let given = mesh.with(2, |node| node.stream_items(now, &task, stream, items));
+        mesh.with(2, |node| node.handle_yield(now, &task));
+        given
+    };
+    give(&mut mesh).unwrap();
+    mesh.deliver_all();
+    mesh.pass(Limits::default().grace);
+    assert_eq!(mesh.hold_back("CREDIT").len(), 1);
+    let replies = |mesh: &mut Mesh| {
+        let told = mesh.events(1, call);
+        told.iter().filter(|event| matches!(event, CallEvent::Reply(_))).count()
+    };
+    assert_eq!(replies(&mut mesh), 3);
+    let second = mesh.link_between(1, 2);
+    for at in [2, 1] {
+        mesh.disconnect(at, second);
+    }
+    mesh.connect(1, 2);
+    give(&mut mesh).unwrap();
+    mesh.deliver_all();
+    assert_eq!(give(&mut mesh), Err(SendError::Ended));
+    assert_eq!(replies(&mut mesh), 0, "it is not read from where it was lost");
+}
+
+/// Found by the simulation: what came after a reply had been given up was delivered from its
+/// beginning again.
+#[test]
+fn a_reply_that_was_given_up_does_not_begin_again() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    let key = mesh.key_of(call, "/0");
+    let item = || {
+        let kind = ReplyKind::Item { seq: 0, is_last: false };
+        let item = Reply { kind, is_final: false, ..Reply::sole(Bytes::from_static(b"again")) };
+        keyed(call, "/0", key, Message::Reply(item))
+    };
+    send(&mut mesh, 2, 1, item()).unwrap();
+    assert_eq!(mesh.told(1, call), ["reply /0"]);
+    for _ in 0..2 {
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, fail(None, Executed::Yes))).unwrap();
+        send(&mut mesh, 2, 1, item()).unwrap();
+        let told = mesh.told(1, call);
+        assert!(!told.contains(&"reply /0".to_owned()), "{told:?}");
+    }
+}
+
+/// One that says of many streams that it has sent what has not come is watched for one of them.
+#[test]
+fn a_branch_with_many_gaps_hides_none_of_another() {
+    let (mut mesh, call, task, stream) = cut_stream(&[2, 3], (3, 2));
+    let key = mesh.key_of(call, "/1");
+    for index in 0..1_024 {
+        let (kind, part) =
+            (ReplyKind::Item { seq: 1, is_last: false }, Part { offset: 0, total: 9 });
+        let mark =
+            Reply { index, kind, part: Some(part), is_final: false, ..Reply::sole(Bytes::new()) };
+        send(&mut mesh, 3, 1, keyed(call, "/1", key, Message::Reply(mark))).unwrap();
+    }
+    let now = mesh.now;
+    let items = [Bytes::from_static(b"later")];
+    mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+    mesh.with(2, |node| node.handle_yield(now, &task));
+    mesh.deliver_all();
+    mesh.pass(millis(20));
+    let told = mesh.events(1, call);
+    assert!(told.iter().any(is_reply_lost), "{told:?}");
+}
