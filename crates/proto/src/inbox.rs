@@ -17,10 +17,11 @@ use crate::id::Path;
 use crate::wire::{Extension, Reply, ReplyKind};
 
 use super::flow::{
-    Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Whole, cost_of, kept,
+    Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Whole, cost, cost_of,
+    kept,
 };
 use super::limits::Limits;
-use shares::{Amounts, Shares};
+use shares::{Amounts, Held, Shares};
 
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
@@ -50,13 +51,11 @@ pub(crate) const MESSAGE_BYTES: u64 = 128;
 #[derive(Debug)]
 pub struct Inbox {
     assemblies: BTreeMap<ReplyName, Opened>,
-    /// Sums over these.
+    /// Replies of which nothing more comes, and what of them is unread, as the window counts it.
+    over: BTreeMap<ReplyName, u64>,
+    /// Sums over both, and over the messages of one frame that are unread.
     sums: Sums,
-    /// Replies that were given up half-way: what still comes of them is not wanted.
-    forgotten: BTreeSet<ReplyName>,
     unread: u64,
-    /// Bytes of these that are of small messages, as need no grant.
-    small: u64,
     /// Messages whole and unread.
     unread_count: u64,
     /// Bytes gathered of messages that are not whole.
@@ -81,36 +80,54 @@ struct Opened {
 /// Part of the sums that one reply is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Summed {
-    /// Bytes granted, or kept for it, that are not here.
-    reserved: u64,
+    /// Bytes of it that are here, granted, or kept for it.
+    held: u64,
     /// Bytes that it should be granted now, or 0.
     want: u64,
     /// It may get no further without a grant.
     waits: bool,
 }
 
-/// Sums over all replies that are not whole. A frame and a reader change what one of them is
-/// alone, so none looks at the others.
-#[derive(Debug, Default)]
+/// Sums over all replies. A frame and a reader change what one of them is alone, so none looks at
+/// the others.
+#[derive(Debug)]
 struct Sums {
-    reserved: u64,
+    /// Bytes of messages that are here, or may come.
+    held: Held,
     /// Those that should be granted something, by root branch, the fewest bytes first.
     wanting: BTreeSet<(u32, u64, ReplyName)>,
     waiting_count: usize,
+    unscheduled: u64,
+    stream_window: u64,
 }
 
 impl Sums {
-    /// A reply has changed.
-    fn update(&mut self, path: &Path, index: u32, reply: &mut Opened, stream_window: u64) {
-        let reserved = reply.assembly.reserved();
-        let want = reply.assembly.wants(stream_window).unwrap_or(0);
-        let now = Summed { reserved, want, waits: want > 0 || reply.assembly.outstanding() == 0 };
+    fn new(limits: &InboxLimits) -> Self {
+        let InboxLimits { unscheduled, stream_window, .. } = *limits;
+        let (held, wanting) = (Held::default(), BTreeSet::new());
+        Self { held, wanting, waiting_count: 0, unscheduled, stream_window }
+    }
+
+    /// A reply that is not whole has changed.
+    fn update(&mut self, path: &Path, index: u32, reply: &mut Opened) {
+        let held = reply.assembly.held();
+        let want = reply.assembly.wants(self.stream_window).unwrap_or(0);
+        let now = Summed { held, want, waits: want > 0 || reply.assembly.outstanding() == 0 };
         self.replace((path, index), &mut reply.summed, now);
+    }
+
+    /// A reply holds other bytes than before.
+    fn hold(&mut self, before: u64, now: u64) {
+        let of = |bytes| Held::of(bytes, self.unscheduled);
+        self.held = self.held.with(of(before), of(now));
     }
 
     fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
         let before = std::mem::replace(summed, now);
-        self.reserved = self.reserved + now.reserved - before.reserved;
+        if before == now {
+            return;
+        }
+        self.hold(before.held, now.held);
         self.waiting_count =
             self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
         if before.want != now.want {
@@ -156,14 +173,13 @@ impl Inbox {
             // A window may stay unused for long, so it is no more than its root branch has anyway.
             let own = shares.own().max(limits.unscheduled);
             limits.stream_window = limits.stream_window.min(own);
-            limits.bytes = (limits.total - limits.total / 2).saturating_add(shares.pool());
+            limits.bytes = shares.bytes_max();
         }
         Self {
             assemblies: BTreeMap::new(),
-            sums: Sums::default(),
-            forgotten: BTreeSet::new(),
+            over: BTreeMap::new(),
+            sums: Sums::new(&limits),
             unread: 0,
-            small: 0,
             unread_count: 0,
             gathered: 0,
             beside: 0,
@@ -193,13 +209,10 @@ impl Inbox {
     fn has_share(&self, shares: &Shares, path: &Path, reply: &Reply) -> bool {
         let root = root_of(path);
         let free_beside = self.limits.total.saturating_sub(self.beside());
-        let beside = shares.of(root).beside;
+        let beside = shares.beside(root);
         let is_simple = reply.is_simple();
         let brings = if is_simple { reply.payload.len() as u64 } else { self.limits.unscheduled };
-        let begins = || {
-            let name = (path.clone(), reply.index);
-            is_simple || !(self.assemblies.contains_key(&name) || self.forgotten.contains(&name))
-        };
+        let begins = || is_simple || !self.assemblies.contains_key(&(path.clone(), reply.index));
         (beside == 0 || beside < free_beside) && (shares.may_bring(root, brings) || !begins())
     }
 
@@ -217,16 +230,8 @@ impl Inbox {
         result
     }
 
-    /// Bytes of a message that needs no grant; of a larger one none.
-    fn small_of(&self, len: usize) -> u64 {
-        Some(len as u64).filter(|len| *len <= self.limits.unscheduled).unwrap_or(0)
-    }
-
     fn amounts(&self) -> Amounts {
-        let wanting = self.sums.wanting.len() as u64;
-        let begun = (self.assemblies.len() as u64).saturating_mul(self.limits.unscheduled);
-        let (bytes, brought) = (self.committed(), self.small.saturating_add(begun));
-        Amounts { bytes, beside: self.beside(), wanting, brought }
+        Amounts { held: self.sums.held, beside: self.beside() }
     }
 
     /// Memory besides the bytes of messages.
@@ -236,8 +241,7 @@ impl Inbox {
 
     /// Number of what takes memory besides its bytes.
     fn count(&self) -> u64 {
-        let begun = (self.assemblies.len() + self.forgotten.len()) as u64;
-        self.unread_count + begun + self.gaps
+        self.unread_count + self.assemblies.len() as u64 + self.gaps
     }
 
     fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
@@ -245,23 +249,23 @@ impl Inbox {
         let payload = reply.payload.clone();
         let payload = if is_behind { kept(payload) } else { payload };
         if reply.is_simple() {
+            if self.is_known(path, reply.index) {
+                return Err(PieceFault::Malformed.into());
+            }
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
             self.unread += reply.payload.len() as u64;
-            self.small += self.small_of(reply.payload.len());
+            self.sums.hold(0, reply.payload.len() as u64);
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
             let extensions = reply.extensions.clone();
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
             return Ok(Accepted { messages, is_whole: true, has_gap: false });
         }
-        let name = (path.clone(), reply.index);
-        if self.forgotten.contains(&name) {
-            return Ok(Accepted::default());
-        }
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
+        let name = (path.clone(), reply.index);
         let opened = self.assemblies.entry(name).or_insert_with(|| Opened {
             assembly: Assembly::new(unscheduled, is_stream),
             summed: Summed::default(),
@@ -274,19 +278,27 @@ impl Inbox {
         self.gathered = self.gathered + assembly.unfinished() - before;
         self.beside = self.beside + assembly.beside() - beside_before;
         if accepted.as_ref().is_ok_and(|accepted| accepted.is_whole) {
-            self.remove(&(path.clone(), reply.index));
+            self.end((path.clone(), reply.index));
         } else {
-            self.sums.update(path, reply.index, opened, self.limits.stream_window);
+            self.sums.update(path, reply.index, opened);
         }
         let mut accepted = accepted?;
         accepted.has_gap |= has_gap;
         self.unread_count += accepted.messages.len() as u64;
         for message in &accepted.messages {
             self.unread += message.payload.len() as u64;
-            self.small += self.small_of(message.payload.len());
             self.beside += cost_of(&message.extensions);
         }
         Ok(accepted)
+    }
+
+    /// True of a reply in parts, or a stream, that is not whole or not read.
+    fn is_known(&self, path: &Path, index: u32) -> bool {
+        if self.assemblies.is_empty() && self.over.is_empty() {
+            return false;
+        }
+        let name = (path.clone(), index);
+        self.assemblies.contains_key(&name) || self.over.contains_key(&name)
     }
 
     /// The application has read these messages, or wants none of them.
@@ -299,12 +311,20 @@ impl Inbox {
 
     fn count_read(&mut self, (path, index, len, extensions): Read<'_>) {
         self.unread -= len as u64;
-        self.small -= self.small_of(len);
         self.unread_count -= 1;
         self.beside -= cost_of(extensions);
-        if let Some(opened) = self.assemblies.get_mut(&(path.clone(), index)) {
-            opened.assembly.consume(super::flow::cost(len));
-            self.sums.update(path, index, opened, self.limits.stream_window);
+        let name = (path.clone(), index);
+        if let Some(unread) = self.over.get_mut(&name) {
+            let left = unread.saturating_sub(cost(len));
+            self.sums.hold(std::mem::replace(unread, left), left);
+            if left == 0 {
+                self.over.remove(&name);
+            }
+        } else if let Some(opened) = self.assemblies.get_mut(&name) {
+            opened.assembly.consume(cost(len));
+            self.sums.update(path, index, opened);
+        } else {
+            self.sums.hold(len as u64, 0);
         }
     }
 
@@ -313,21 +333,27 @@ impl Inbox {
         let of_branch = self.assemblies.range(all_of(path)).map(|((_, index), _)| *index);
         let indices: Vec<u32> = of_branch.collect();
         for index in &indices {
-            self.counted(path, |inbox| {
-                let name = (path.clone(), *index);
-                inbox.remove(&name);
-                inbox.forgotten.insert(name);
-            });
+            self.counted(path, |inbox| inbox.end((path.clone(), *index)));
         }
-        self.grant(path, 0);
+        if !indices.is_empty() {
+            self.grant(path, 0);
+        }
         indices
     }
 
-    fn remove(&mut self, name: &ReplyName) {
-        if let Some(mut opened) = self.assemblies.remove(name) {
+    /// Nothing more comes of a reply. It holds what of it is unread.
+    fn end(&mut self, name: ReplyName) {
+        if let Some(mut opened) = self.assemblies.remove(&name) {
             self.gathered -= opened.assembly.unfinished();
             self.beside -= opened.assembly.beside();
             self.sums.replace((&name.0, name.1), &mut opened.summed, Summed::default());
+            let unread = opened.assembly.unread();
+            if unread > 0 {
+                // A liar may have begun by the same name before.
+                let before = self.over.get(&name).copied().unwrap_or(0);
+                self.sums.hold(before, before + unread);
+                self.over.insert(name, before + unread);
+            }
         }
     }
 
@@ -369,7 +395,7 @@ impl Inbox {
 
     /// Bytes unread, gathered, and granted or kept to be: what the call may come to hold.
     pub fn committed(&self) -> u64 {
-        self.unread + self.gathered + self.sums.reserved
+        self.sums.held.all()
     }
 
     /// True when nothing is in it.
@@ -426,7 +452,7 @@ impl Inbox {
             && let Some((want, name)) = self.sums.first_wanting(root)
         {
             let opened = self.assemblies.get(name).expect("what wants is not whole");
-            let need = shares.need(root, opened.assembly.reserved_with(want));
+            let need = shares.need(root, opened.summed.held, opened.assembly.held_with(want));
             if !shares.may_have(root, need) {
                 lacks = need;
                 break;
@@ -452,7 +478,7 @@ impl Inbox {
         let limit = self.counted(&name.0, |inbox| {
             let opened = inbox.assemblies.get_mut(&name).expect("what is granted is not whole");
             opened.assembly.raise(opened.assembly.limit() + bytes);
-            inbox.sums.update(&name.0, name.1, opened, inbox.limits.stream_window);
+            inbox.sums.update(&name.0, name.1, opened);
             opened.assembly.limit()
         });
         self.credits.push_back((name, limit));

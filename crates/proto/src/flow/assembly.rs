@@ -130,25 +130,21 @@ impl Assembly {
         self.window.outstanding()
     }
 
-    /// Bytes that are not here, and granted or kept to be: for a stream as many ahead of what was
-    /// read as it began with.
-    pub(crate) fn reserved(&self) -> u64 {
-        self.reserved_at(self.window.limit())
+    /// Bytes that are unread, or not here and granted or kept to be: as many ahead of what was read
+    /// as it began with.
+    pub(crate) fn held(&self) -> u64 {
+        self.held_with(0)
     }
 
-    /// Bytes by which a grant of so many raises [`Self::reserved`].
-    pub(crate) fn reserved_with(&self, grant: u64) -> u64 {
-        self.reserved_at(self.window.limit() + grant) - self.reserved()
-    }
-
-    fn reserved_at(&self, limit: u64) -> u64 {
-        let kept = if self.is_stream { self.read.saturating_add(self.unscheduled) } else { 0 };
-        limit.max(kept) - self.window.received()
+    /// The same, once it is granted so many more.
+    pub(crate) fn held_with(&self, grant: u64) -> u64 {
+        (self.window.limit() + grant).saturating_sub(self.read).max(self.unscheduled)
     }
 
     /// Bytes that were kept for a stream and are to be granted now, though it should have more.
     pub(crate) fn least(&self) -> Option<u64> {
-        let kept = self.reserved() - self.window.outstanding();
+        let floor = self.read.saturating_add(self.unscheduled);
+        let kept = floor.saturating_sub(self.window.limit());
         let is_low = self.window.outstanding() <= self.unscheduled / 2 && self.unread() == 0;
         (is_low && kept > 0).then_some(kept)
     }

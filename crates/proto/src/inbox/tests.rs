@@ -136,16 +136,6 @@ fn an_empty_stream_is_whole_with_its_end() {
     assert!(inbox.accept(&path(), &end).unwrap().is_whole);
 }
 
-/// Found by the simulation: what came after a reply had been given up was delivered from its
-/// beginning again.
-#[test]
-fn a_reply_that_was_given_up_does_not_begin_again() {
-    let mut inbox = Inbox::new(1, &limits());
-    assert_eq!(inbox.accept(&path(), &item(0, false, 5)).unwrap().messages.len(), 1);
-    inbox.forget(&path());
-    assert_eq!(inbox.accept(&path(), &item(0, false, 5)), Ok(Accepted::default()));
-}
-
 /// A large item whose first piece came before its turn: its size is learned when its turn comes.
 #[test]
 fn an_item_that_came_early_still_gets_its_credit() {
@@ -218,8 +208,8 @@ proptest! {
                 Some((n.0.indices().next()?, a.wants(window)?, n.clone()))
             });
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
-            let reserved: u64 = all.clone().map(|(_, a)| a.reserved()).sum();
-            prop_assert_eq!(reserved, inbox.sums.reserved);
+            let open = all.clone().map(|(_, a)| a.held());
+            prop_assert_eq!(open.chain(inbox.over.values().copied()).sum::<u64>(), inbox.committed());
             let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(window).is_some());
             prop_assert_eq!(waits.count(), inbox.sums.waiting_count);
             if let Some(shares) = &inbox.shares {
@@ -303,6 +293,22 @@ fn metadata_is_that_of_the_first_part_whenever_it_comes() {
 }
 
 #[test]
+fn a_reply_that_began_twice_is_counted_until_all_of_it_is_read() {
+    let mut inbox = Inbox::new(2, &limits());
+    for _ in 0..2 {
+        for seq in 0..2 {
+            inbox.accept(&path(), &item(seq, false, 90)).unwrap();
+        }
+        inbox.forget(&path());
+    }
+    assert_eq!(inbox.committed(), 360);
+    for _ in 0..4 {
+        inbox.consume_all([(&path(), 0, 90, &[] as &[_])]);
+    }
+    assert_eq!((inbox.committed(), inbox.is_empty()), (0, true));
+}
+
+#[test]
 fn what_comes_beside_messages_is_bounded_too() {
     let limits = Limits { reply_bytes_max: 5_000, ..limits() };
     let mut inbox = Inbox::new(1, &limits);
@@ -357,6 +363,18 @@ fn an_item_costs_the_same_however_many_streams_are_open() {
     assert!(few <= 990 * 3, "{few}");
 }
 
+/// Limits of messages of so many bytes that begin with 1,000.
+fn small_messages(message_bytes_max: usize) -> Limits {
+    let (unscheduled_bytes, stream_window_bytes) = (1_000, 4_000);
+    Limits { unscheduled_bytes, stream_window_bytes, message_bytes_max, ..Limits::default() }
+}
+
+/// So many bytes that take no memory of their own.
+fn payload(size: usize) -> Bytes {
+    static BYTES: [u8; 4 << 20] = [7; 4 << 20];
+    Bytes::from_static(&BYTES[..size])
+}
+
 /// Replies whose senders keep to their credit, and the application that reads them.
 struct Honest {
     inbox: Inbox,
@@ -364,8 +382,12 @@ struct Honest {
     unread: VecDeque<(ReplyName, usize)>,
     /// Messages and items that were read.
     read_count: usize,
-    /// Bytes that the call may hold.
-    bytes_max: u64,
+    /// Bytes that the call holds at most, unless the beginnings of all replies are more.
+    bytes_max: Option<u64>,
+    /// They were more than it may hold.
+    is_exhausted: bool,
+    /// Branch that begins replies and sends nothing of what it is granted, and how many it has.
+    liar: (Path, u32),
 }
 
 struct Sender {
@@ -375,9 +397,32 @@ struct Sender {
 
 impl Honest {
     fn new(root_count: usize, limits: &Limits) -> Self {
-        let (inbox, senders) = (Inbox::new(root_count, limits), Vec::new());
-        let bytes_max = limits.reply_bytes_max;
-        Self { inbox, senders, unread: VecDeque::new(), read_count: 0, bytes_max }
+        let (total, message) = (limits.reply_bytes_max, limits.message_bytes_max as u64);
+        let beginnings = root_count as u64 * limits.unscheduled_bytes;
+        // Where each has begun, there still is room for a message.
+        let bytes_max = if beginnings > total / 2 { total + message } else { total };
+        Self {
+            inbox: Inbox::new(root_count, limits),
+            senders: Vec::new(),
+            unread: VecDeque::new(),
+            read_count: 0,
+            bytes_max: (beginnings <= total).then_some(bytes_max),
+            is_exhausted: false,
+            liar: ("/0".parse().unwrap(), 0),
+        }
+    }
+
+    /// The liar begins as many replies as it may, so many at most.
+    fn lie(&mut self, count: u32, size: usize) {
+        for _ in 0..count {
+            let (path, index) = &mut self.liar;
+            let is_taken = self.inbox.accept(path, &piece(*index, &payload(size), 0..1)).is_ok();
+            *index += 1;
+            self.pass_credits();
+            if !is_taken {
+                return;
+            }
+        }
     }
 
     /// A branch has a message to send, or the items of a stream.
@@ -385,7 +430,7 @@ impl Honest {
         let mut channel = Channel::new(unscheduled);
         for size in sizes {
             let kind = if sizes.len() == 1 { ReplyKind::Message } else { channel.next_item() };
-            channel.push(Piece::whole(kind, Vec::new(), Bytes::from(vec![7; *size]).into()));
+            channel.push(Piece::whole(kind, Vec::new(), payload(*size).into()));
         }
         self.senders.push(Sender { name: (path.parse().unwrap(), index), channel });
     }
@@ -413,12 +458,19 @@ impl Honest {
 
     fn pass_credits(&mut self) {
         while let Some((name, limit)) = self.inbox.poll_credit() {
+            if self.liar.1 > 0 && name.0 == self.liar.0 {
+                continue;
+            }
             let to = self.senders.iter_mut().find(|sender| sender.name == name).unwrap();
             assert!(to.channel.grant(limit), "{name:?} has had {limit} before");
         }
+        let Some(max) = self.bytes_max else {
+            self.is_exhausted |= self.inbox.is_over();
+            return;
+        };
         assert!(!self.inbox.is_over(), "more than was announced");
         let committed = self.inbox.committed();
-        assert!(committed <= self.bytes_max, "{committed} of {}", self.bytes_max);
+        assert!(committed <= max, "{committed} of {max}");
     }
 
     /// Sends what has credit, in turn.
@@ -432,6 +484,9 @@ impl Honest {
         while self.read() {
             self.send_all();
         }
+        if self.is_exhausted {
+            return;
+        }
         assert!(self.senders.iter().all(|sender| sender.channel.is_empty()), "one got no credit");
     }
 }
@@ -439,9 +494,25 @@ impl Honest {
 #[test]
 fn large_replies_of_many_root_branches_come_whole_however_late_they_are_read() {
     let limits = Limits::default();
-    for (count, size) in [(20, 4 << 20), (300, 500_000)] {
+    let narrow = Limits { reply_bytes_max: 8 << 20, ..Limits::default() };
+    let sixteenth = Limits {
+        unscheduled_bytes: 1 << 10,
+        reply_bytes_max: 4 << 20,
+        message_bytes_max: 4 << 16,
+        ..Limits::default()
+    };
+    let cases = [
+        (20, 4 << 20, &limits),
+        (300, 500_000, &limits),
+        // The beginnings of all take more than the half that is divided among them.
+        (3_400, 4 << 16, &sixteenth),
+        (3_700, 1 << 16, &sixteenth),
+        (300, 1 << 20, &narrow),
+        (450, 1 << 20, &narrow),
+    ];
+    for (count, size, limits) in cases {
         for reads_late in [true, false] {
-            let mut call = Honest::new(count, &limits);
+            let mut call = Honest::new(count, limits);
             for root in 0..count {
                 call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, &[size]);
             }
@@ -504,15 +575,33 @@ fn idle_streams_leave_room_for_others() {
 #[test]
 fn a_root_branch_that_sends_nothing_of_what_it_was_granted_leaves_room_for_others() {
     let limits = Limits::default();
-    let mut inbox = Inbox::new(4, &limits);
-    let (whole, [liar, other]) = (bytes(4 << 20), ["/0", "/1"].map(|path| path.parse().unwrap()));
-    for index in 0..17 {
-        inbox.accept(&liar, &piece(index, &whole, 0..1)).unwrap();
+    for (roots, begun, size) in [(4, 17, 1 << 20), (20, 800, 4 << 20)] {
+        let mut call = Honest::new(roots, &limits);
+        call.lie(begun, 4 << 20);
+        for root in 1..roots {
+            call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, &[size]);
+        }
+        call.finish();
+        assert_eq!(call.read_count, roots - 1);
     }
-    while inbox.poll_credit().is_some() {}
-    let whole = bytes(1 << 20);
-    inbox.accept(&other, &piece(0, &whole, 0..16 << 10)).unwrap();
-    assert_eq!(inbox.poll_credit(), Some(((other, 0), 1 << 20)));
+}
+
+/// What it has of the pool is just less than half of what is free, before it has more.
+#[test]
+fn a_root_branch_that_was_granted_some_leaves_room_for_the_largest_message() {
+    let granted_max = (64 << 20) / 8 * 3;
+    let message_bytes_max = granted_max / 2;
+    let limits = Limits { message_bytes_max, ..Limits::default() };
+    let (mut inbox, own) = (Inbox::new(10, &limits), (32 << 20) / 10);
+    let mut begin = |path: &str, index, size| {
+        let path = path.parse().unwrap();
+        inbox.accept(&path, &piece(index, &Bytes::from(vec![7; size]), 0..1)).unwrap();
+        inbox.poll_credit().is_some_and(|(_, limit)| limit == size as u64)
+    };
+    let first = own + granted_max / 3 - (16 << 10);
+    assert!(begin("/0", 0, first));
+    assert!(!begin("/0", 1, message_bytes_max));
+    assert!(begin("/1", 0, message_bytes_max));
 }
 
 #[test]
@@ -546,13 +635,7 @@ proptest! {
         steps in prop::collection::vec((0..100, any::<prop::sample::Index>()), 0..300),
         reads_percent in 0..100,
     ) {
-        let limits = Limits {
-            unscheduled_bytes: 1_000,
-            stream_window_bytes: 4_000,
-            reply_bytes_max: 100_000,
-            message_bytes_max: 37_500,
-            ..Limits::default()
-        };
+        let limits = Limits { reply_bytes_max: 100_000, ..small_messages(37_500) };
         let mut call = Honest::new(replies.len(), &limits);
         for (root, sizes) in replies.iter().enumerate() {
             call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, sizes);
@@ -565,5 +648,60 @@ proptest! {
         }
         call.finish();
         prop_assert_eq!(call.read_count, replies.iter().map(Vec::len).sum::<usize>());
+    }
+    /// T10: of few or many root branches, however much of the call their beginnings take, all come
+    /// whole, or the call is exhausted by these; none waits for ever.
+    #[test]
+    fn large_replies_of_any_number_of_root_branches_come_whole_or_exhaust_their_call(
+        sizes in prop::collection::vec(1_usize..37_500, 2..300),
+        reply_bytes_max in 80_000_u64..400_000,
+        steps in prop::collection::vec((0..100, any::<prop::sample::Index>()), 0..300),
+        reads_percent in 0..100,
+    ) {
+        let limits = Limits { reply_bytes_max, ..small_messages(37_500) };
+        let mut call = Honest::new(sizes.len(), &limits);
+        for (root, size) in sizes.iter().enumerate() {
+            call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, &[*size]);
+        }
+        for (percent, root) in steps {
+            match percent < reads_percent {
+                true => call.read(),
+                false => call.send(root.index(sizes.len())),
+            };
+        }
+        call.finish();
+        prop_assert!(call.is_exhausted || call.read_count == sizes.len());
+    }
+
+    /// T10: a root branch that begins as much as it may, and sends no more of it, keeps no other from
+    /// a message, where two of the largest have room.
+    #[test]
+    fn a_root_branch_that_only_begins_keeps_no_other_from_its_message(
+        message_bytes_max in prop_oneof![Just(10_000), Just(37_500), Just(75_000)],
+        parts in prop::collection::vec(1..=100_usize, 1..150),
+        lies in prop::collection::vec((1_u32..60, 2..=100_usize), 1..40),
+        steps in prop::collection::vec((0..100, any::<prop::sample::Index>()), 0..200),
+        reads_percent in 0..100,
+    ) {
+        let limits = Limits { reply_bytes_max: 400_000, ..small_messages(message_bytes_max) };
+        let mut call = Honest::new(parts.len() + 1, &limits);
+        for (root, part) in (1..).zip(&parts) {
+            let size = message_bytes_max * part / 100;
+            call.answer((&format!("/{root}"), 0), limits.unscheduled_bytes, &[size]);
+        }
+        let mut lies = lies.into_iter();
+        for (percent, root) in steps {
+            match percent {
+                0..20 => {
+                    let (count, part) = lies.next().unwrap_or((1_000, 100));
+                    call.lie(count, message_bytes_max * part / 100);
+                }
+                _ if percent < reads_percent => drop(call.read()),
+                _ => drop(call.send(root.index(parts.len()))),
+            }
+        }
+        call.lie(1_000, message_bytes_max);
+        call.finish();
+        prop_assert_eq!(call.read_count, parts.len());
     }
 }
