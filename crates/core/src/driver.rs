@@ -339,8 +339,9 @@ impl Driver {
         self.ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
     }
 
-    /// Ends a scope of a caller or a handler: alone it flushes now, otherwise with the others.
-    /// Between threads waking the one who flushes costs more than a write.
+    /// Ends a scope in which handlers were polled or a caller has done several things: alone it
+    /// flushes now, otherwise with the others. Handlers of several threads flush at once: few of
+    /// them are in the same turn, and waking the one who flushes costs more than a write.
     pub(crate) fn end_scope(&self, scope: FlushScope) {
         let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         if !is_one_thread || !scope.has_to_flush() {
@@ -349,13 +350,13 @@ impl Driver {
         let company = self
             .cores
             .total(|core| core.node.initiator().call_count() + core.node.visits().running_count());
-        if company > 1 { scope.leave_to(&self.flusher) } else { drop(scope) }
+        if company > 1 { scope.leave_to(&self.flusher, self.now()) } else { drop(scope) }
     }
 
     /// Ends a scope of who has more to append at once, most often: a sender of many items.
     fn end_scope_with_more(&self, scope: FlushScope) {
         let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if is_one_thread { scope.leave_to(&self.flusher) } else { drop(scope) }
+        if is_one_thread { scope.leave_to(&self.flusher, self.now()) } else { drop(scope) }
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
@@ -603,12 +604,10 @@ async fn run_meters(driver: Weak<Driver>, interval: Duration) {
 /// Flushes for callers and handlers that have company, for as long as the endpoint lives.
 async fn run_flusher(driver: Weak<Driver>, flusher: Arc<Flusher>) {
     while driver.strong_count() > 0 {
-        let settle = |core, connection: &dyn Connection| {
-            if let Some(driver) = driver.upgrade() {
-                driver.settle_promise(core, connection);
-            }
-        };
-        flusher.turn(settle).await;
+        flusher.turn().await;
+        if let Some(driver) = driver.upgrade() {
+            driver.flush_due();
+        }
     }
 }
 
@@ -635,6 +634,7 @@ async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notif
         let Some(driver) = closes.0.upgrade() else { return };
         if is_due {
             let _scope = FlushScope::enter();
+            driver.flush_due(); // The flusher may be held up.
             driver.with_each_node(|node, now| {
                 if node.poll_timeout() <= now {
                     node.handle_timeout(now);

@@ -12,6 +12,7 @@ use convoke_core::{Context, Endpoint, Method, NodeId, Peer, Service, Status};
 
 /// Answered once it is let go, which it is not.
 const HOLD: Method<u64, u64> = Method::new("test.Test/Hold");
+const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
 
 /// Turns that the runtime is given for a request to come: few are needed.
 const TURNS: usize = 1_000;
@@ -20,7 +21,9 @@ const TURNS: usize = 1_000;
 async fn client_of_server() -> (Endpoint, Endpoint, Arc<AtomicUsize>) {
     let (transport, held) = (MemTransport::new(), Arc::<AtomicUsize>::default());
     let counter = held.clone();
-    let service = Service::new().unary(HOLD, move |number, _: Context| {
+    let service =
+        Service::new().unary(ECHO, |number, _: Context| async move { Ok::<_, Status>(number) });
+    let service = service.unary(HOLD, move |number, _: Context| {
         counter.fetch_add(1, Ordering::Relaxed);
         async move {
             std::future::pending::<()>().await;
@@ -28,7 +31,7 @@ async fn client_of_server() -> (Endpoint, Endpoint, Arc<AtomicUsize>) {
         }
     });
     let server = Endpoint::builder().node(NodeId::new(1)).transport(transport.clone());
-    let server = server.listen("mem://server").serve(service).start().await;
+    let server = server.listen("mem://server:0").serve(service).start().await;
     let server = server.expect("the name is free");
     let client = Endpoint::builder().node(NodeId::new(2)).transport(transport).start().await;
     let client = client.expect("nothing to bind");
@@ -59,5 +62,28 @@ async fn requests_leave_without_the_caller_that_came_before_theirs() {
     assert!(polled_once.as_mut().poll(&mut cx).is_pending());
     let last = tokio::spawn(client.call(HOLD, 2).to(peer).into_future());
     turns_until(&held, 3).await;
-    (first.abort(), last.abort());
+    first.abort();
+    last.abort();
+}
+
+/// The flusher is to run on the worker whose thread that caller does not let go of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_leave_beside_a_caller_that_blocks_its_thread() {
+    let (client, _server, _) = client_of_server().await;
+    let peer = Peer::from(NodeId::new(1));
+    // Nobody is alone beside this one.
+    let _first = client.call(HOLD, 0).to(peer).open().expect("it is connected");
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (told, blocks) = tokio::sync::oneshot::channel();
+    let blocking = client.clone();
+    let blocking = tokio::spawn(async move {
+        let mut polled_once = pin!(blocking.call(HOLD, 1).to(peer).into_future());
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        assert!(polled_once.as_mut().poll(&mut cx).is_pending());
+        let _ = (told.send(()), released.recv());
+    });
+    blocks.await.expect("it says so before it blocks");
+    assert_eq!(client.call(ECHO, 7).to(peer).await.expect("it is answered"), 7);
+    drop(release);
+    blocking.await.expect("it is let go");
 }

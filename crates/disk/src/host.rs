@@ -78,16 +78,33 @@ impl HostDisk {
     }
 
     /// The files below `root`, which is made where it is not there, with the directories above it.
-    /// Once this returns the names of those that it has made are durable, which no operation of the
-    /// disk can see to: its paths begin below. Blocks as long as the disk takes.
+    /// Once this returns the names of all that it has made are durable, which no operation of the
+    /// disk can see to: its paths begin below. So is that of what was there, which may have been
+    /// made just before, by a life that was killed or by somebody else, unless the directory that
+    /// it is in may not be read. Blocks as long as the disk takes.
     ///
     /// # Errors
     /// The system's.
     pub fn create(root: impl AsRef<Path>) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
-        let missing: Vec<_> = root.ancestors().take_while(|place| !place.exists()).collect();
-        fs::create_dir_all(&root)?;
-        missing.into_iter().filter_map(Path::parent).try_for_each(sync_dir)?;
+        let mut above: Vec<_> = root.ancestors().collect();
+        // No name is made before that of the directory that it is in is durable.
+        while let Some(place) = above.pop() {
+            if above.last().is_some_and(|below| below.exists()) {
+                continue;
+            }
+            let is_new = match fs::create_dir(place) {
+                Ok(()) => true,
+                Err(_) if place.is_dir() => false,
+                Err(error) => return Err(error),
+            };
+            match place.parent().map_or(Ok(()), sync_dir) {
+                Err(error) if is_new || error.kind() != io::ErrorKind::PermissionDenied => {
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
         Ok(Self::new(root))
     }
 

@@ -235,8 +235,8 @@ impl SimNetwork {
         held.into_iter().for_each(|(from, to)| self.heal(from, to));
     }
 
-    /// Kills this life of a node: its connections end, its listeners are gone, and this incarnation
-    /// can neither listen nor dial any more. Peers get what it had sent, and then hear that the
+    /// Kills the life of a node that has listened or begun to dial: its connections end, its
+    /// listeners are gone, and this incarnation can neither listen nor dial any more. Peers get what it had sent, and then hear that the
     /// connection is gone; its own sink hears so at once. The same node may come back with another
     /// incarnation.
     pub fn crash(&self, node: NodeId) {

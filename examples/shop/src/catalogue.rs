@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use anyhow::{Context as _, ensure};
+use convoke::disk::HostDisk;
 use convoke::{Code, Context, Finish, Items, Status, Task};
 
 use crate::disk;
@@ -35,7 +36,7 @@ impl Shard {
     /// # Errors
     /// When the folder cannot be used.
     pub fn open(folder: &Path, index: usize, count: usize) -> io::Result<Self> {
-        disk::make_folder(folder)?;
+        HostDisk::create(folder)?;
         let file = folder.join("shelf");
         let items = match disk::read::<Shelf>(&file)? {
             Some(shelf) => shelf.items,

@@ -18,18 +18,6 @@ pub fn read<M: Message + Default>(file: &Path) -> io::Result<Option<M>> {
     }
 }
 
-/// Makes a folder, with those above it, where it is missing. Once this returns its name is on the
-/// disk.
-///
-/// # Errors
-/// When it cannot be made.
-pub fn make_folder(folder: &Path) -> io::Result<()> {
-    let folder = std::path::absolute(folder)?;
-    let missing: Vec<_> = folder.ancestors().take_while(|place| !place.exists()).collect();
-    fs::create_dir_all(&folder)?;
-    missing.into_iter().filter_map(Path::parent).try_for_each(sync_names)
-}
-
 /// Replaces a file. Once this returns it is on the disk; a crash leaves the old file or the new
 /// one.
 ///
@@ -41,10 +29,10 @@ pub fn replace(file: &Path, message: &impl Message) -> io::Result<()> {
     written.write_all(&message.encode_to_vec())?;
     written.sync_all()?;
     fs::rename(new, file)?;
-    file.parent().map_or(Ok(()), sync_names)
-}
-
-/// Has the names in a folder on the disk, where a folder is a file.
-fn sync_names(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    // The new name as well, where a folder is a file.
+    #[cfg(unix)]
+    if let Some(folder) = file.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use convoke::disk::HostDisk;
 use convoke::{Code, Context, Status};
 
 use crate::disk;
@@ -27,7 +28,7 @@ impl Replica {
     /// When the folder cannot be made.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let folder = folder.into();
-        disk::make_folder(&folder)?;
+        HostDisk::create(&folder)?;
         Ok(Self { folder: Arc::new(Mutex::new(folder)) })
     }
 

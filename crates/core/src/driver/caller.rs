@@ -18,6 +18,7 @@ use convoke_proto::node::Opening;
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use smallvec::SmallVec;
+use tokio::runtime::RuntimeFlavor;
 
 use crate::error::CallError;
 use crate::transport::{Connection, Lane};
@@ -26,6 +27,7 @@ use crate::way::Way;
 use super::connections::Attached;
 use super::cores::Core;
 use super::flush::Due;
+use super::promise::Turn;
 use super::{Aftermath, Driver, FlushScope, Node};
 
 /// One, most of the time.
@@ -78,6 +80,10 @@ impl Driver {
         OpenTerms { waker, needs_room, apart }: OpenTerms<'_>,
     ) -> Result<Option<CallId>, CallError> {
         let (now, mut index) = (self.now(), self.core_for(&opening));
+        // Who does not wait for the call may not let go of its thread for long, and where there are
+        // several the flusher is to run on that one.
+        let at_once =
+            waker.is_none() && self.runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
         let (call, flush, aftermath) = loop {
             let mut core = self.cores.lock(index);
             if needs_room && core.has_no_room(&opening) {
@@ -87,7 +93,7 @@ impl Driver {
                 return Err(CallError::Stopped);
             }
             self.cores.hear(&mut core, LinkId::LOCAL);
-            match core.open_flushed_by_caller(now, &mut opening) {
+            match core.open_flushed_by_caller(now, &mut opening, at_once) {
                 Ok((call, flush)) => {
                     // Its number is new, so nobody is parked there.
                     waker.map(|waker| core.parked.park(call, waker));
@@ -99,7 +105,7 @@ impl Driver {
                 }
             }
         };
-        self.flush_for(index, flush);
+        self.flush_for(now, index, flush);
         if let Some(mut aftermath) = aftermath {
             aftermath.starts_apart = apart;
             self.finish(&mut aftermath);
@@ -110,18 +116,24 @@ impl Driver {
     /// Flushes what a caller has appended to: at once, or when the others have had their turn to
     /// append.
     #[inline]
-    fn flush_for(&self, core: usize, CallerFlush { at_once, is_promised, due }: CallerFlush) {
+    fn flush_for(&self, now: Timestamp, core: usize, flush: CallerFlush) {
+        let CallerFlush { at_once, is_promised, due } = flush;
         if at_once {
             due.iter().for_each(|connection| connection.flush());
         }
-        if is_promised {
-            let promised = |connection| Due { connection, promised_in: Some(core) };
-            self.flusher.take_over(due.into_iter().map(promised));
+        let promised = |connection| Due { connection, promised_in: Some(core) };
+        if is_promised && self.flusher.take_over(now, due.into_iter().map(promised)) {
+            self.flush_due();
         }
     }
 
+    /// Flushes for callers what they were promised, and what scopes have left.
+    pub(super) fn flush_due(&self) {
+        self.flusher.flush_due(|core, connection| self.settle_promise(core, connection));
+    }
+
     /// Callers in a core rely no more on a connection being flushed.
-    pub(super) fn settle_promise(&self, core: usize, connection: &dyn Connection) {
+    fn settle_promise(&self, core: usize, connection: &dyn Connection) {
         let (mut core, link) = (self.cores.lock(core), connection.link());
         let id = core.connections().id(link.peer.node, link.nonce);
         if let Some(attached) = id.and_then(|id| core.connections_mut().get_mut(id)) {
@@ -240,8 +252,9 @@ impl Core {
         &mut self,
         now: Timestamp,
         opening: &mut Opening<'_>,
+        at_once: bool,
     ) -> Result<(CallId, CallerFlush), OpenError> {
-        let at_once = self.node.initiator().call_count() == 0;
+        let at_once = at_once || self.node.initiator().call_count() == 0;
         let caller = CallerFlush { at_once, ..CallerFlush::default() };
         self.node.outbox_mut().caller = Some(caller);
         let opened = self.node.open(now, opening);
@@ -273,15 +286,18 @@ impl Core {
 impl Attached {
     /// Sees to it that what a caller has just appended is flushed. Who has filled a connection does
     /// so itself: it may be about to append more before anybody else has a turn.
-    pub(super) fn flush_for(&mut self, caller: &mut CallerFlush, is_full: bool) {
+    pub(super) fn flush_for(&mut self, now: Timestamp, caller: &mut CallerFlush, is_full: bool) {
         if FlushScope::note_if_open(&self.connection) {
             return;
         }
         caller.at_once |= is_full;
-        let is_promised = !caller.at_once && self.promise.rely();
-        caller.is_promised |= is_promised;
-        if caller.at_once || is_promised {
-            caller.due.push(self.connection.clone());
+        if !caller.at_once {
+            match self.promise.rely(now) {
+                Turn::First => caller.is_promised = true,
+                Turn::Promised => return,
+                Turn::Own => caller.at_once = true,
+            }
         }
+        caller.due.push(self.connection.clone());
     }
 }

@@ -4,16 +4,19 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
-use smallvec::SmallVec;
-
+use convoke_proto::time::Timestamp;
 use convoke_transport::parts::Mutex;
+use smallvec::SmallVec;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::transport::Connection;
+
+use super::promise::TRUST;
 
 /// Few, most of the time.
 type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
@@ -82,12 +85,12 @@ impl FlushScope {
 
     /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
     /// append meanwhile, and all of it leaves in one write.
-    pub(crate) fn leave_to(self, flusher: &Flusher) {
+    pub(crate) fn leave_to(self, flusher: &Flusher, now: Timestamp) {
         let dirty = leave();
         std::mem::forget(self);
         if !dirty.is_empty() {
             let due = |connection| Due { connection, promised_in: None };
-            flusher.take_over(dirty.into_iter().map(due));
+            flusher.take_over(now, dirty.into_iter().map(due));
         }
     }
 }
@@ -113,8 +116,15 @@ fn leave() -> Dirty {
 /// Flushes for those who have company: its task takes its turn behind all that are ready now.
 #[derive(Debug, Default)]
 pub(crate) struct Flusher {
-    due: Mutex<SmallVec<[Due; 4]>>,
+    due: Mutex<DueList>,
     signal: Notify,
+}
+
+#[derive(Debug, Default)]
+struct DueList {
+    connections: SmallVec<[Due; 4]>,
+    /// When the first of them came.
+    since: Timestamp,
 }
 
 /// A connection to be flushed.
@@ -125,26 +135,28 @@ pub(super) struct Due {
     pub(super) promised_in: Option<usize>,
 }
 
-impl Due {
-    fn is(&self, other: &Self) -> bool {
-        self.promised_in == other.promised_in && Arc::ptr_eq(&self.connection, &other.connection)
-    }
-}
-
 impl Flusher {
-    /// Has these, of which there is one at least, flushed at its next turn.
-    pub(super) fn take_over(&self, due: impl IntoIterator<Item = Due>) {
+    /// Has these, of which there is one at least, flushed at its next turn. True when its turn is
+    /// overdue: it is held up, and the caller is to flush all that is due.
+    pub(super) fn take_over(&self, now: Timestamp, due: impl IntoIterator<Item = Due>) -> bool {
         let mut all = self.due.lock();
-        let is_first = all.is_empty();
+        let is_first = all.connections.is_empty();
+        if is_first {
+            all.since = now;
+        }
+        let is_overdue = now.since(all.since) > TRUST;
         for one in due {
-            if !all.iter().any(|noted| noted.is(&one)) {
-                all.push(one);
+            // What is promised comes once.
+            let is_same = |noted: &Due| Arc::ptr_eq(&noted.connection, &one.connection);
+            if one.promised_in.is_some() || !all.connections.iter().any(is_same) {
+                all.connections.push(one);
             }
         }
         drop(all);
         if is_first {
             self.signal.notify_one();
         }
+        is_overdue
     }
 
     /// Lets the task look whether it is still needed.
@@ -152,16 +164,25 @@ impl Flusher {
         self.signal.notify_one();
     }
 
-    /// Waits for something to flush, and flushes it. First each promise is settled: who appends
-    /// after a flush must not rely on it.
-    pub(super) async fn turn(&self, settle: impl Fn(usize, &dyn Connection)) {
+    /// Waits for its turn.
+    pub(super) async fn turn(&self) {
         self.signal.notified().await;
         take_turn().await;
-        for Due { connection, promised_in } in std::mem::take(&mut *self.due.lock()) {
+    }
+
+    /// Flushes what is due. First each promise is settled: who appends after a flush must not rely
+    /// on it.
+    pub(super) fn flush_due(&self, settle: impl Fn(usize, &dyn Connection)) {
+        // Without the lock: others may come meanwhile, those too whom a flush wakes.
+        let due = std::mem::take(&mut self.due.lock().connections);
+        for Due { connection, promised_in } in due {
             if let Some(core) = promised_in {
                 settle(core, &*connection);
             }
-            connection.flush();
+            if catch_unwind(AssertUnwindSafe(|| connection.flush())).is_err() {
+                let peer = connection.link().peer.node;
+                tracing::error!(%peer, "a connection panicked as it was flushed");
+            }
         }
     }
 }
@@ -185,7 +206,13 @@ async fn take_turn() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Context;
+
+    use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
+
     use super::*;
+    use crate::transport::{Buffer, CloseReason, Counters, Hello, Lane, Link};
 
     /// Appends as it is dropped, as the last handle of an endpoint does.
     struct Last;
@@ -206,5 +233,97 @@ mod tests {
             drop(FlushScope::enter());
         });
         thread.join().expect("it ends as any");
+    }
+
+    /// A connection whose flush does something.
+    #[derive(Debug)]
+    struct Flushed {
+        link: Link,
+        act: fn(&Flusher),
+        flusher: Arc<Flusher>,
+        count: AtomicUsize,
+    }
+
+    impl Flushed {
+        fn new(flusher: &Arc<Flusher>, act: fn(&Flusher)) -> Arc<Self> {
+            let peer = Hello {
+                node: NodeId::new(1),
+                incarnation: Incarnation(1 << 8),
+                advertised: Vec::new(),
+                frame_bytes_max: 1 << 20,
+            };
+            let (nonce, scheme) = (LinkNonce(1), "test");
+            let link =
+                Link { peer, nonce, is_dialler: false, scheme, principal: None, remote: None };
+            Arc::new(Self { link, act, flusher: flusher.clone(), count: AtomicUsize::new(0) })
+        }
+
+        fn count(&self) -> usize {
+            self.count.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Connection for Flushed {
+        fn link(&self) -> &Link {
+            &self.link
+        }
+        fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
+        fn flush(&self) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            (self.act)(&self.flusher);
+        }
+        fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn close(&self, _: CloseReason) {}
+        fn counters(&self) -> Counters {
+            Counters::default()
+        }
+    }
+
+    fn due(connection: &Arc<Flushed>, promised_in: Option<usize>) -> [Due; 1] {
+        [Due { connection: connection.clone(), promised_in }]
+    }
+
+    #[test]
+    fn a_flush_that_panics_keeps_none_from_theirs() {
+        let flusher = Arc::<Flusher>::default();
+        let broken = Flushed::new(&flusher, |_| panic!("on purpose"));
+        let other = Flushed::new(&flusher, |_| ());
+        for connection in [&broken, &other] {
+            flusher.take_over(Timestamp::ZERO, due(connection, Some(0)));
+        }
+        let settled = AtomicUsize::new(0);
+        flusher.flush_due(|_, _| _ = settled.fetch_add(1, Ordering::Relaxed));
+        assert_eq!((broken.count(), other.count(), settled.into_inner()), (1, 1, 2));
+    }
+
+    /// As a waker does that a flush calls and that polls what it wakes.
+    #[test]
+    fn who_is_woken_by_a_flush_may_append() {
+        let flusher = Arc::<Flusher>::default();
+        let one = Flushed::new(&flusher, |flusher| {
+            let other = Flushed::new(&Arc::default(), |_| ());
+            flusher.take_over(Timestamp::ZERO, due(&other, None));
+        });
+        flusher.take_over(Timestamp::ZERO, due(&one, None));
+        flusher.flush_due(|_, _| ());
+        assert_eq!((one.count(), flusher.due.lock().connections.len()), (1, 1));
+    }
+
+    #[test]
+    fn who_finds_the_flusher_held_up_is_told() {
+        let flusher = Arc::<Flusher>::default();
+        let one = Flushed::new(&flusher, |_| ());
+        let (start, late) = (Timestamp::ZERO, Timestamp::ZERO + TRUST * 2);
+        assert!(!flusher.take_over(start, due(&one, None)));
+        assert!(!flusher.take_over(start + TRUST, due(&one, None)));
+        assert!(flusher.take_over(late, due(&one, None)));
+        flusher.flush_due(|_, _| ());
+        assert_eq!(one.count(), 1, "what a scope leaves is noted once");
+        assert!(!flusher.take_over(late, due(&one, None)));
     }
 }

@@ -94,7 +94,7 @@ impl Outbox for Outlet {
             });
         });
         let left = sending.left;
-        attached.leave(to, &left, (&self.full, &mut self.caller));
+        attached.leave(now, to, &left, (&self.full, &mut self.caller));
         if left.is_more() {
             self.see_to(to, &left);
         }
@@ -118,7 +118,7 @@ impl Outbox for Outlet {
         let mut sending = Sending { now, to, held, left: Left::default() };
         let sent = sending.on_appended(head, appended);
         let left = sending.left;
-        attached.leave(to, &left, (&self.full, &mut self.caller));
+        attached.leave(now, to, &left, (&self.full, &mut self.caller));
         if left.is_more() {
             self.see_to(to, &left);
         }
@@ -213,6 +213,7 @@ impl Attached {
     #[inline]
     fn leave(
         &mut self,
+        now: Timestamp,
         to: Destination,
         left: &Left,
         (full, caller): (&FullNodes, &mut Option<CallerFlush>),
@@ -227,7 +228,7 @@ impl Attached {
         }
         if left.is_new {
             match caller {
-                Some(caller) => self.flush_for(caller, left.is_full),
+                Some(caller) => self.flush_for(now, caller, left.is_full),
                 None => FlushScope::note(&self.connection),
             }
         }

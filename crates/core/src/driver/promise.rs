@@ -3,7 +3,8 @@
 //!
 //! Of several callers that append to a connection the first has it flushed for all, and what the
 //! others append meanwhile leaves with the same write. The flusher settles the promise before it
-//! flushes: who appends after that asks it again.
+//! flushes: who appends after that asks it again. It may be held up, by a task that does not let go
+//! of the thread that it is to run on, so nobody trusts it for long.
 //!
 //! ```text
 //!           first to append                 the flusher's turn
@@ -12,22 +13,46 @@
 //!                              └────┘
 //! ```
 
+use std::time::Duration;
+
+use convoke_proto::time::Timestamp;
+
+/// Time after which one who would rely on the flusher flushes itself: it is held up.
+pub(super) const TRUST: Duration = Duration::from_micros(500);
+
 /// Promise to flush a connection. Shares a lock with the appending to it.
 #[derive(Debug, Default)]
 pub(super) struct Promise {
-    is_made: bool,
+    since: Option<Timestamp>,
+}
+
+/// Flush that a frame leaves with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// That of the flusher, which is to be told.
+    First,
+    /// That of the flusher, which knows.
+    Promised,
+    /// Its appender's: the promise was not kept in time.
+    Own,
 }
 
 impl Promise {
-    /// Relies on the promise for a frame that was just appended. True when it is made by this: the
-    /// flusher is to be told.
-    pub(super) fn rely(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_made, true)
+    /// Chooses the flush that a frame which was just appended leaves with.
+    pub(super) fn rely(&mut self, now: Timestamp) -> Turn {
+        match self.since {
+            None => {
+                self.since = Some(now);
+                Turn::First
+            }
+            Some(since) if now.since(since) <= TRUST => Turn::Promised,
+            Some(_) => Turn::Own,
+        }
     }
 
     /// Nobody may rely on it from here on.
     pub(super) fn settle(&mut self) {
-        self.is_made = false;
+        self.since = None;
     }
 }
 

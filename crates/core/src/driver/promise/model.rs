@@ -28,7 +28,7 @@ impl Model {
     fn append(&self) -> bool {
         let mut promise = self.0.promise.lock().unwrap();
         self.0.queue.lock().unwrap().appended += 1;
-        promise.rely()
+        promise.rely(Timestamp::ZERO) == Turn::First
     }
 
     /// A turn of the flusher, in the order in which it acts.
@@ -92,4 +92,15 @@ fn after_all_turns_that_were_asked_for_everything_is_written() {
         assert_eq!((appended, written), (3, 3));
         assert!(writes <= 3);
     });
+}
+
+#[test]
+fn nobody_relies_for_long_on_a_promise_that_is_not_kept() {
+    let (mut promise, start) = (Promise::default(), Timestamp::ZERO);
+    let late = start + TRUST + Duration::from_nanos(1);
+    assert_eq!(promise.rely(start), Turn::First);
+    assert_eq!(promise.rely(start + TRUST), Turn::Promised);
+    assert_eq!([promise.rely(late), promise.rely(late)], [Turn::Own; 2], "it is still to be kept");
+    promise.settle();
+    assert_eq!(promise.rely(late), Turn::First);
 }
