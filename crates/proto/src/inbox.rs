@@ -14,6 +14,7 @@ use std::ops::RangeInclusive;
 use smallvec::SmallVec;
 
 use crate::id::Path;
+use crate::time::Timestamp;
 use crate::wire::{Extension, Reply, ReplyKind};
 
 use super::flow::{
@@ -51,8 +52,9 @@ pub(crate) const MESSAGE_BYTES: u64 = 128;
 #[derive(Debug)]
 pub struct Inbox {
     assemblies: BTreeMap<ReplyName, Opened>,
-    /// Replies of which nothing more comes, and what of them is unread, as the window counts it.
-    over: BTreeMap<ReplyName, u64>,
+    /// Replies of which nothing more comes, and what of them is unread, as the window counts it: as
+    /// granted or brought, whichever the reply was.
+    over: BTreeMap<ReplyName, Held>,
     /// Sums over both, and over the messages of one frame that are unread.
     sums: Sums,
     unread: u64,
@@ -75,6 +77,8 @@ pub struct Inbox {
 struct Opened {
     assembly: Assembly,
     summed: Summed,
+    /// Time at which the last piece came in its turn, where that was noted.
+    in_turn: Option<Timestamp>,
 }
 
 /// Part of the sums that one reply is.
@@ -116,10 +120,14 @@ impl Sums {
         self.replace((path, index), &mut reply.summed, now);
     }
 
+    /// Bytes of one reply that is not over.
+    fn of(&self, bytes: u64) -> Held {
+        Held::of(bytes, self.unscheduled)
+    }
+
     /// A reply holds other bytes than before.
     fn hold(&mut self, before: u64, now: u64) {
-        let of = |bytes| Held::of(bytes, self.unscheduled);
-        self.held = self.held.with(of(before), of(now));
+        self.held = self.held.with(self.of(before), self.of(now));
     }
 
     fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
@@ -269,6 +277,7 @@ impl Inbox {
         let opened = self.assemblies.entry(name).or_insert_with(|| Opened {
             assembly: Assembly::new(unscheduled, is_stream),
             summed: Summed::default(),
+            in_turn: None,
         });
         let assembly = &mut opened.assembly;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
@@ -315,9 +324,9 @@ impl Inbox {
         self.beside -= cost_of(extensions);
         let name = (path.clone(), index);
         if let Some(unread) = self.over.get_mut(&name) {
-            let left = unread.saturating_sub(cost(len));
-            self.sums.hold(std::mem::replace(unread, left), left);
-            if left == 0 {
+            let left = unread.less(cost(len));
+            self.sums.held = self.sums.held.with(std::mem::replace(unread, left), left);
+            if left == Held::default() {
                 self.over.remove(&name);
             }
         } else if let Some(opened) = self.assemblies.get_mut(&name) {
@@ -346,13 +355,15 @@ impl Inbox {
         if let Some(mut opened) = self.assemblies.remove(&name) {
             self.gathered -= opened.assembly.unfinished();
             self.beside -= opened.assembly.beside();
+            let held = self.sums.of(opened.summed.held);
             self.sums.replace((&name.0, name.1), &mut opened.summed, Summed::default());
             let unread = opened.assembly.unread();
             if unread > 0 {
+                let unread = held.only(unread);
+                self.sums.held = self.sums.held.with(Held::default(), unread);
                 // A liar may have begun by the same name before.
-                let before = self.over.get(&name).copied().unwrap_or(0);
-                self.sums.hold(before, before + unread);
-                self.over.insert(name, before + unread);
+                let over = self.over.entry(name).or_default();
+                *over = over.with(Held::default(), unread);
             }
         }
     }
@@ -396,6 +407,18 @@ impl Inbox {
     /// Bytes unread, gathered, and granted or kept to be: what the call may come to hold.
     pub fn committed(&self) -> u64 {
         self.sums.held.all()
+    }
+
+    /// Notes when a piece of a reply that is not whole has come in its turn.
+    pub fn note_in_turn(&mut self, path: &Path, index: u32, at: Timestamp) {
+        if let Some(opened) = self.assemblies.get_mut(&(path.clone(), index)) {
+            opened.in_turn = Some(at);
+        }
+    }
+
+    /// The last time that was noted of a reply that is not whole.
+    pub fn in_turn(&self, path: &Path, index: u32) -> Option<Timestamp> {
+        self.assemblies.get(&(path.clone(), index))?.in_turn
     }
 
     /// True when nothing is in it.

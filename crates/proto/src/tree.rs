@@ -116,6 +116,11 @@ impl Branch {
         self.state == BranchState::Open || self.missing() > 0
     }
 
+    /// True of an index beyond the replies that it declared as it ended.
+    pub fn is_undeclared(&self, index: u32) -> bool {
+        matches!(self.state, BranchState::Closed { replies, .. } if index >= replies)
+    }
+
     fn is_drained(&self) -> bool {
         match self.state {
             BranchState::Closed { children, .. } => {
@@ -322,9 +327,7 @@ impl Tree {
     /// [`TreeFault::Contradiction`] when the branch declared fewer replies.
     pub fn receive(&mut self, path: &Path, index: u32) -> Result<bool, TreeFault> {
         let Some(branch) = self.branches.get_mut(path) else { return Ok(false) };
-        if let BranchState::Closed { replies, .. } = branch.state
-            && index >= replies
-        {
+        if branch.is_undeclared(index) {
             return Err(TreeFault::Contradiction);
         }
         if !branch.received.insert(index) {

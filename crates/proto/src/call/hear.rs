@@ -52,7 +52,8 @@ impl Call {
             self.refuse_rest(&by, task, &reply);
             return self.settle(now); // There may have been no room for it.
         }
-        let is_new = self.tree.get(&task.path).is_some_and(|branch| {
+        let branch = self.tree.get(&task.path);
+        let is_new = branch.is_some_and(|branch| {
             let takes = match branch.state {
                 BranchState::GivenUp => false,
                 // More of what is not whole would keep room for what may never come.
@@ -61,14 +62,21 @@ impl Call {
             };
             takes && !branch.received.contains(reply.index)
         });
+        // Where nothing else is missing, no failure would give back what has come of it.
+        let is_undeclared =
+            !reply.is_simple() && branch.is_some_and(|branch| branch.is_undeclared(reply.index));
         if is_new && !reply.is_mark() {
             let (from, bytes) = (by.from, reply.payload.len());
             self.note(now, task, || Traced::Reply { from, bytes });
         }
-        if is_new && self.takes_replies() {
-            self.take_reply(now, by, task, &reply);
-        } else {
+        if !is_new || !self.takes_replies() {
             self.refuse_rest(&by, task, &reply);
+        } else if is_undeclared {
+            self.refuse_rest(&by, task, &reply);
+            self.refuse_begun(holder_of(&by), task);
+            self.contradict(now, task, TreeFault::Contradiction);
+        } else {
+            self.take_reply(now, by, task, &reply);
         }
         if reply.is_final {
             if self.close(now, task, 0, 1) {
@@ -96,7 +104,8 @@ impl Call {
             self.tree.note_streaming(&task.path);
         }
         if reply.part.is_some() || reply.kind != ReplyKind::Message {
-            self.liveness.note_piece(now, (&task.path, reply.index), &accepted);
+            let (liveness, inbox) = (&mut self.liveness, &mut self.inbox);
+            liveness.note_piece(now, (&task.path, reply.index), &accepted, inbox);
         }
         let was_streaming = self.is_streaming(&task.path);
         if accepted.is_whole
@@ -275,7 +284,7 @@ impl Call {
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
         for child in &asked {
             if self.ensure(now, child) {
-                self.liveness.note_cut(now, &child.path);
+                self.liveness.note_cut(now, &child.path, &self.inbox);
                 self.hold(now, child, Holder { node: report.node, relay: None });
                 // Who passed on what it said has lost it: there is no way but the straight one.
                 self.tree.lose_relay(child, Holder { node: report.node, relay: Some(by.via) });

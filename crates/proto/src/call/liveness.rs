@@ -29,7 +29,7 @@ use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, 
 
 use super::super::failure::Failure;
 use super::super::flow::Accepted;
-use super::super::inbox::ReplyName;
+use super::super::inbox::Inbox;
 use super::super::limits::Limits;
 use super::super::mutant::{self, Mutant};
 use super::super::trace::EntryBy;
@@ -90,9 +90,6 @@ pub(super) struct Liveness {
     /// Branches that a connection has ended of, to their node or to who passes on from there, and
     /// when.
     cut: BTreeMap<Path, Timestamp>,
-    /// Replies of these branches of which a piece has come in its turn since the first ended, and
-    /// when the last did.
-    in_turn: BTreeMap<ReplyName, Timestamp>,
 }
 
 /// Reason why a branch fails when a grace is over, unless its node is heard of before.
@@ -147,7 +144,6 @@ impl Liveness {
             unanswered: BTreeMap::new(),
             gaps: Dues::default(),
             cut: BTreeMap::new(),
-            in_turn: BTreeMap::new(),
         }
     }
 
@@ -198,36 +194,42 @@ impl Liveness {
     }
 
     /// A connection has ended that what a branch says may have come by.
-    pub(super) fn note_cut(&mut self, now: Timestamp, path: &Path) {
+    pub(super) fn note_cut(&mut self, now: Timestamp, path: &Path, inbox: &Inbox) {
         self.cut.insert(path.clone(), now);
         if let Some(gap) = self.gaps.remove(path) {
-            self.note_gap(path, gap);
+            self.note_gap(path, gap, inbox);
         }
     }
 
-    /// A piece of a reply has come: behind others that have not, or in its turn.
-    pub(super) fn note_piece(&mut self, now: Timestamp, reply: (&Path, u32), accepted: &Accepted) {
-        let name = |(path, index): (&Path, u32)| (path.clone(), index);
+    /// A piece of a reply has come: behind others that have not, or in its turn. Of the replies of
+    /// a branch that a connection has ended of, the inbox keeps when the last did.
+    pub(super) fn note_piece(
+        &mut self,
+        now: Timestamp,
+        (path, index): (&Path, u32),
+        accepted: &Accepted,
+        inbox: &mut Inbox,
+    ) {
         if accepted.has_gap {
-            self.note_gap(reply.0, Gap { index: reply.1, since: now });
+            self.note_gap(path, Gap { index, since: now }, inbox);
         } else if !self.cut.is_empty() || !self.gaps.is_empty() {
-            if self.gaps.get(reply.0).is_some_and(|gap| gap.index == reply.1) {
-                self.gaps.remove(reply.0);
+            if self.gaps.get(path).is_some_and(|gap| gap.index == index) {
+                self.gaps.remove(path);
             }
-            if accepted.is_whole {
-                self.in_turn.remove(&name(reply));
-            } else if self.cut.contains_key(reply.0) {
-                self.in_turn.insert(name(reply), now);
+            if self.cut.contains_key(path) {
+                inbox.note_in_turn(path, index, now);
             }
         }
     }
 
     /// Takes what has not come for lost: after the grace, if the connection that it took may have
     /// ended, else once nothing is delayed for longer.
-    fn note_gap(&mut self, path: &Path, gap: Gap) {
-        let in_turn = self.in_turn.get(&(path.clone(), gap.index));
-        let is_whole_at = |cut: Timestamp| in_turn.is_some_and(|at| *at > cut);
-        let lost_at = match self.cut.get(path).filter(|cut| !is_whole_at(**cut)) {
+    fn note_gap(&mut self, path: &Path, gap: Gap, inbox: &Inbox) {
+        let cut = self.cut.get(path).filter(|cut| {
+            let in_turn = inbox.in_turn(path, gap.index);
+            in_turn.is_none_or(|at| at <= **cut)
+        });
+        let lost_at = match cut {
             Some(cut) => gap.since.max(*cut) + self.grace,
             None => gap.since + self.delay_max,
         };
@@ -414,7 +416,7 @@ impl Call {
             Some((key(path.clone(), branch.hop), holder))
         });
         for (task, holder) in affected.collect::<Vec<_>>() {
-            self.liveness.note_cut(now, &task.path);
+            self.liveness.note_cut(now, &task.path, &self.inbox);
             if links.current(node).is_some() {
                 let link = self.liveness.root_links.get(&task.path);
                 if link.is_some_and(|(link, _)| !links.is_up(*link)) {

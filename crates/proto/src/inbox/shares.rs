@@ -43,6 +43,23 @@ impl Held {
         }
     }
 
+    /// So many bytes instead of these of one reply, which came as these did.
+    pub(super) fn only(self, bytes: u64) -> Self {
+        match self.granted > 0 {
+            true => Self { granted: bytes, brought: 0 },
+            false => Self { granted: 0, brought: bytes },
+        }
+    }
+
+    /// What is left of these bytes without so many.
+    pub(super) fn less(self, bytes: u64) -> Self {
+        let brought = bytes.saturating_sub(self.granted);
+        Self {
+            granted: self.granted.saturating_sub(bytes),
+            brought: self.brought.saturating_sub(brought),
+        }
+    }
+
     pub(super) fn all(self) -> u64 {
         self.granted + self.brought
     }

@@ -209,7 +209,8 @@ proptest! {
             });
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
             let open = all.clone().map(|(_, a)| a.held());
-            prop_assert_eq!(open.chain(inbox.over.values().copied()).sum::<u64>(), inbox.committed());
+            let over = inbox.over.values().map(|held| held.all());
+            prop_assert_eq!(open.chain(over).sum::<u64>(), inbox.committed());
             let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(window).is_some());
             prop_assert_eq!(waits.count(), inbox.sums.waiting_count);
             if let Some(shares) = &inbox.shares {
@@ -306,6 +307,39 @@ fn a_reply_that_began_twice_is_counted_until_all_of_it_is_read() {
         inbox.consume_all([(&path(), 0, 90, &[] as &[_])]);
     }
     assert_eq!((inbox.committed(), inbox.is_empty()), (0, true));
+}
+
+/// What it brings under one name, again and again, is not taken for granted to it.
+#[test]
+fn a_reply_that_began_again_takes_no_more_than_what_may_be_brought() {
+    let limits = Limits { reply_bytes_max: 1_000_000, ..small_messages(50_000) };
+    let mut inbox = Inbox::new(4, &limits);
+    let again = |taken| Reply { index: taken / 1_200, ..item(0, false, 400) };
+    let mut taken = 0;
+    while taken < 1_000_000 && inbox.accept(&path(), &again(taken)).is_ok() {
+        assert_eq!(inbox.poll_credit(), None);
+        inbox.forget(&path());
+        inbox.shares.as_ref().unwrap().check(inbox.amounts());
+        taken += 400;
+    }
+    assert_eq!(taken / 1_000, 125 + 250, "its part of a half, and half of the other");
+    while taken > 0 {
+        taken -= 400;
+        inbox.consume_all([(&path(), taken / 1_200, 400, &[] as &[_])]);
+    }
+    assert_eq!((inbox.committed(), inbox.is_empty()), (0, true));
+}
+
+/// The time of a reply that is given up would be kept for as long as its call.
+#[test]
+fn the_time_at_which_a_reply_came_in_turn_goes_with_it() {
+    let mut inbox = Inbox::new(1, &limits());
+    inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    inbox.note_in_turn(&path(), 0, Timestamp::from_nanos(7));
+    assert_eq!(inbox.in_turn(&path(), 0), Some(Timestamp::from_nanos(7)));
+    inbox.forget(&path());
+    inbox.note_in_turn(&path(), 0, Timestamp::from_nanos(8));
+    assert_eq!(inbox.in_turn(&path(), 0), None);
 }
 
 #[test]

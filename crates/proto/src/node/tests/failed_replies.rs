@@ -5,10 +5,10 @@ use bytes::Bytes;
 use super::super::*;
 use super::flow::{cut_stream, is_reply_lost};
 use super::mesh::{Mesh, millis};
-use super::strangers::{fail, keyed, send};
+use super::strangers::{closing, fail, keyed, send};
 use crate::call::{CallEvent, CallOptions};
 use crate::task::{SendError, TaskFailure};
-use crate::wire::{Cause, Executed, Part, Reply, ReplyKind};
+use crate::wire::{Cause, Entry, Executed, Manifest, Part, Reply, ReplyKind};
 
 /// Room for one large reply at a time.
 fn limits() -> Limits {
@@ -64,6 +64,36 @@ fn a_branch_that_is_given_up_gives_back_what_it_was_granted() {
         failure.aborts_children = true;
         mesh.with(2, |node| node.fail(now, &task, failure));
     });
+}
+
+/// The word that a task has ended and opened so many branches.
+fn ended(path: &str, children: u32, replies: u32) -> Message {
+    let entry = Entry { children, replies, ..closing(path) };
+    Message::Manifest(Manifest { own: Some(entry), inherited: Vec::new() })
+}
+
+/// A reply that is not whole: the first byte of a message, or an item of a stream.
+fn unfinished(index: u32, item: Option<u64>) -> Message {
+    let first = Some(Part { offset: 0, total: 100 });
+    let (kind, part) = match item {
+        Some(seq) => (ReplyKind::Item { seq, is_last: false }, None),
+        None => (ReplyKind::Message, first),
+    };
+    let payload = Bytes::from_static(b"x");
+    Message::Reply(Reply { index, kind, part, is_final: false, ..Reply::sole(payload) })
+}
+
+/// It waits for what hangs below it, so nothing that it says fails it.
+#[test]
+fn a_branch_that_has_ended_begins_no_reply_that_it_did_not_declare() {
+    let (mut mesh, call) = Mesh::calling(2, &[2]);
+    let key = mesh.key_of(call, "/0");
+    send(&mut mesh, 2, 1, keyed(call, "/0", key, ended("/0", 1, 0))).unwrap();
+    for index in 0..1_000 {
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, unfinished(index, None))).unwrap();
+        assert_eq!(mesh.nodes[&1].call(call).map(|call| call.committed()), Some(0));
+    }
+    assert_eq!(mesh.hold_back("CREDIT").len(), 1_000, "its task is told that nobody reads it");
 }
 
 /// It was told so once, but that was lost with its connection.
