@@ -56,8 +56,8 @@ impl Call {
         let is_new = branch.is_some_and(|branch| {
             let takes = match branch.state {
                 BranchState::GivenUp => false,
-                // More of what is not whole would keep room for what may never come.
-                BranchState::Failed => reply.is_simple(),
+                // Nothing ends what is not waited for: what is not whole would keep its room.
+                BranchState::Failed | BranchState::Named => reply.is_simple(),
                 _ => true,
             };
             takes && !branch.received.contains(reply.index)

@@ -450,12 +450,11 @@ impl Call {
         }
     }
 
-    /// Fails the branches of whose replies something was lost on its way. What their tasks have yet
-    /// to send of these need not wait for credit.
+    /// Fails the branches of whose replies something was lost on its way, if they owe anything. What
+    /// their tasks have yet to send of these need not wait for credit.
     pub(super) fn end_gaps(&mut self, now: Timestamp) {
         for path in self.liveness.gaps.take_due(now).into_keys() {
-            let branch = self.tree.get(&path).filter(|branch| branch.is_unsettled());
-            let Some(Branch { hop, holder, .. }) = branch else { continue };
+            let Some(Branch { hop, holder, .. }) = self.tree.get(&path) else { continue };
             let (task, holder) = (key(path, *hop), *holder);
             if let Some(holder) = holder {
                 self.refuse_begun(holder, &task);

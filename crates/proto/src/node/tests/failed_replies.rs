@@ -96,6 +96,46 @@ fn a_branch_that_has_ended_begins_no_reply_that_it_did_not_declare() {
     assert_eq!(mesh.hold_back("CREDIT").len(), 1_000, "its task is told that nobody reads it");
 }
 
+/// It is not waited for, so nothing that ends it would give back what it was granted.
+#[test]
+fn a_branch_that_is_only_named_begins_no_large_reply_after_its_word() {
+    let mut mesh = Mesh::connected_with(9, &limits());
+    let call = mesh.call(1, &[2, 3, 4, 5, 6, 7, 8], CallOptions::default());
+    mesh.deliver_all();
+    mesh.delegate("/0", &[9]);
+    mesh.deliver_all();
+    let key = mesh.key_of(call, "/0");
+    send(&mut mesh, 9, 1, keyed(call, "/0", key, fail(None, Executed::Yes))).unwrap();
+    send(&mut mesh, 9, 1, keyed(call, "/0", key, ended("/0", 1, 0))).unwrap();
+    send(&mut mesh, 9, 1, keyed(call, "/0/0", key.child(0), ended("/0/0", 0, 1))).unwrap();
+    begin(&mut mesh, "/0/0");
+    assert_eq!(mesh.nodes[&1].call(call).map(|call| call.committed()), Some(0));
+    mesh.hold_back("CREDIT");
+    begin(&mut mesh, "/1");
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told.contains(&"reply /1".to_owned()), "{told:?}");
+}
+
+/// It began a stream before it said that it has none.
+#[test]
+fn a_gap_of_a_branch_that_owes_nothing_gives_back_what_it_was_granted() {
+    let (mut mesh, call, task, stream) = cut_stream(&[2, 3], (3, 2));
+    let (key, now) = (mesh.key_of(call, "/0"), mesh.now);
+    let items = [Bytes::from_static(b"later")];
+    mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+    mesh.with(2, |node| node.handle_yield(now, &task));
+    mesh.deliver_all();
+    send(&mut mesh, 2, 1, keyed(call, "/0", key, ended("/0", 1, 0))).unwrap();
+    mesh.events(1, call);
+    let committed = |mesh: &Mesh| mesh.nodes[&1].call(call).map(|call| call.committed());
+    assert_ne!(committed(&mesh), Some(0));
+    mesh.hold_back("CREDIT");
+    mesh.pass(Limits::default().grace);
+    assert_eq!(committed(&mesh), Some(0));
+    assert_eq!(mesh.hold_back("CREDIT").len(), 1, "its task is told that nobody reads it");
+}
+
 /// It was told so once, but that was lost with its connection.
 #[test]
 fn a_task_whose_branch_has_failed_is_told_again_that_nobody_reads_its_stream() {
