@@ -85,7 +85,7 @@ pub(super) struct Liveness {
     /// Probes without an answer by the task they ask for, and the node that they went to.
     unanswered: BTreeMap<TaskKey, (NodeId, u32)>,
     /// Branches of a reply of which something has not come that left before what has. One gap of
-    /// each is enough: it fails as a whole.
+    /// each is enough, the one that is due first: it fails as a whole.
     gaps: Dues<Gap>,
     /// Branches that a connection has ended of, to their node or to who passes on from there, and
     /// when.

@@ -1,6 +1,5 @@
 //! Branches that fail at some time, unless something is heard of them before.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::Path;
@@ -22,12 +21,16 @@ impl<T> Default for Dues<T> {
 }
 
 impl<T> Dues<T> {
-    /// Has a branch fail at some time. What was said of it before stands.
+    /// Has a branch fail at some time. What was said of it before stands, unless that is later.
     pub(super) fn insert(&mut self, path: &Path, at: Timestamp, why: T) {
-        if let Entry::Vacant(entry) = self.by_path.entry(path.clone()) {
-            entry.insert((at, why));
-            self.due.insert((at, path.clone()));
+        if let Some((before, _)) = self.by_path.get(path) {
+            if *before <= at {
+                return;
+            }
+            self.due.remove(&(*before, path.clone()));
         }
+        self.by_path.insert(path.clone(), (at, why));
+        self.due.insert((at, path.clone()));
     }
 
     pub(super) fn remove(&mut self, path: &Path) -> Option<T> {
@@ -92,7 +95,8 @@ mod tests {
                     }
                     _ => {
                         dues.insert(&path, at, nanos);
-                        scanned.entry(path).or_insert((at, nanos));
+                        let before = scanned.entry(path).or_insert((at, nanos));
+                        *before = (*before).min((at, nanos));
                     }
                 }
                 let next = scanned.values().map(|(at, _)| *at).min();

@@ -209,3 +209,24 @@ fn a_branch_with_many_gaps_hides_none_of_another() {
     let told = mesh.events(1, call);
     assert!(told.iter().any(is_reply_lost), "{told:?}");
 }
+
+/// A stream that goes on by the connection that is left is waited for in its turn, and the next,
+/// which lost items with the other, for the grace.
+#[test]
+fn a_gap_that_is_waited_for_longer_hides_none_of_the_same_branch() {
+    let (mut mesh, call, task, stream) = cut_stream(&[2, 3], (3, 2));
+    let key = mesh.key_of(call, "/0");
+    mesh.pass(millis(1));
+    for seq in [0, 2] {
+        let item = unfinished(stream + 1, Some(seq));
+        send(&mut mesh, 2, 1, keyed(call, "/0", key, item)).unwrap();
+    }
+    let now = mesh.now;
+    let items = [Bytes::from_static(b"later")];
+    mesh.with(2, |node| node.stream_items(now, &task, stream, items).unwrap());
+    mesh.with(2, |node| node.handle_yield(now, &task));
+    mesh.deliver_all();
+    mesh.pass(Limits::default().grace);
+    let told = mesh.events(1, call);
+    assert!(told.iter().any(is_reply_lost), "{told:?}");
+}
