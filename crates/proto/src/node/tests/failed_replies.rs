@@ -96,9 +96,8 @@ fn a_branch_that_has_ended_begins_no_reply_that_it_did_not_declare() {
     assert_eq!(mesh.hold_back("CREDIT").len(), 1_000, "its task is told that nobody reads it");
 }
 
-/// It is not waited for, so nothing that ends it would give back what it was granted.
-#[test]
-fn a_branch_that_is_only_named_begins_no_large_reply_after_its_word() {
+/// A call of roots `/0` to `/6` whose branch `/0` has failed, and names `/0/0` at node 9 late.
+fn naming_late() -> (Mesh, CallId) {
     let mut mesh = Mesh::connected_with(9, &limits());
     let call = mesh.call(1, &[2, 3, 4, 5, 6, 7, 8], CallOptions::default());
     mesh.deliver_all();
@@ -107,7 +106,15 @@ fn a_branch_that_is_only_named_begins_no_large_reply_after_its_word() {
     let key = mesh.key_of(call, "/0");
     send(&mut mesh, 9, 1, keyed(call, "/0", key, fail(None, Executed::Yes))).unwrap();
     send(&mut mesh, 9, 1, keyed(call, "/0", key, ended("/0", 1, 0))).unwrap();
-    send(&mut mesh, 9, 1, keyed(call, "/0/0", key.child(0), ended("/0/0", 0, 1))).unwrap();
+    (mesh, call)
+}
+
+/// It is not waited for, so nothing that ends it would give back what it was granted.
+#[test]
+fn a_branch_that_is_only_named_begins_no_large_reply_after_its_word() {
+    let (mut mesh, call) = naming_late();
+    let key = mesh.key_of(call, "/0").child(0);
+    send(&mut mesh, 9, 1, keyed(call, "/0/0", key, ended("/0/0", 0, 1))).unwrap();
     begin(&mut mesh, "/0/0");
     assert_eq!(mesh.nodes[&1].call(call).map(|call| call.committed()), Some(0));
     mesh.hold_back("CREDIT");
@@ -115,6 +122,15 @@ fn a_branch_that_is_only_named_begins_no_large_reply_after_its_word() {
     mesh.deliver_all();
     let told = mesh.told(1, call);
     assert!(told.contains(&"reply /1".to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_branch_that_is_only_named_is_waited_for_once_its_reply_begins() {
+    let (mut mesh, call) = naming_late();
+    begin(&mut mesh, "/0/0");
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told.contains(&"reply /0/0".to_owned()), "{told:?}");
 }
 
 /// It began a stream before it said that it has none.
