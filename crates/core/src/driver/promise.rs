@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use convoke_proto::time::Timestamp;
 
-/// Time after which one who would rely on the flusher flushes itself: it is held up.
-pub(super) const TRUST: Duration = Duration::from_micros(500);
+/// Time after which one who would rely on the flusher flushes itself: it is held up. A batch of
+/// calls takes less, also where they are slow, so that it leaves in one write.
+pub(super) const TRUST: Duration = Duration::from_millis(5);
 
 /// Promise to flush a connection. Shares a lock with the appending to it.
 #[derive(Debug, Default)]
@@ -40,12 +41,13 @@ pub(super) enum Turn {
 impl Promise {
     /// Chooses the flush that a frame which was just appended leaves with.
     pub(super) fn rely(&mut self, now: Timestamp) -> Turn {
-        match self.since {
-            None => {
-                self.since = Some(now);
-                Turn::First
+        match self.since.replace(now) {
+            None => Turn::First,
+            Some(since) if now.since(since) <= TRUST => {
+                self.since = Some(since);
+                Turn::Promised
             }
-            Some(since) if now.since(since) <= TRUST => Turn::Promised,
+            // Others may trust it anew: all that is there leaves with this one.
             Some(_) => Turn::Own,
         }
     }
