@@ -17,7 +17,6 @@ use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
-use smallvec::SmallVec;
 use tokio::runtime::RuntimeFlavor;
 
 use crate::error::CallError;
@@ -26,12 +25,9 @@ use crate::way::Way;
 
 use super::connections::Attached;
 use super::cores::Core;
-use super::flush::Due;
+use super::flush::{Dirty, Due};
 use super::promise::Turn;
 use super::{Aftermath, Driver, FlushScope, Node};
-
-/// One, most of the time.
-type Connections = SmallVec<[Arc<dyn Connection>; 1]>;
 
 /// Way in which the frames of a caller leave.
 #[derive(Debug, Default)]
@@ -41,7 +37,7 @@ pub(super) struct CallerFlush {
     /// By the flusher, which promises it to those who come after.
     is_promised: bool,
     /// Connections that it has appended to, and nobody before it.
-    due: Connections,
+    due: Dirty,
 }
 
 /// Terms on which a caller opens a call.

@@ -18,8 +18,8 @@ use crate::transport::Connection;
 
 use super::promise::TRUST;
 
-/// Few, most of the time.
-type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
+/// Few, most of the time: one for a call, or as many as a quorum has members.
+pub(super) type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
 
 /// Scopes that are open on a thread.
 struct Open {
