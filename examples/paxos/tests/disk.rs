@@ -1,6 +1,7 @@
 //! A node and its disk: when snapshots are written, whatever ends it in between, and a disk that
 //! hangs.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ struct World {
     network: SimNetwork,
     disks: Vec<SimDisk>,
     members: Configuration,
+    /// Lives that have begun: each is another.
+    starts: Cell<u64>,
 }
 
 impl World {
@@ -36,7 +39,7 @@ impl World {
         let members = addresses.iter().map(|(node, address)| (*node, address.as_str()));
         let members = Configuration::new(members)?;
         let disks = (0..nodes).map(|disk| SimDisk::new(5 + disk)).collect();
-        Ok(Self { network: SimNetwork::new(3), disks, members })
+        Ok(Self { network: SimNetwork::new(3), disks, members, starts: Cell::new(0) })
     }
 
     /// Starts a node on its ledger, and says if that has a snapshot.
@@ -48,7 +51,9 @@ impl World {
         let has_snapshot = recovered.snapshot.is_some();
         let mut options = Options::new(CLUSTER, node, self.members.clone(), 8 + id);
         options.snapshot_bytes = 10_000;
-        let builder = Endpoint::builder().transport(self.network.transport()).seed(id);
+        self.starts.set(self.starts.get() + 1);
+        let seed = id | self.starts.get() << 8;
+        let builder = Endpoint::builder().transport(self.network.transport()).seed(seed);
         let builder = builder.listen(address(id));
         let node = Node::start(options, (ledger.clone(), Some(recovered)), builder).await?;
         Ok((node, ledger, has_snapshot))
