@@ -350,13 +350,13 @@ impl Driver {
         let company = self
             .cores
             .total(|core| core.node.initiator().call_count() + core.node.visits().running_count());
-        if company > 1 { scope.leave_to(&self.flusher, self.now()) } else { drop(scope) }
+        if company > 1 { scope.leave_to(&self.flusher, || self.now()) } else { drop(scope) }
     }
 
     /// Ends a scope of who has more to append at once, most often: a sender of many items.
     fn end_scope_with_more(&self, scope: FlushScope) {
         let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if is_one_thread { scope.leave_to(&self.flusher, self.now()) } else { drop(scope) }
+        if is_one_thread { scope.leave_to(&self.flusher, || self.now()) } else { drop(scope) }
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {

@@ -26,7 +26,7 @@ use crate::way::Way;
 use super::connections::Attached;
 use super::cores::Core;
 use super::flush::{Dirty, Due};
-use super::promise::Turn;
+use super::promise::{TRUST, Turn};
 use super::{Aftermath, Driver, FlushScope, Node};
 
 /// Way in which the frames of a caller leave.
@@ -118,8 +118,11 @@ impl Driver {
             due.iter().for_each(|connection| connection.flush());
         }
         let promised = |connection| Due { connection, promised_in: Some(core) };
-        if is_promised && self.flusher.take_over(now, due.into_iter().map(promised)) {
-            self.flush_due();
+        if is_promised {
+            let since = self.flusher.take_over(|| now, due.into_iter().map(promised));
+            if now.since(since) > TRUST {
+                self.flush_due(); // The flusher is held up.
+            }
         }
     }
 

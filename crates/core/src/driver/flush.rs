@@ -16,8 +16,6 @@ use tokio::sync::Notify;
 
 use crate::transport::Connection;
 
-use super::promise::TRUST;
-
 /// Few, most of the time: one for a call, or as many as a quorum has members.
 pub(super) type Dirty = SmallVec<[Arc<dyn Connection>; 4]>;
 
@@ -85,7 +83,7 @@ impl FlushScope {
 
     /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
     /// append meanwhile, and all of it leaves in one write.
-    pub(crate) fn leave_to(self, flusher: &Flusher, now: Timestamp) {
+    pub(crate) fn leave_to(self, flusher: &Flusher, now: impl FnOnce() -> Timestamp) {
         let dirty = leave();
         std::mem::forget(self);
         if !dirty.is_empty() {
@@ -136,15 +134,19 @@ pub(super) struct Due {
 }
 
 impl Flusher {
-    /// Has these, of which there is one at least, flushed at its next turn. True when its turn is
-    /// overdue: it is held up, and the caller is to flush all that is due.
-    pub(super) fn take_over(&self, now: Timestamp, due: impl IntoIterator<Item = Due>) -> bool {
+    /// Has these, of which there is one at least, flushed at its next turn. Answers since when it
+    /// has had something to flush: `now`, where they are the first.
+    pub(super) fn take_over(
+        &self,
+        now: impl FnOnce() -> Timestamp,
+        due: impl IntoIterator<Item = Due>,
+    ) -> Timestamp {
         let mut all = self.due.lock();
         let is_first = all.connections.is_empty();
         if is_first {
-            all.since = now;
+            all.since = now();
         }
-        let is_overdue = now.since(all.since) > TRUST;
+        let since = all.since;
         for one in due {
             // What is promised comes once.
             let is_same = |noted: &Due| Arc::ptr_eq(&noted.connection, &one.connection);
@@ -156,7 +158,7 @@ impl Flusher {
         if is_first {
             self.signal.notify_one();
         }
-        is_overdue
+        since
     }
 
     /// Lets the task look whether it is still needed.
@@ -211,6 +213,7 @@ mod tests {
 
     use convoke_proto::id::{Incarnation, LinkNonce, NodeId};
 
+    use super::super::promise::TRUST;
     use super::*;
     use crate::transport::{Buffer, CloseReason, Counters, Hello, Lane, Link};
 
@@ -294,7 +297,7 @@ mod tests {
         let broken = Flushed::new(&flusher, |_| panic!("on purpose"));
         let other = Flushed::new(&flusher, |_| ());
         for connection in [&broken, &other] {
-            flusher.take_over(Timestamp::ZERO, due(connection, Some(0)));
+            flusher.take_over(|| Timestamp::ZERO, due(connection, Some(0)));
         }
         let settled = AtomicUsize::new(0);
         flusher.flush_due(|_, _| _ = settled.fetch_add(1, Ordering::Relaxed));
@@ -307,23 +310,23 @@ mod tests {
         let flusher = Arc::<Flusher>::default();
         let one = Flushed::new(&flusher, |flusher| {
             let other = Flushed::new(&Arc::default(), |_| ());
-            flusher.take_over(Timestamp::ZERO, due(&other, None));
+            flusher.take_over(|| Timestamp::ZERO, due(&other, None));
         });
-        flusher.take_over(Timestamp::ZERO, due(&one, None));
+        flusher.take_over(|| Timestamp::ZERO, due(&one, None));
         flusher.flush_due(|_, _| ());
         assert_eq!((one.count(), flusher.due.lock().connections.len()), (1, 1));
     }
 
     #[test]
-    fn who_finds_the_flusher_held_up_is_told() {
+    fn who_comes_later_is_told_since_when_the_flusher_is_held_up() {
         let flusher = Arc::<Flusher>::default();
         let one = Flushed::new(&flusher, |_| ());
         let (start, late) = (Timestamp::ZERO, Timestamp::ZERO + TRUST * 2);
-        assert!(!flusher.take_over(start, due(&one, None)));
-        assert!(!flusher.take_over(start + TRUST, due(&one, None)));
-        assert!(flusher.take_over(late, due(&one, None)));
+        for now in [start, start + TRUST, late] {
+            assert_eq!(flusher.take_over(|| now, due(&one, None)), start);
+        }
         flusher.flush_due(|_, _| ());
         assert_eq!(one.count(), 1, "what a scope leaves is noted once");
-        assert!(!flusher.take_over(late, due(&one, None)));
+        assert_eq!(flusher.take_over(|| late, due(&one, None)), late);
     }
 }
