@@ -139,7 +139,7 @@ async fn calls_in_flight_together_share_their_writes() -> Result {
     Ok(())
 }
 
-/// Who opens one call after the other does not let anybody else have a turn: what fills the
+/// A caller that opens one call after the other lets nobody else have a turn: what fills the
 /// connection leaves all the same.
 #[tokio::test]
 async fn a_caller_that_fills_its_connection_writes_at_once() -> Result {

@@ -71,8 +71,8 @@ impl Locks {
 }
 
 impl HostDisk {
-    /// The files below `root`, a directory that exists and whose own name is durable, as that of one
-    /// which [`HostDisk::create`] has made.
+    /// The files below `root`, a directory that exists and whose own name is durable, as that of
+    /// one which [`HostDisk::create`] has made.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into().into(), locks: Locks::default() }
     }

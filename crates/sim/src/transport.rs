@@ -236,9 +236,9 @@ impl SimNetwork {
     }
 
     /// Kills the life of a node that has listened or begun to dial: its connections end, its
-    /// listeners are gone, and this incarnation can neither listen nor dial any more. Peers get what it had sent, and then hear that the
-    /// connection is gone; its own sink hears so at once. The same node may come back with another
-    /// incarnation.
+    /// listeners are gone, and this incarnation can neither listen nor dial any more. Peers get
+    /// what it had sent, and then hear that the connection is gone; its own sink hears so at once.
+    /// The same node may come back with another incarnation.
     pub fn crash(&self, node: NodeId) {
         let wires = self.topology(|topology| topology.crash(node));
         wires.iter().for_each(|wire| wire.crash(node));

@@ -238,8 +238,8 @@ pub struct QueuePairSettings {
     /// Sends that may be posted at once, signalled or not, until a completion shows that they are
     /// done.
     pub sends_max: u32,
-    /// Bytes to send inline, as wished; see [`Provider::inline_bytes_max`]. Where the device refuses
-    /// so many, the provider asks for fewer.
+    /// Bytes to send inline, as wished; see [`Provider::inline_bytes_max`]. Where the device
+    /// refuses so many, the provider asks for fewer.
     pub inline_bytes: u32,
     /// Number of times that an unanswered packet is sent again, 0 to 6. Seven means for ever on
     /// some devices.

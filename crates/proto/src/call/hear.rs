@@ -581,7 +581,8 @@ impl Call {
         }
     }
 
-    /// Gives up the replies of a task that have begun and are not whole: it need not wait with them.
+    /// Gives up the replies of a task that have begun and are not whole: it need not wait with
+    /// them.
     pub(super) fn refuse_begun(&mut self, holder: Holder, task: &TaskKey) {
         for index in self.inbox.forget(&task.path) {
             self.refuse(holder, task, index);

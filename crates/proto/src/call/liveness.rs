@@ -450,8 +450,8 @@ impl Call {
         }
     }
 
-    /// Fails the branches of whose replies something was lost on its way, if they owe anything. What
-    /// their tasks have yet to send of these need not wait for credit.
+    /// Fails the branches of whose replies something was lost on its way, if they owe anything.
+    /// Their tasks need not wait for credit with the rest of these.
     pub(super) fn end_gaps(&mut self, now: Timestamp) {
         for path in self.liveness.gaps.take_due(now).into_keys() {
             let Some(Branch { hop, holder, .. }) = self.tree.get(&path) else { continue };

@@ -3,14 +3,14 @@
 //! Half of these bytes are for the root branches in equal parts, whatever the others take: or more,
 //! so that a reply of each can begin. The rest is a pool, for what goes beyond these parts:
 //!
-//! - Three quarters of it at most, or the largest message if that is more, are *granted*. A reply is
-//!   granted whole: with a part of it a root branch would keep others from theirs and yet not come
-//!   to its end. Who was granted nothing of the pool may have what fits; who was gets more while
-//!   that is less than half of what is free (see [`share`](crate::share)) and the largest message
-//!   stays free for others.
-//! - What is *brought* without a grant has the last quarter, so that replies can begin when all else
-//!   is granted, and more while two of the largest messages stay free: those that have begun wait
-//!   for grants. One brings no more than it leaves free.
+//! - Three quarters of it at most, or the largest message if that is more, are *granted*. A reply
+//!   is granted whole: with a part of it a root branch would keep others from theirs and yet not
+//!   come to its end. Who was granted nothing of the pool may have what fits; who was gets more
+//!   while that is less than half of what is free (see [`share`](crate::share)) and the largest
+//!   message stays free for others.
+//! - What is *brought* without a grant has the last quarter, so that replies can begin when all
+//!   else is granted, and more while two of the largest messages stay free: those that have begun
+//!   wait for grants. One brings no more than it leaves free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -51,7 +51,7 @@ impl Held {
         }
     }
 
-    /// What is left of these bytes without so many.
+    /// The same without so many bytes, first of those that were granted.
     pub(super) fn less(self, bytes: u64) -> Self {
         let brought = bytes.saturating_sub(self.granted);
         Self {
@@ -186,7 +186,7 @@ impl Shares {
         self.of.get(&root).map_or_else(Part::default, |of| of.part)
     }
 
-    /// What a root branch has once a reply of it holds other bytes.
+    /// The part of a root branch once a reply of it holds other bytes.
     fn part_with(&self, root: u32, before: u64, now: u64) -> Part {
         let of = |bytes| Held::of(bytes, self.unscheduled);
         self.part(root).with(of(before), of(now), self.own)

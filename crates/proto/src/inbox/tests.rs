@@ -309,7 +309,7 @@ fn a_reply_that_began_twice_is_counted_until_all_of_it_is_read() {
     assert_eq!((inbox.committed(), inbox.is_empty()), (0, true));
 }
 
-/// What it brings under one name, again and again, is not taken for granted to it.
+/// Bytes that it brings under one name, again and again, are not taken for granted to it.
 #[test]
 fn a_reply_that_began_again_takes_no_more_than_what_may_be_brought() {
     let limits = Limits { reply_bytes_max: 1_000_000, ..small_messages(50_000) };
@@ -620,7 +620,7 @@ fn a_root_branch_that_sends_nothing_of_what_it_was_granted_leaves_room_for_other
     }
 }
 
-/// What it has of the pool is just less than half of what is free, before it has more.
+/// It has just less of the pool than half of what is free, before it has more.
 #[test]
 fn a_root_branch_that_was_granted_some_leaves_room_for_the_largest_message() {
     let granted_max = (64 << 20) / 8 * 3;
@@ -707,8 +707,8 @@ proptest! {
         prop_assert!(call.is_exhausted || call.read_count == sizes.len());
     }
 
-    /// T10: a root branch that begins as much as it may, and sends no more of it, keeps no other from
-    /// a message, where two of the largest have room.
+    /// T10: a root branch that begins as much as it may, and sends no more of it, keeps no other
+    /// from a message, where two of the largest have room.
     #[test]
     fn a_root_branch_that_only_begins_keeps_no_other_from_its_message(
         message_bytes_max in prop_oneof![Just(10_000), Just(37_500), Just(75_000)],

@@ -47,7 +47,7 @@ impl InlineLimit {
 mod tests {
     use super::*;
 
-    /// What a device with a limit is asked for until it makes a queue pair, or gives up.
+    /// Bytes that a device with a limit is asked for until it makes a queue pair, or gives up.
     fn asked(limit: &InlineLimit, wished: u32, most: Option<u32>) -> Vec<u32> {
         let mut asked = Vec::new();
         let refused =

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::id::Path;
 use crate::time::Timestamp;
 
-/// Branches, why each may fail, and when. The next one is asked for after each input of the call: of
-/// thousands of branches all may be due, when their node ends.
+/// Branches, why each may fail, and when. The next one is asked for after each input of the call:
+/// of thousands of branches all may be due, when their node ends.
 #[derive(Debug)]
 pub(super) struct Dues<T> {
     by_path: BTreeMap<Path, (Timestamp, T)>,

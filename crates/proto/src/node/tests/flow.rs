@@ -350,8 +350,8 @@ fn a_deadline_ends_a_call_and_its_tasks() {
     assert_eq!(mesh.stops.len(), 1);
 }
 
-/// A task at node 2, of a call of node 1, over the first of two connections, and its stream, of which
-/// so many items of 1 KiB have come and so many are on their way when that ends.
+/// A task at node 2, of a call of node 1, over the first of two connections, and its stream, of
+/// which so many items of 1 KiB have come and so many are on their way when that ends.
 pub(super) fn cut_stream(
     roots: &[u64],
     (came, on_the_way): (usize, usize),
