@@ -3,7 +3,7 @@
 //! narrower bounds words arrive in every order; within the wider ones a link keeps theirs.
 //!
 //! The widest bounds are for release builds, where they take a minute:
-//! `cargo test --release -p paxos --test model`.
+//! `cargo test --release -p paxos --test simulated model`.
 //!
 //! The model is everything around the replicas (`cluster.rs`): a network, ledgers that keep what
 //! was appended, nodes that miss their leader at any time, and the definition of a chosen value. A
@@ -14,7 +14,7 @@ mod cluster;
 use paxos::mutant::Mutant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use cluster::{Action, Bounds, Cluster, Order};
+use self::cluster::{Action, Bounds, Cluster, Order};
 
 /// All runs within some bounds.
 struct Agreement {

@@ -13,7 +13,7 @@ mod rules {
         Replica, Settings, Slot, Standing, Value,
     };
 
-    use crate::mesh::{Body, Mesh, is_accept};
+    use super::mesh::{Body, Mesh, is_accept};
 
     const NOW: Duration = Duration::from_secs(1);
 

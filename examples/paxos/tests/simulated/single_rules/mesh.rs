@@ -8,7 +8,7 @@ use paxos::core::{
     Answer, Ask, Effect, Recipients, Record, Replica, Settings, Slot, Standing, Value,
 };
 
-use crate::rules::release;
+use super::rules::release;
 
 /// A question, with the configuration that it names, or an answer.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ mod cluster;
 use pbft::mutant::Mutant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use cluster::{Action, Bounds, Cluster};
+use self::cluster::{Action, Bounds, Cluster};
 
 /// All runs within some bounds.
 struct Agreement {

@@ -1,8 +1,5 @@
 //! Single rules of the core, each on one replica: what a simulation meets seldom.
 
-#[path = "support/replica.rs"]
-mod replica;
-
 mod rules {
     use std::collections::BTreeMap;
     use std::ops::Range;

@@ -1,8 +1,5 @@
 //! Rules of the core where connections prove names: who is believed about a request, and when.
 
-#[path = "support/replica.rs"]
-mod replica;
-
 mod rules {
     use std::collections::BTreeMap;
     use std::time::Duration;

@@ -1,0 +1,13 @@
+//! Replicas and whole nodes without a host: single rules, models, seeded worlds, virtual time; in
+//! one program that is linked once.
+
+mod delays;
+mod direct;
+mod disk;
+mod failover;
+mod model;
+mod mutants;
+mod node_mutants;
+mod nodes;
+mod single_rules;
+mod world;
