@@ -1,5 +1,4 @@
 //! Nodes of a simulated network with one uplink and one downlink each, under a paused clock.
-#![cfg(feature = "runtime")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use convoke_transport::{CloseReason, Lane};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Pair, connect, dial, ms, node, send};
+use super::support::{Pair, connect, dial, ms, node, send};
 
 /// Frames that node 2 has received of node 1 on the connection, as text.
 async fn texts(pair: &Pair, count: usize) -> Vec<String> {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use convoke_sim::disk::{Disk, DiskFile, Fate, Open, SimDisk};
 use proptest::prelude::*;
 
-use crate::support::{create, in_virtual_time, read};
+use super::support::{create, in_virtual_time, read};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -13,7 +13,7 @@ use convoke_proto::id::NodeId;
 use convoke_proto::tree::{BranchState, Holder, Tree, TreeFault};
 use stateright::{Checker, Model, Property};
 
-use trees::{Bounds, Entry, Frame, Scenario, scenarios};
+use self::trees::{Bounds, Entry, Frame, Scenario, scenarios};
 
 /// All deliveries of the frames of all scenarios.
 struct Completion {

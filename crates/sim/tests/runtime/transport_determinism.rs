@@ -1,5 +1,4 @@
 //! The same seed and program are the same run, and another seed is another.
-#![cfg(feature = "runtime")]
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The suite every transport runs, over a delay line around the simulated one.
-#![cfg(feature = "runtime")]
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use convoke_sim::disk::{Disk, DiskFile, Fate, Mount, Open, SimDisk};
 use proptest::prelude::*;
 
-use crate::support::{in_virtual_time, read};
+use super::support::{in_virtual_time, read};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -6,8 +6,8 @@ use convoke_sim::disk::{
 };
 use convoke_sim::random::Random;
 
-use crate::ledger::{Ledger, LedgerError, Mutant};
-use crate::support::{in_virtual_time, ms};
+use super::ledger::{Ledger, LedgerError, Mutant};
+use super::support::{in_virtual_time, ms};
 
 /// What the ledger owes to those who wrote to it.
 #[derive(Default)]

@@ -1,5 +1,4 @@
 //! The simulated disk: its promises, its faults, and what it finds in programs.
-#![cfg(feature = "runtime")]
 
 mod contents;
 mod crashes;

@@ -6,7 +6,7 @@ use convoke_sim::disk::{Delay, Disk, DiskFailure, DiskFile, DiskSettings, Fate, 
 use convoke_sim::random::{DIGEST_START, Random, digest};
 use tokio::time::Instant;
 
-use crate::support::{bytes, create, failure, in_virtual_time, ms, read};
+use super::support::{bytes, create, failure, in_virtual_time, ms, read};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -1,5 +1,4 @@
 //! Effects of the simulated network on connections, under a paused clock: every time is exact.
-#![cfg(feature = "runtime")]
 
 mod hooks;
 mod support;
@@ -7,10 +6,10 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::support::{Pair, connect, dial, listen, ms, node, send};
 use convoke_sim::transport::{Conditions, SimNetwork, Timing, dilate};
 use convoke_transport::conformance::Recorder;
 use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable};
-use support::{Pair, connect, dial, listen, ms, node, send};
 use tokio::time::{Instant, sleep};
 
 #[tokio::test(start_paused = true)]

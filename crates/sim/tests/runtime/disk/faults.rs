@@ -6,7 +6,7 @@ use bytes::Bytes;
 use convoke_sim::disk::{Delay, Disk, DiskFailure, DiskFile, Fate, Open, SimDisk};
 use tokio::time::Instant;
 
-use crate::support::{bytes, create, failure, in_virtual_time, ms, read};
+use super::support::{bytes, create, failure, in_virtual_time, ms, read};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
