@@ -1,0 +1,11 @@
+//! Endpoints and their parts, a file for each idea, in one program that is linked once. The test of
+//! a subscriber is a program beside it.
+
+mod full_connections;
+mod layers;
+mod limits;
+mod mem;
+mod same_number;
+mod shutdown;
+mod unpolled_callers;
+mod unread_replies;
