@@ -1,21 +1,7 @@
-//! The generated code of `testdata/graph.proto`, compiled under strict lints and run in one
-//! process.
-
-#![deny(
-    warnings,
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    elided_lifetimes_in_paths,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::missing_errors_doc,
-    clippy::allow_attributes_without_reason
-)]
+//! The generated code of `testdata/graph.proto`, run in one process.
 
 mod social {
-    include!("../testdata/social.rs");
+    include!("../../testdata/social.rs");
 }
 
 use std::collections::BTreeMap;
@@ -24,7 +10,7 @@ use std::time::Duration;
 
 use convoke::{Code, Context, Endpoint, Finish, Items, NodeId, Peer, Status, Task};
 
-use social::{
+use self::social::{
     Change, FriendsNamedRequest, Graph, GraphClient, GraphServer, Log, LogClient, LogServer,
     Profile, ProfileRequest, ProfilesRequest, graph, log,
 };

@@ -1,5 +1,5 @@
 //! The generated code of the files in `testdata`, as it is checked in. After a change that is
-//! meant, `CONVOKE_BLESS=1 cargo test -p convoke-build --test golden` writes it anew.
+//! meant, `CONVOKE_BLESS=1 cargo test -p convoke-build --test generator golden` writes it anew.
 
 use std::path::Path;
 use std::{env, fs};

@@ -8,7 +8,7 @@ use convoke::quorum::Configuration;
 use convoke::sim::transport::SimNetwork;
 use convoke::{Code, Context, Endpoint, EndpointBuilder, Finish, NodeId, Status, Task};
 
-use crate::replicated::{
+use super::replicated::{
     Entry, Key, Storage, StorageClient, StorageMembers, StorageServer, Stored, storage,
 };
 

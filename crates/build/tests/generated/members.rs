@@ -1,18 +1,5 @@
-//! The generated code of `testdata/storage.proto`, compiled under strict lints, and run by four
-//! members and a client on a simulated network.
-
-#![deny(
-    warnings,
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    elided_lifetimes_in_paths,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::missing_errors_doc,
-    clippy::allow_attributes_without_reason
-)]
+//! The generated code of `testdata/storage.proto`, run by four members and a client on a
+//! simulated network.
 
 mod replicated {
     include!("../../testdata/replicated.rs");
@@ -28,8 +15,10 @@ use convoke::quorum::{
 use convoke::{Code, Endpoint, StartError};
 use tokio::time::Instant;
 
-use replicated::{Key, Rumours, RumoursClient, RumoursServer, StorageServer, Stored, storage};
-use support::{Cluster, Register, configuration, entry, key, node};
+use self::replicated::{
+    Key, Rumours, RumoursClient, RumoursServer, StorageServer, Stored, storage,
+};
+use self::support::{Cluster, Register, configuration, entry, key, node};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_written_with_no_one_or_two_phases_is_read_from_a_majority() {

@@ -1,0 +1,18 @@
+//! Generated code, compiled under strict lints and run: of services and of quorum calls, in one
+//! program that is linked once.
+
+#![deny(
+    warnings,
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    elided_lifetimes_in_paths,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::missing_errors_doc,
+    clippy::allow_attributes_without_reason
+)]
+
+mod end_to_end;
+mod members;
