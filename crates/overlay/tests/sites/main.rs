@@ -1,0 +1,6 @@
+//! Whole sites, on simulated networks in virtual time and over real sockets; in one program that is
+//! linked once.
+
+mod lives;
+mod over_sim;
+mod over_tcp;
