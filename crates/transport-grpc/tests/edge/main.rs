@@ -1,7 +1,9 @@
-//! The edge, called by a client of tonic.
+//! The edge, called by a client of tonic; and foreign servers, of which it is one.
 
+mod call_metrics;
 mod client;
 mod echo;
+mod foreign_server;
 mod odd;
 mod unread;
 

@@ -1,19 +1,12 @@
 //! The names that the edge's calls have in metrics: those of the operator, never those of clients.
 
-#[path = "edge/client.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod client;
-#[path = "edge/echo.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod echo;
-
 use std::collections::BTreeMap;
 
 use convoke_transport_grpc::GrpcEdge;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-use client::{Client, text};
-use echo::{Stage, descriptor_set};
+use crate::client::{Client, text};
+use crate::echo::{Stage, descriptor_set};
 
 /// Number of calls of each method that were opened since the last time.
 fn opened(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {

@@ -1,18 +1,15 @@
 //! Calls out of convoke, to a server that speaks gRPC: here an edge, which does.
 
-#[path = "edge/echo.rs"]
-#[allow(dead_code, reason = "the tests with tonic's client use more of it")]
-mod echo;
-
 use std::time::Duration;
 
 use convoke_core::{Code, Context, Endpoint, Method, Payload, RawMessage, Service, Status};
 use convoke_transport_grpc::ForeignServer;
-use echo::{Number, Stage, Text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
+
+use crate::echo::{Number, Stage, Text};
 
 const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
 const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
