@@ -8,8 +8,8 @@
 //! ```
 //! Votes carry digests; who is to deliver and lacks the value pulls it from those who echoed it.
 //!
-//! - [`protocol`]: what a member does next, from the votes it has. Pure; `tests/swarm.rs` tries it
-//!   on liars, crashes, copies and any order.
+//! - [`protocol`]: what a member does next, from the votes it has. Pure;
+//!   `tests/members/swarm.rs` tries it on liars, crashes, copies and any order.
 //! - [`broadcasts`]: all broadcasts of all sources at a member, each source within its share. Pure,
 //!   too.
 //! - [`node`]: members over endpoints, by [`EchoStream`](convoke::quorum::echo::EchoStream).

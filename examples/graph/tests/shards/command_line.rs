@@ -38,7 +38,7 @@ fn the_picture_of_the_page_is_what_the_command_draws() {
         graph(&["lanes", "IS6", "--id", "90", "--svg", path.to_str().expect("a plain name")]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let drawn = std::fs::read_to_string(&path).expect("it was written");
-    let kept = include_str!("../../../docs/pictures/tree.svg");
+    let kept = include_str!("../../../../docs/pictures/tree.svg");
     assert!(drawn == kept, "`graph lanes` draws another: see docs/graph.md");
 }
 

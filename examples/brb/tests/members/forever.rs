@@ -1,6 +1,6 @@
 //! A hundred thousand broadcasts of three sources, beside a fourth member that does what it likes:
 //! all are delivered everywhere, and what is held stays within bounds. A million of them:
-//! `BROADCASTS=1000000 cargo test --release -p brb --test forever -- --nocapture`.
+//! `BROADCASTS=1000000 cargo test --release -p brb --test members forever -- --nocapture`.
 
 use std::collections::VecDeque;
 

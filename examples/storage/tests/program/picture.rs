@@ -12,6 +12,6 @@ fn the_picture_of_the_page_is_what_the_command_draws() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "echo: 30 ms, 20 frames\nnested: 40 ms, 32 frames\n");
     let drawn = std::fs::read_to_string(&path).expect("it was written");
-    let kept = include_str!("../../../docs/pictures/echo.svg");
+    let kept = include_str!("../../../../docs/pictures/echo.svg");
     assert!(drawn == kept, "`storage lanes --svg docs/pictures/echo.svg` draws another");
 }
