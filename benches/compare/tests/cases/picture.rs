@@ -16,6 +16,6 @@ fn the_picture_of_the_page_is_what_the_command_draws() {
     let output = command.output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let drawn = std::fs::read_to_string(&path).expect("it was written");
-    let kept = include_str!("../../../docs/pictures/rivals.svg");
+    let kept = include_str!("../../../../docs/pictures/rivals.svg");
     assert!(drawn == kept, "`compare draw` draws another: see docs/benchmarks.md");
 }
