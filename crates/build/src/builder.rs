@@ -9,9 +9,9 @@ use prost_build::{Module, ServiceGenerator};
 use crate::compile::Compiled;
 use crate::error::Error;
 use crate::options::Options;
-use crate::output;
 use crate::polish::polish;
 use crate::service::Generator;
+use crate::{names, output};
 
 /// Settings of the code generator. Every default is good for a build script.
 pub struct Builder {
@@ -161,6 +161,7 @@ impl Builder {
 
     /// The code of each package.
     fn generate(&mut self, compiled: &Compiled) -> Result<BTreeMap<Module, String>, Error> {
+        names::check(compiled)?;
         let options = Options::read(compiled)?;
         let generator = Generator::new(self.convoke_path.clone(), options, self.also.take());
         self.prost.service_generator(Box::new(generator));

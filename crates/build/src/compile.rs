@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use prost_reflect::DescriptorPool;
+use prost_reflect::{DescriptorPool, FileDescriptor};
 use prost_types::FileDescriptorProto;
+use prost_types::source_code_info::Location;
 use protox::Compiler;
 use protox::file::{
     ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
@@ -29,9 +30,12 @@ impl Compiled {
         Ok(Self { compiler })
     }
 
-    /// Every file, those imported first.
+    /// Every file, those imported first, with comments that may stand in Rust.
     pub(crate) fn files(&self) -> Vec<FileDescriptorProto> {
-        self.compiler.file_descriptor_set().file
+        let mut files = self.compiler.file_descriptor_set().file;
+        let info = files.iter_mut().filter_map(|file| file.source_code_info.as_mut());
+        info.flat_map(|info| &mut info.location).flat_map(comments).for_each(end_lines);
+        files
     }
 
     /// The descriptors with their options, of which prost's types forget the extensions.
@@ -53,6 +57,36 @@ impl Compiled {
     pub(crate) fn source(&self, name: &str) -> PathBuf {
         let file = self.compiler.files().find(|file| file.name() == name);
         file.and_then(|file| file.path()).unwrap_or(Path::new(name)).to_owned()
+    }
+
+    /// Error that says what is wrong at the descriptor with this path in its file.
+    pub(crate) fn misuse(
+        &self,
+        file: &FileDescriptor,
+        path: &[i32],
+        subject: &str,
+        what: String,
+    ) -> Error {
+        let source = self.source(file.name()).display().to_string();
+        let info = file.file_descriptor_proto().source_code_info.as_ref();
+        let location = info.and_then(|info| info.location.iter().find(|place| place.path == path));
+        let place = match location.map(|location| location.span.as_slice()) {
+            Some([line, column, ..]) => format!("{source}:{}:{}", line + 1, column + 1),
+            _ => source,
+        };
+        Error::Options { place, subject: subject.to_owned(), message: what }
+    }
+}
+
+fn comments(location: &mut Location) -> impl Iterator<Item = &mut String> {
+    let attached = location.leading_comments.iter_mut().chain(&mut location.trailing_comments);
+    attached.chain(&mut location.leading_detached_comments)
+}
+
+/// Makes a carriage return on its own, which Rust has in no comment, the line's end that it was.
+fn end_lines(comment: &mut String) {
+    if comment.contains('\r') {
+        *comment = comment.replace("\r\n", "\n").replace('\r', "\n");
     }
 }
 

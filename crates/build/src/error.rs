@@ -23,12 +23,12 @@ pub enum Error {
         /// The defect, in the form `file:line:column: text`.
         message: String,
     },
-    /// A method or service asks for what cannot be generated.
+    /// A method or service asks for what cannot be generated, or a name is none in Rust.
     #[error("{place}: {subject}: {message}")]
     Options {
         /// Its place, in the form `file:line:column`.
         place: String,
-        /// The service, or `package.Service/Method`.
+        /// The full name of the service, method or other thing: `package.Service/Method`.
         subject: String,
         /// The defect, and what to do.
         message: String,

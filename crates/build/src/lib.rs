@@ -71,6 +71,7 @@
 mod builder;
 mod compile;
 mod error;
+mod names;
 mod options;
 mod output;
 mod polish;

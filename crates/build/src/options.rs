@@ -4,9 +4,7 @@ mod method;
 
 use std::collections::BTreeMap;
 
-use prost_reflect::{
-    DynamicMessage, ExtensionDescriptor, FileDescriptor, ServiceDescriptor, Value,
-};
+use prost_reflect::{DynamicMessage, ExtensionDescriptor, ServiceDescriptor, Value};
 
 use crate::compile::Compiled;
 use crate::error::Error;
@@ -33,13 +31,13 @@ impl Options {
         let mut options = Self::default();
         for service in compiled.pool().services() {
             let of_service = read_service(&service).map_err(|what| {
-                misuse(compiled, &service.parent_file(), service.path(), service.full_name(), what)
+                compiled.misuse(&service.parent_file(), service.path(), service.full_name(), what)
             })?;
             options.services.insert(service.full_name().to_owned(), of_service);
             for method in service.methods() {
                 let name = format!("{}/{}", service.full_name(), method.name());
                 let of_method = method::read(&method, of_service).map_err(|what| {
-                    misuse(compiled, &service.parent_file(), method.path(), &name, what)
+                    compiled.misuse(&service.parent_file(), method.path(), &name, what)
                 })?;
                 options.methods.insert(name, of_method);
             }
@@ -78,22 +76,4 @@ fn ours(options: &DynamicMessage) -> Vec<(String, Value)> {
 
 fn unknown(name: &str) -> String {
     format!("this version does not know the option `{name}`: see convoke/options.proto")
-}
-
-/// The error that `what` is wrong at the descriptor with this path in its file.
-fn misuse(
-    compiled: &Compiled,
-    file: &FileDescriptor,
-    path: &[i32],
-    subject: &str,
-    what: String,
-) -> Error {
-    let source = compiled.source(file.name()).display().to_string();
-    let info = file.file_descriptor_proto().source_code_info.as_ref();
-    let location = info.and_then(|info| info.location.iter().find(|place| place.path == path));
-    let place = match location.map(|location| location.span.as_slice()) {
-        Some([line, column, ..]) => format!("{source}:{}:{}", line + 1, column + 1),
-        _ => source,
-    };
-    Error::Options { place, subject: subject.to_owned(), message: what }
 }

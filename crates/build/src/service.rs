@@ -52,6 +52,8 @@ struct ServiceCode<'a> {
     convoke: &'a str,
     /// The trait.
     name: &'a str,
+    /// The type parameter of the server.
+    inner: &'static str,
     /// The module of the constants.
     module: String,
     /// `package.Service`.
@@ -79,6 +81,7 @@ impl<'a> ServiceCode<'a> {
         Self {
             convoke,
             name: &service.name,
+            inner: if service.name == "T" { "S" } else { "T" },
             module: module_name(&service.name),
             docs: docs(&service.comments, &format!("The service `{full_name}`.")),
             full_name,
@@ -114,26 +117,26 @@ impl<'a> ServiceCode<'a> {
     }
 
     fn server(&self) -> String {
-        let Self { name, full_name, .. } = self;
+        let Self { name, inner, full_name, .. } = self;
         let [field, none, setter] = self.echo_members();
         format!(
             "/// Serves `{full_name}` by an implementation of [`{name}`]: an endpoint's `serve` takes it.
-            pub struct {name}Server<T> {{ inner: ::std::sync::Arc<T>, {field} }}
+            pub struct {name}Server<{inner}> {{ inner: ::std::sync::Arc<{inner}>, {field} }}
 
-            impl<T: {name}> {name}Server<T> {{
+            impl<{inner}: {name}> {name}Server<{inner}> {{
                 /// Serves by `inner`.
-                pub fn new(inner: T) -> Self {{
+                pub fn new(inner: {inner}) -> Self {{
                     Self::from_arc(::std::sync::Arc::new(inner))
                 }}
 
                 /// Serves by `inner`, which others hold too.
-                pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {{
+                pub fn from_arc(inner: ::std::sync::Arc<{inner}>) -> Self {{
                     Self {{ inner, {none} }}
                 }}
                 {setter}
             }}
 
-            impl<T> ::core::fmt::Debug for {name}Server<T> {{
+            impl<{inner}> ::core::fmt::Debug for {name}Server<{inner}> {{
                 fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {{
                     f.debug_struct(\"{name}Server\").finish_non_exhaustive()
                 }}
@@ -142,15 +145,17 @@ impl<'a> ServiceCode<'a> {
     }
 
     fn conversion(&self) -> String {
-        let Self { convoke, name, full_name, .. } = self;
+        let Self { convoke, name, inner, full_name, .. } = self;
         let new = format!("{convoke}::Service::with_arc(self.inner)");
         let ordered =
             if self.is_ordered { format!(".ordered(\"{full_name}\")") } else { String::new() };
         let required = self.require_members();
-        let add = |method: &MethodCode<'_>| method.registration(convoke, &self.module, name);
+        let trait_of_inner = format!("<{inner} as {name}>");
+        let add =
+            |method: &MethodCode<'_>| method.registration(convoke, &self.module, &trait_of_inner);
         let methods: String = self.methods.iter().map(add).collect();
         format!(
-            "impl<T: {name}> {convoke}::IntoService for {name}Server<T> {{
+            "impl<{inner}: {name}> {convoke}::IntoService for {name}Server<{inner}> {{
                 fn into_service(self) -> {convoke}::Service {{
                     let service = {new}{ordered};
                     {required}

@@ -118,10 +118,11 @@ impl<'a> MethodCode<'a> {
         }
     }
 
-    pub(super) fn registration(&self, convoke: &str, module: &str, service: &str) -> String {
+    /// Adds it to a service. `implementer` is `<T as Service>`.
+    pub(super) fn registration(&self, convoke: &str, module: &str, implementer: &str) -> String {
         let Self { name, constant, options, .. } = self;
         let method = format!("{module}::{constant}");
-        let handler = format!("<T as {service}>::{name}");
+        let handler = format!("{implementer}::{name}");
         if options.is_multicast && self.method.output_type != "()" {
             // What it returns is nothing, and what leaves is the empty message of its type.
             return format!(

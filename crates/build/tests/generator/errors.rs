@@ -243,6 +243,54 @@ fn methods_that_differ_in_case_alone_are_refused() {
 }
 
 #[test]
+fn a_message_with_the_name_of_a_service_is_refused() {
+    let said = complaint("message graph {} service Graph {}");
+    let expected = "package `p`: `Graph` would be the name of a struct and of a trait";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn methods_that_rust_has_one_name_for_are_refused() {
+    for (one, other, name) in
+        [("Self", "self", "self_"), ("New", "new", "new_"), ("Type", "_type", "r#type")]
+    {
+        let said = complaint(&format!(
+            "service S {{ rpc {one}(M) returns (M); rpc {other}(M) returns (M); }}"
+        ));
+        let expected = format!("package `p`: two methods of `S` would be called `{name}`");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn a_name_without_a_letter_is_refused() {
+    for (body, place, name) in [
+        ("service _ { rpc A(M) returns (M); }", "5:1", "p._"),
+        ("service S { rpc _(M) returns (M); }", "5:13", "p.S/_"),
+        ("message __ {}", "5:1", "p.__"),
+        ("message N { M _ = 1; }", "5:13", "p.N._"),
+        ("message N { oneof _ { M m = 1; } }", "5:13", "p.N._"),
+        ("enum _ { A = 0; }", "5:1", "p._"),
+        ("message N { enum E { _ = 0; } }", "5:22", "p.N._"),
+    ] {
+        let said = complaint(body);
+        let expected = format!("a.proto:{place}: {name}: `_");
+        assert!(said.starts_with(&expected), "{said}");
+        assert!(said.ends_with("rename it in the .proto file"), "{said}");
+    }
+    let error = compile(&[("a.proto", "syntax = \"proto3\"; package a._.b;")]).unwrap_err();
+    assert!(error.to_string().starts_with("a.proto:1:20: a._.b: `_` has no letter"), "{error}");
+}
+
+#[test]
+fn a_carriage_return_in_a_comment_ends_its_line() {
+    let said = "// One.\r// Two.\r\nmessage M {\n  /* Three.\r Four. */\n  uint64 n = 1;\n}\n\
+                // Five.\rSix.\nservice S {\n  rpc A(M) returns (M); // Seven.\rEight.\n}\n";
+    let proto = format!("syntax = \"proto3\"; package p;\n{said}");
+    assert_eq!(compile(&[("a.proto", &proto)]).unwrap(), ["all.rs", "p.rs"]);
+}
+
+#[test]
 fn without_a_folder_nothing_is_written() {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/graph.proto");
     let builder = convoke_build::configure().emit_rerun_if_changed(false);

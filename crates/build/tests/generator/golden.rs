@@ -6,7 +6,11 @@ use std::{env, fs};
 
 #[test]
 fn the_generated_code_is_the_one_checked_in() {
-    for (proto, output) in [("graph.proto", "social.rs"), ("storage.proto", "replicated.rs")] {
+    for (proto, output) in [
+        ("graph.proto", "social.rs"),
+        ("storage.proto", "replicated.rs"),
+        ("names.proto", "names.rs"),
+    ] {
         check(proto, output);
     }
 }
