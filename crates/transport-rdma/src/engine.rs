@@ -149,9 +149,10 @@ impl<P: Provider> Engine<P> {
     ) -> Result<(P::Listener, Tag, SocketAddr), VerbsError> {
         let tag = self.table.lock().insert(Entry::Listener(sink), usize::MAX)?;
         match self.provider.listen(tag, address, self.config.common.listen_backlog) {
-            Ok((listener, local)) => {
-                self.start();
-                Ok((listener, tag, local))
+            Ok((listener, local)) if self.start() => Ok((listener, tag, local)),
+            Ok(_) => {
+                self.remove(tag);
+                Err(VerbsError::NoRuntime)
             }
             Err(error) => {
                 self.remove(tag);
@@ -169,8 +170,11 @@ impl<P: Provider> Engine<P> {
         match make(tag) {
             Ok(wire) => {
                 self.table.lock().set(tag, Entry::Wire(Arc::clone(&wire)));
-                self.start();
-                Ok(wire)
+                if self.start() {
+                    return Ok(wire);
+                }
+                self.remove(tag);
+                Err(VerbsError::NoRuntime)
             }
             Err(error) => {
                 self.remove(tag);

@@ -154,9 +154,7 @@ async fn dial_at(
                 attempt.started = None;
                 Ok(answered)
             }
-            Ok(Err(_)) => {
-                Err(unreachable("the runtime that drove the device has ended".to_owned()))
-            }
+            Ok(Err(_)) => Err(unreachable(VerbsError::NoRuntime.to_string())),
             Err(_) => Err(DialLimit::Connect(device.dial_timeout()).passed(address)),
         }
     };

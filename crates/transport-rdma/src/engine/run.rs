@@ -32,11 +32,13 @@ struct Runner<P: Provider> {
 }
 
 impl<P: Provider> Engine<P> {
-    /// Starts the engine unless it runs.
-    pub(super) fn start(self: &Arc<Self>) {
+    /// Starts the engine unless it runs. Answers whether it does: it goes on for what the caller has
+    /// put in its table, and ends at once where the caller's runtime has ended.
+    pub(super) fn start(self: &Arc<Self>) -> bool {
         let mut running = self.running.lock();
         if running.is_running {
-            return self.signal.notify_one();
+            self.signal.notify_one();
+            return true;
         }
         running.minder = Some(tokio::spawn(Arc::clone(self).mind()).abort_handle());
         running.is_running = true;
@@ -44,6 +46,7 @@ impl<P: Provider> Engine<P> {
         drop(running);
         // A runtime that has ended drops it at once, which takes the lock.
         tokio::spawn(runner.run());
+        self.running.lock().is_running
     }
 
     /// Another task takes over from one that a sink holds up, unless that delivery is over.

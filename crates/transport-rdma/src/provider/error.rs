@@ -62,6 +62,9 @@ pub enum VerbsError {
     /// The device is gone or has failed.
     #[error("the RDMA device is lost: {0}")]
     DeviceLost(String),
+    /// The runtime that drives the device has ended.
+    #[error("the runtime of the device has ended: listen and dial on one that goes on")]
+    NoRuntime,
     /// A call failed.
     #[error("{call} failed: {message}")]
     System {

@@ -1,7 +1,8 @@
 //! Peers and devices that fail: a reason for everybody, nothing left behind, others unaffected.
 
+use std::pin::pin;
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -201,7 +202,7 @@ async fn a_connection_that_its_sink_closes_as_it_opens_ends_though_its_peer_keep
 }
 
 #[test]
-fn to_listen_on_a_runtime_that_has_ended_comes_back() {
+fn to_listen_or_dial_on_a_runtime_that_has_ended_fails() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let handle = runtime.handle().clone();
     drop(runtime);
@@ -209,10 +210,24 @@ fn to_listen_on_a_runtime_that_has_ended_comes_back() {
     std::thread::spawn(move || {
         let _entered = handle.enter();
         let transport = RdmaTransport::simulated(&Fabric::new());
-        let any = "rdma://127.0.0.1:0".parse().expect("it is an address");
-        let mut listening = transport.listen(&any, Arc::new(Recorder::new(1)));
-        let polled = listening.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        done.send(polled.is_ready()).expect("the test waits for it");
+        let (any, sink) = ("rdma://127.0.0.1:0".parse().expect("it is"), Recorder::new(1));
+        let sink: Arc<dyn Sink> = Arc::new(sink);
+        let listened = at_once(transport.listen(&any, sink.clone())).map(|_| ());
+        let dialled = at_once(transport.dial(&any, None, sink)).map(|_| ());
+        let errors = (listened.map_err(|e| e.to_string()), dialled.map_err(|e| e.to_string()));
+        done.send(errors).expect("the test waits for it");
     });
-    assert!(is_done.recv_timeout(PATIENCE).expect("it comes back"));
+    let (listened, dialled) = is_done.recv_timeout(PATIENCE).expect("it comes back");
+    for result in [listened, dialled] {
+        let error = result.expect_err("nothing is driven");
+        assert!(error.contains("the runtime of the device has ended"), "{error}");
+    }
+}
+
+/// Result of a future that waits for nothing.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => panic!("it waits for a runtime"),
+    }
 }
