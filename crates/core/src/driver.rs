@@ -115,6 +115,8 @@ pub(crate) struct Driver {
     deadline_max: Duration,
     start: Instant,
     runtime: Handle,
+    /// All tasks of its runtime share one thread.
+    is_one_thread: bool,
     pub(crate) transports: Vec<Arc<dyn Transport>>,
     resolver: Option<Resolver>,
     pub(crate) methods: MethodTable,
@@ -190,6 +192,7 @@ impl Driver {
         let frame_bytes_max =
             u32::try_from(limits.message_bytes_max.saturating_add(headroom)).unwrap_or(u32::MAX);
         let admission = Mutex::new(Admission::new(&transports));
+        let runtime = Handle::current();
         let driver = Arc::new_cyclic(|me: &Weak<Self>| Self {
             identity,
             me: me.clone(),
@@ -198,7 +201,8 @@ impl Driver {
             deadline_max: limits.deadline_max,
             #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
             start: Instant::now(),
-            runtime: Handle::current(),
+            is_one_thread: runtime.runtime_flavor() == RuntimeFlavor::CurrentThread,
+            runtime,
             transports,
             resolver,
             methods,
@@ -235,7 +239,8 @@ impl Driver {
         // Made here, so that it closes also where the runtime ends before it polls the timer.
         let closes = ClosesWithRuntime(driver.me.clone());
         driver.runtime.spawn(run_timer(closes, driver.start, driver.timer.clone()));
-        driver.runtime.spawn(run_flusher(driver.me.clone(), driver.flusher.clone()));
+        let flusher = driver.flusher.clone();
+        driver.runtime.spawn(run_flusher(driver.me.clone(), flusher, driver.is_one_thread));
         Ok(driver)
     }
 
@@ -343,8 +348,7 @@ impl Driver {
     /// flushes now, otherwise with the others. Handlers of several threads flush at once: few of
     /// them are in the same turn, and waking the one who flushes costs more than a write.
     pub(crate) fn end_scope(&self, scope: FlushScope) {
-        let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if !is_one_thread || !scope.has_to_flush() {
+        if !self.is_one_thread || !scope.has_to_flush() {
             return;
         }
         let company = self
@@ -355,8 +359,7 @@ impl Driver {
 
     /// Ends a scope of who has more to append at once, most often: a sender of many items.
     fn end_scope_with_more(&self, scope: FlushScope) {
-        let is_one_thread = self.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-        if is_one_thread { scope.leave_to(&self.flusher, || self.now()) } else { drop(scope) }
+        if self.is_one_thread { scope.leave_to(&self.flusher, || self.now()) } else { drop(scope) }
     }
 
     pub(crate) fn advertise(&self, addresses: Vec<Address>) {
@@ -602,9 +605,9 @@ async fn run_meters(driver: Weak<Driver>, interval: Duration) {
 }
 
 /// Flushes for callers and handlers that have company, for as long as the endpoint lives.
-async fn run_flusher(driver: Weak<Driver>, flusher: Arc<Flusher>) {
+async fn run_flusher(driver: Weak<Driver>, flusher: Arc<Flusher>, is_one_thread: bool) {
     while driver.strong_count() > 0 {
-        flusher.turn().await;
+        flusher.turn(is_one_thread).await;
         if let Some(driver) = driver.upgrade() {
             driver.flush_due();
         }

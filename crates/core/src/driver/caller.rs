@@ -17,7 +17,6 @@ use convoke_proto::initiator::OpenError;
 use convoke_proto::node::Opening;
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
-use tokio::runtime::RuntimeFlavor;
 
 use crate::error::CallError;
 use crate::transport::{Connection, Lane};
@@ -78,8 +77,7 @@ impl Driver {
         let (now, mut index) = (self.now(), self.core_for(&opening));
         // Who does not wait for the call may not let go of its thread for long, and where there are
         // several the flusher is to run on that one.
-        let at_once =
-            waker.is_none() && self.runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let at_once = waker.is_none() && !self.is_one_thread;
         let (call, flush, aftermath) = loop {
             let mut core = self.cores.lock(index);
             if needs_room && core.has_no_room(&opening) {

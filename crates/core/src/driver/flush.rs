@@ -11,7 +11,6 @@ use std::task::Poll;
 use convoke_proto::time::Timestamp;
 use convoke_transport::parts::Mutex;
 use smallvec::SmallVec;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
 use crate::transport::Connection;
@@ -167,9 +166,11 @@ impl Flusher {
     }
 
     /// Waits for its turn.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn turn(&self, is_one_thread: bool) {
         self.signal.notified().await;
-        take_turn().await;
+        if !is_one_thread {
+            take_turn().await;
+        }
     }
 
     /// Flushes what is due. First each promise is settled: who appends after a flush must not rely
@@ -190,11 +191,8 @@ impl Flusher {
 }
 
 /// Waits until the tasks that are ready have had their turn: a runtime of several workers puts who
-/// was woken before those of its worker, one of a single thread behind.
+/// was woken before those of its worker, and one of a single thread behind, where this is spared.
 async fn take_turn() {
-    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
-        return;
-    }
     let mut turns = [Poll::Pending, Poll::Ready(())].into_iter();
     poll_fn(|cx| {
         let turn = turns.next().unwrap_or(Poll::Ready(()));

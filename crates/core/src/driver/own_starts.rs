@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoke_proto::visits::Start;
 use convoke_transport::parts::Mutex;
-use tokio::runtime::RuntimeFlavor;
 
 use super::Driver;
 use super::run_queue::{self, IN_A_ROW_MAX};
@@ -41,7 +40,7 @@ impl Driver {
     /// says, and all else while such waits, for handlers of one peer begin in the order of
     /// submission. The rest may start now.
     pub(super) fn take_own(self: &Arc<Self>, starts: Vec<Start>, apart: bool) -> Vec<Start> {
-        let is_apart = apart && self.runtime.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let is_apart = apart && !self.is_one_thread;
         if !is_apart && !self.own_starts.is_running.load(Ordering::Acquire) {
             return starts;
         }
