@@ -283,7 +283,12 @@ impl Core {
 impl Attached {
     /// Sees to it that what a caller has just appended is flushed. Who has filled a connection does
     /// so itself: it may be about to append more before anybody else has a turn.
-    pub(super) fn flush_for(&mut self, now: Timestamp, caller: &mut CallerFlush, is_full: bool) {
+    pub(super) fn arrange_flush(
+        &mut self,
+        now: Timestamp,
+        caller: &mut CallerFlush,
+        is_full: bool,
+    ) {
         if FlushScope::note_if_open(&self.connection) {
             return;
         }

@@ -228,7 +228,7 @@ impl Attached {
         }
         if left.is_new {
             match caller {
-                Some(caller) => self.flush_for(now, caller, left.is_full),
+                Some(caller) => self.arrange_flush(now, caller, left.is_full),
                 None => FlushScope::note(&self.connection),
             }
         }
