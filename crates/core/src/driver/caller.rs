@@ -112,15 +112,18 @@ impl Driver {
     #[inline]
     fn flush_for(&self, now: Timestamp, core: usize, flush: CallerFlush) {
         let CallerFlush { at_once, is_promised, due } = flush;
-        if at_once {
-            due.iter().for_each(|connection| connection.flush());
+        if !is_promised {
+            return due.iter().for_each(|connection| connection.flush()); // All are its own.
         }
+        let own = at_once.then(|| due.clone());
         let promised = |connection| Due { connection, promised_in: Some(core) };
-        if is_promised {
-            let since = self.flusher.take_over(|| now, due.into_iter().map(promised));
-            if now.since(since) > TRUST {
-                self.flush_due(); // The flusher is held up.
-            }
+        let since = self.flusher.take_over(|| now, due.into_iter().map(promised));
+        if now.since(since) > TRUST {
+            self.flush_due(); // The flusher is held up.
+        }
+        // After the flusher was told: a flush may panic, and others rely on what was promised.
+        if let Some(own) = own {
+            own.iter().for_each(|connection| connection.flush());
         }
     }
 
@@ -301,5 +304,29 @@ impl Attached {
             }
         }
         caller.due.push(self.connection.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::flush::tests::Flushed;
+    use super::*;
+    use crate::Endpoint;
+
+    #[tokio::test]
+    async fn a_flush_that_panics_breaks_no_promise() {
+        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+        let driver = endpoint.driver();
+        let full = Flushed::new(&driver.flusher, |_| panic!("on purpose"));
+        let promised = Flushed::new(&driver.flusher, |_| ());
+        let due: [Arc<dyn Connection>; 2] = [full, promised.clone()];
+        let flush =
+            CallerFlush { at_once: true, is_promised: true, due: due.into_iter().collect() };
+        let flushes = AssertUnwindSafe(|| driver.flush_for(driver.now(), 0, flush));
+        assert!(catch_unwind(flushes).is_err(), "the first of them panics");
+        driver.flush_due();
+        assert_eq!(promised.count(), 1);
     }
 }

@@ -205,7 +205,7 @@ async fn take_turn() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Context;
 
@@ -238,7 +238,7 @@ mod tests {
 
     /// A connection whose flush does something.
     #[derive(Debug)]
-    struct Flushed {
+    pub(in crate::driver) struct Flushed {
         link: Link,
         act: fn(&Flusher),
         flusher: Arc<Flusher>,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     impl Flushed {
-        fn new(flusher: &Arc<Flusher>, act: fn(&Flusher)) -> Arc<Self> {
+        pub(in crate::driver) fn new(flusher: &Arc<Flusher>, act: fn(&Flusher)) -> Arc<Self> {
             let peer = Hello {
                 node: NodeId::new(1),
                 incarnation: Incarnation(1 << 8),
@@ -259,7 +259,7 @@ mod tests {
             Arc::new(Self { link, act, flusher: flusher.clone(), count: AtomicUsize::new(0) })
         }
 
-        fn count(&self) -> usize {
+        pub(in crate::driver) fn count(&self) -> usize {
             self.count.load(Ordering::Relaxed)
         }
     }
