@@ -21,6 +21,8 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension, Head};
+#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
+use convoke_transport::parts::Seldom;
 
 use crate::method::Request;
 use crate::peer::Peer;
@@ -112,7 +114,7 @@ impl Telemetry {
     pub(crate) fn sample(&self, see: impl FnOnce() -> Seen) {
         if let Some(meters) = &self.meters {
             let seen = see();
-            unharmed(RECORDER, || meters.sample(seen));
+            unharmed(&RECORDER, || meters.sample(seen));
         }
     }
 
@@ -120,7 +122,7 @@ impl Telemetry {
     #[inline]
     fn count(&self, count: impl FnOnce(&Meters)) {
         if let Some(meters) = &self.meters {
-            unharmed(RECORDER, || count(meters));
+            unharmed(&RECORDER, || count(meters));
         }
     }
 }
@@ -128,13 +130,36 @@ impl Telemetry {
 /// Result of what an application has given to observe it, unless it panics: connections, calls and
 /// tasks go on as without it.
 #[cfg(any(feature = "metrics", feature = "tracing-spans"))]
-fn unharmed<T>(observer: &'static str, act: impl FnOnce() -> T) -> Option<T> {
+fn unharmed<T>(observer: &Observer, act: impl FnOnce() -> T) -> Option<T> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
-    done.inspect_err(|_| tracing::error!("the {observer} panicked")).ok()
+    done.inspect_err(|_| observer.on_panic()).ok()
+}
+
+/// What applications give to observe their endpoints, which may panic at every frame.
+#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
+#[derive(Debug)]
+struct Observer {
+    name: &'static str,
+    /// Bounds its lines, of all endpoints together: most often they have the same one.
+    panics: Seldom,
+}
+
+#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
+impl Observer {
+    const fn new(name: &'static str) -> Self {
+        Self { name, panics: Seldom::per_second(1) }
+    }
+
+    #[cold]
+    fn on_panic(&self) {
+        if let Some(left_out) = self.panics.pass() {
+            tracing::error!(left_out, "the {} panicked", self.name);
+        }
+    }
 }
 
 #[cfg(feature = "metrics")]
-const RECORDER: &str = "recorder of metrics";
+static RECORDER: Observer = Observer::new("recorder of metrics");
 
 /// Follows one call from its opening to its end.
 #[derive(Debug)]
@@ -164,7 +189,7 @@ impl CallProbe {
             meter: telemetry
                 .meters
                 .as_ref()
-                .and_then(|meters| unharmed(RECORDER, || meters.call(branches)).flatten()),
+                .and_then(|meters| unharmed(&RECORDER, || meters.call(branches)).flatten()),
         }
     }
 
@@ -181,7 +206,7 @@ impl CallProbe {
         self.span.branch_failed(failure);
         #[cfg(feature = "metrics")]
         if let Some(meter) = &self.meter {
-            unharmed(RECORDER, || meter.branch_failed(failure));
+            unharmed(&RECORDER, || meter.branch_failed(failure));
         }
         let _ = failure;
     }
@@ -213,7 +238,7 @@ impl CallProbe {
         self.span.end(end.name());
         #[cfg(feature = "metrics")]
         if let Some(meter) = self.meter.take() {
-            unharmed(RECORDER, || meter.end(end));
+            unharmed(&RECORDER, || meter.end(end));
         }
         let _ = end.name();
     }
@@ -296,7 +321,7 @@ impl TaskProbe {
             meter: telemetry
                 .meters
                 .as_ref()
-                .and_then(|meters| unharmed(RECORDER, || meters.task(start.method)).flatten()),
+                .and_then(|meters| unharmed(&RECORDER, || meters.task(start.method)).flatten()),
         }
     }
 
@@ -344,7 +369,7 @@ impl TaskProbe {
         self.span.end(end.name(), failure);
         #[cfg(feature = "metrics")]
         if let Some(meter) = &self.meter {
-            unharmed(RECORDER, || meter.end(end));
+            unharmed(&RECORDER, || meter.end(end));
         }
         let _ = (end.name(), failure);
     }

@@ -3,11 +3,12 @@
 #![cfg(feature = "tracing-spans")]
 
 use convoke_core::{Cause, Context, Endpoint, Method, Service, Status};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use convoke_core::{Propagator, SpanEnd, SpanStart, TraceContext};
+use tokio::time::Instant;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Span, Subscriber};
+use tracing::{Event, Level, Metadata, Span, Subscriber};
 
 const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
 
@@ -15,6 +16,9 @@ const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
 struct Everything;
 
 static PANICS: AtomicBool = AtomicBool::new(false);
+
+/// Lines that say so of the propagator.
+static LINES: AtomicU64 = AtomicU64::new(0);
 
 impl Subscriber for Everything {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -31,7 +35,12 @@ impl Subscriber for Everything {
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn event(&self, _: &Event<'_>) {}
+    fn event(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
+        if *metadata.level() == Level::ERROR && metadata.target().ends_with("telemetry") {
+            LINES.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     fn enter(&self, _: &Id) {}
 
@@ -51,12 +60,14 @@ impl Propagator for Broken {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
 async fn calls_and_tasks_go_on_though_what_traces_them_panics() {
     tracing::subscriber::set_global_default(Everything).expect("it is the first");
     let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
     let builder = Endpoint::builder().propagator(Broken).serve(echo);
     let endpoint = builder.start().await.expect("nothing to bind");
+    let begun = Instant::now();
     for panics in [false, true] {
         PANICS.store(panics, Ordering::Relaxed);
         let call = endpoint.call(ECHO, 7).to_all([endpoint.me(), endpoint.me()]).open();
@@ -67,4 +78,6 @@ async fn calls_and_tasks_go_on_though_what_traces_them_panics() {
         assert_eq!(replies.len() + causes.len(), 2, "{outcome:?}");
         assert_eq!((endpoint.load().calls, endpoint.load().tasks), (0, 0));
     }
+    let (lines, seconds) = (LINES.load(Ordering::Relaxed), begun.elapsed().as_secs());
+    assert!((1..=seconds + 1).contains(&lines), "{lines} lines in {seconds} seconds");
 }

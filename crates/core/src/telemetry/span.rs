@@ -19,7 +19,7 @@ use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
 
-use super::unharmed;
+use super::{Observer, unharmed};
 
 /// Ties the spans of an endpoint to a tracing system that has ids of its own, such as
 /// OpenTelemetry; see [`EndpointBuilder::propagator`](crate::EndpointBuilder::propagator). The
@@ -103,7 +103,7 @@ impl Propagation {
     ) -> Option<TraceContext> {
         match &self.0 {
             Some(propagator) => {
-                unharmed(PROPAGATOR, || propagator.begin(span, start, parent)).flatten()
+                unharmed(&PROPAGATOR, || propagator.begin(span, start, parent)).flatten()
             }
             None => {
                 let parent = parent.or_else(|| CURRENT.get());
@@ -120,12 +120,12 @@ impl Propagation {
 
     fn end(&self, span: &Span, end: &SpanEnd) {
         if let Some(propagator) = &self.0 {
-            unharmed(PROPAGATOR, || propagator.end(span, end));
+            unharmed(&PROPAGATOR, || propagator.end(span, end));
         }
     }
 }
 
-const PROPAGATOR: &str = "propagator of an endpoint";
+static PROPAGATOR: Observer = Observer::new("propagator of an endpoint");
 
 impl fmt::Debug for Propagation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
