@@ -18,6 +18,7 @@ use super::message::{
 };
 use super::replies::{SignedReply, WAY_MAX};
 use super::signature::{Checker, Claims, Signature, Signer};
+use super::sizes::is_small;
 use super::text::{Words, request_text};
 use super::trust::Trust;
 use crate::mutant::{self, Mutant};
@@ -114,6 +115,9 @@ pub enum Refused {
     /// A proof in it proves nothing.
     #[error("a certificate in it is not one")]
     Certificate,
+    /// It takes up more than its share of the message with which a view begins.
+    #[error("it is larger than one word of those with which a view begins may be")]
+    OverShare,
     /// It is unsigned, and the connection by which it came proves somebody else.
     #[error("the connection does not prove its sender")]
     Connection,
@@ -271,6 +275,9 @@ impl Keys {
                 if !vouches.iter().all(|vouch| is_known(&vouch.client)) {
                     return Err(Refused::Request);
                 }
+            }
+            Message::ViewChange(change) if !is_small(change, self.group.quorum()) => {
+                return Err(Refused::OverShare);
             }
             Message::ViewChange(change) => self.claim_change(change, &mut claims)?,
             Message::NewView(new_view) => self.claim_new_view(new_view, &mut claims)?,

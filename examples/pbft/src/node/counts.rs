@@ -39,6 +39,7 @@ impl Dropped {
             Self::Refused(Refused::Signature) => "signature",
             Self::Refused(Refused::Request) => "request",
             Self::Refused(Refused::Certificate) => "certificate",
+            Self::Refused(Refused::OverShare) => "over_share",
             Self::Refused(Refused::Connection) => "connection",
         }
     }

@@ -287,7 +287,7 @@ mod rules {
     }
 
     /// Word of a member that wants the second view, with a proof of each of these places.
-    fn want(replica: &mut Replica<Counter>, by: u64, places: u64) {
+    fn wish(places: u64) -> Message {
         let (view, digest) = (VIEW, batch(0).digest());
         let prepared = |place| {
             let signature = |by: u64| {
@@ -305,21 +305,20 @@ mod rules {
         let checkpoint = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
         let stable = Stable { checkpoint, signatures: BTreeMap::new() };
         let prepared = (1..=places).map(prepared).collect();
-        hear(
-            replica,
-            by,
-            Message::ViewChange(ViewChange { view: view.next(), stable, prepared }.into()),
-        );
+        Message::ViewChange(ViewChange { view: view.next(), stable, prepared }.into())
     }
 
     /// A liar takes along places since the first, so many that its word could leave no room in a
     /// message for those of others.
     pub(super) fn a_view_begins_beside_a_word_that_takes_too_much_along() -> Result<(), String> {
-        let mut primary = backup();
-        want(&mut primary, 1, 10_000);
-        want(&mut primary, 3, 2);
-        want(&mut primary, 4, 2);
-        want(&mut primary, 2, 0); // its own, which it has said
+        let (mut primary, liar) = (backup(), NodeId::new(1));
+        let refused = keys().open(liar, signer(1).sign(SCOPE, liar, wish(10_000))).err();
+        if refused != Some(Refused::OverShare) {
+            return Err(format!("{refused:?}"));
+        }
+        hear(&mut primary, 3, wish(2));
+        hear(&mut primary, 4, wish(2));
+        hear(&mut primary, 2, wish(0)); // its own, which it has said
         let found = effects(&mut primary);
         let members = said(&found).into_iter().find_map(|(_, message)| match message {
             Message::NewView(new_view) => Some(new_view.changes.iter().map(|of| of.by).collect()),

@@ -174,6 +174,7 @@ impl<M: Machine> Replica<M> {
     pub(super) fn on_view_change(&mut self, now: Duration, signed: Signed<Arc<ViewChange>>) {
         let known = self.changes.get(&signed.by);
         let is_known = known.is_some_and(|known| known.body.view >= signed.body.view);
+        // Those of others were measured before; its own would not be heard by others either.
         if is_known || !is_small(&signed.body, self.quorum()) {
             return;
         }
