@@ -24,11 +24,17 @@ pub struct Correctable<T> {
     state: watch::Receiver<State<T>>,
 }
 
-#[derive(Clone)]
 struct State<T> {
     level: usize,
-    value: Option<T>,
+    /// Copies of it are made, and it is dropped, without the channel's lock.
+    value: Option<Arc<T>>,
     end: Option<End>,
+}
+
+impl<T> Clone for State<T> {
+    fn clone(&self) -> Self {
+        Self { level: self.level, value: self.value.clone(), end: self.end.clone() }
+    }
 }
 
 /// With a final answer, or without.
@@ -56,7 +62,8 @@ impl<T: Clone + Send + Sync + 'static> Correctable<T> {
 
     /// The best answer so far.
     pub fn latest(&self) -> Option<T> {
-        self.state.borrow().value.clone()
+        let value = self.state.borrow().value.clone();
+        value.map(Arc::unwrap_or_clone)
     }
 
     /// The answer once `level` members have replied, or the final one if that comes first. Any
@@ -71,7 +78,7 @@ impl<T: Clone + Send + Sync + 'static> Correctable<T> {
         let is_there = |state: &State<T>| state.level >= level && state.value.is_some();
         let state = self.wait(|state| state.end.is_some() || is_there(state)).await;
         match state.value {
-            Some(value) if state.level >= level => Ok(value),
+            Some(value) if state.level >= level => Ok(Arc::unwrap_or_clone(value)),
             value => finished(value, state.end),
         }
     }
@@ -98,9 +105,9 @@ impl<T: Clone + Send + Sync + 'static> Correctable<T> {
     }
 }
 
-fn finished<T>(value: Option<T>, end: Option<End>) -> Result<T, QuorumError> {
+fn finished<T: Clone>(value: Option<Arc<T>>, end: Option<End>) -> Result<T, QuorumError> {
     match (end, value) {
-        (Some(Ok(())), Some(value)) => Ok(value),
+        (Some(Ok(())), Some(value)) => Ok(Arc::unwrap_or_clone(value)),
         (Some(Err(error)), _) => Err((*error).clone()),
         (None, _) | (Some(Ok(())), None) => Err(QuorumError::Undecided),
     }
@@ -135,10 +142,11 @@ async fn correct<Resp, T, C>(
             _ => Some(Err(Arc::new(poll_fn(|cx| Poll::Ready(call.error(cx))).await))),
         };
         let is_done = end.is_some();
+        let mut _dropped_unlocked = None;
         sender.send_modify(|state| {
             state.level = level;
             if let Verdict::Preliminary(value) | Verdict::Done(value) = verdict {
-                state.value = Some(value);
+                _dropped_unlocked = state.value.replace(Arc::new(value));
             }
             state.end = end;
         });

@@ -123,6 +123,14 @@ pub enum CastRefused {
         /// The digest it has cast.
         digest: Digest,
     },
+    /// A vote to be released that this node has not cast: it is of another round.
+    #[error("this node has not cast {digest:?} in phase {phase} of this round")]
+    NotCast {
+        /// The phase.
+        phase: u16,
+        /// The digest of the vote.
+        digest: Digest,
+    },
     /// No mailbox would keep it: see
     /// [`Limits::cast_payload_bytes_max`](convoke_core::Limits::cast_payload_bytes_max).
     #[error("a payload of {bytes} bytes is larger than the {bytes_max} that a member keeps")]

@@ -115,6 +115,21 @@ impl EchoCore {
         }
     }
 
+    /// Checks that this node has cast a vote, which is about to be sent.
+    ///
+    /// # Errors
+    /// [`CastRefused`] when it has cast another digest in the phase, or none.
+    pub(super) fn check_cast(
+        &self,
+        EchoVote { phase, digest }: EchoVote,
+    ) -> Result<(), CastRefused> {
+        match self.cast_in(phase) {
+            Some(cast) if cast == digest => Ok(()),
+            Some(cast) => Err(CastRefused::AlreadyCast { phase, digest: cast }),
+            None => Err(CastRefused::NotCast { phase, digest }),
+        }
+    }
+
     /// Takes back a cast of an earlier life of this node, which others may have heard: it counts,
     /// and nothing else is ever cast in that phase. It is sent again.
     ///

@@ -172,8 +172,13 @@ impl Payloads {
             return Err(ValueTooLarge { bytes, bytes_max });
         }
         let digest = digest_of(&value);
-        self.with(|store| store.insert(owner, digest, value));
+        self.keep(owner, digest, value);
         Ok(digest)
+    }
+
+    fn keep(&self, owner: Option<NodeId>, digest: Digest, value: Bytes) {
+        // A value may be memory of the user's, whose end runs code of the user's.
+        let _dropped_unlocked = self.with(|store| store.insert(owner, digest, value));
     }
 
     /// The value of this digest, if it is here.
@@ -278,7 +283,7 @@ impl Payloads {
             };
             match answer {
                 Some(Ok((_, Answer::Value(value)))) if digest_of(&value) == digest => {
-                    self.with(|store| store.insert(None, digest, value.clone()));
+                    self.keep(None, digest, value.clone());
                     return Some(value);
                 }
                 Some(Ok((node, Answer::Value(_)))) => liars.push(node),
@@ -344,30 +349,36 @@ const VALUE_BYTES: usize = 64;
 const COPIED_BYTES_MAX: usize = 32 << 10;
 
 impl Store {
-    fn insert(&mut self, owner: Option<NodeId>, digest: Digest, value: Bytes) {
+    /// Keeps a value. Gives what is not kept any more, or was not: to be dropped without the lock.
+    fn insert(&mut self, owner: Option<NodeId>, digest: Digest, value: Bytes) -> Vec<Bytes> {
         let cost = value.len() + VALUE_BYTES;
+        let mut gone = vec![value];
         if cost > self.share {
-            return;
+            return gone;
         }
         let owned = self.owners.entry(owner).or_default();
         if !owned.digests.insert(digest) {
-            return;
+            return gone;
         }
         owned.order.push_back(digest);
         owned.bytes += cost;
-        let value = match value.len() {
-            0..COPIED_BYTES_MAX => Bytes::copy_from_slice(&value),
-            _ => value,
-        };
-        self.values.entry(digest).or_insert((value, 0)).1 += 1;
+        let of_digest = self.values.entry(digest).or_insert_with(|| {
+            let kept = match gone[0].len() {
+                0..COPIED_BYTES_MAX => Bytes::copy_from_slice(&gone[0]),
+                _ => gone[0].clone(),
+            };
+            (kept, 0)
+        });
+        of_digest.1 += 1;
         while self.owners.get(&owner).is_some_and(|owned| owned.bytes > self.share) {
-            self.drop_oldest(owner);
+            gone.extend(self.take_oldest(owner));
         }
         while self.bytes() > self.bytes_max
             && let Some(largest) = self.largest_beside_new_of(owner)
         {
-            self.drop_oldest(largest);
+            gone.extend(self.take_oldest(largest));
         }
+        gone
     }
 
     /// The owner that keeps most, this one only if it keeps more than its newest value.
@@ -378,20 +389,23 @@ impl Store {
         others.max_by_key(|(of, owned)| (owned.bytes, **of == owner)).map(|(of, _)| *of)
     }
 
-    fn drop_oldest(&mut self, owner: Option<NodeId>) {
-        let Some(owned) = self.owners.get_mut(&owner) else { return };
-        let Some(oldest) = owned.order.pop_front() else { return };
+    /// The oldest value of an owner is its no more. Gives it when it was nobody else's.
+    fn take_oldest(&mut self, owner: Option<NodeId>) -> Option<Bytes> {
+        let owned = self.owners.get_mut(&owner)?;
+        let oldest = owned.order.pop_front()?;
         owned.digests.remove(&oldest);
+        let mut taken = None;
         if let Some((value, owners)) = self.values.get_mut(&oldest) {
             owned.bytes -= value.len() + VALUE_BYTES;
             *owners -= 1;
             if *owners == 0 {
-                self.values.remove(&oldest);
+                taken = self.values.remove(&oldest).map(|(value, _)| value);
             }
         }
         if owned.order.is_empty() {
             self.owners.remove(&owner);
         }
+        taken
     }
 
     fn bytes(&self) -> usize {
@@ -436,6 +450,34 @@ mod tests {
         assert!(buffer.is_unique());
         assert_eq!(payloads.insert(buffer.clone()), Ok(digest_of(&buffer)));
         assert!(!buffer.is_unique(), "what is large is not copied");
+    }
+
+    /// Memory whose owner asks the store as it goes.
+    struct Asks(Payloads, Vec<u8>);
+
+    impl AsRef<[u8]> for Asks {
+        fn as_ref(&self) -> &[u8] {
+            &self.1
+        }
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            assert_eq!(self.0.get(Digest([0; 32])), None);
+        }
+    }
+
+    #[test]
+    fn the_owner_of_what_goes_may_ask_the_store() {
+        let payloads = Payloads::new(100 << 10);
+        let insert = |byte: u8, len: usize| {
+            let value = Bytes::from_owner(Asks(payloads.clone(), vec![byte; len]));
+            payloads.insert(value).unwrap();
+        };
+        insert(0, 100); // It is copied.
+        (0..4).for_each(|byte| insert(byte, 60 << 10));
+        insert(3, 60 << 10); // It is there.
+        assert_eq!(payloads.with(|store| store.values.len()), 1);
     }
 
     #[test]

@@ -216,11 +216,12 @@ impl EchoRound {
     /// Sends a vote that was held to all other members.
     ///
     /// # Errors
-    /// [`EchoError::Cast`] when the payload is larger than others keep: nothing is sent, and it may
-    /// be released with another.
+    /// [`EchoError::Cast`] when the payload is larger than others keep, or this node has not cast
+    /// the vote in this round: nothing is sent, and one that is held may be released again.
     pub fn release(&mut self, vote: EchoVote, payload: impl Into<Bytes>) -> Result<(), EchoError> {
         let payload = payload.into();
         self.check_size(&payload)?;
+        self.core.check_cast(vote)?;
         self.keep_payload(vote.phase, payload);
         self.send(vote);
         self.note_missed();

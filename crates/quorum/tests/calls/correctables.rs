@@ -1,5 +1,6 @@
 //! Answers that get better with every reply.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use convoke_quorum::{Correctable, Majority, QuorumError, QuorumExt, Replies, Retry, Verdict};
@@ -50,6 +51,43 @@ async fn many_may_wait_for_many_levels_and_the_end_fires_them_all() {
         // Levels 4 and 5 never come: the final answer stands for them.
         assert_eq!(watcher.await.unwrap().unwrap(), 7);
     }
+}
+
+/// An answer that looks at the latest one whenever it is copied or goes.
+struct Curious(Arc<OnceLock<Correctable<Self>>>);
+
+impl Curious {
+    fn look(&self) {
+        self.0.get().map(Correctable::level);
+    }
+}
+
+impl Clone for Curious {
+    fn clone(&self) -> Self {
+        self.look();
+        Self(self.0.clone())
+    }
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_ask_for_the_latest_as_it_goes() {
+    let cluster = Cluster::start(3).await;
+    let own = Arc::new(OnceLock::new());
+    let same = own.clone();
+    let curious = cluster.all(ASK, 7).correctable(move |replies| match replies.len() {
+        0 => Verdict::Continue,
+        3 => Verdict::Done(Curious(same.clone())),
+        _ => Verdict::Preliminary(Curious(same.clone())),
+    });
+    own.set(curious.clone()).ok().expect("it is set once");
+    curious.done().await.expect("all answer");
+    assert_eq!(curious.level(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -248,6 +248,24 @@ async fn a_vote_that_is_held_is_repeated_to_nobody() {
     assert_eq!(heard.expect("it is said").expect("it runs"), (node(1), digest));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_vote_of_another_round_is_not_released() {
+    let cluster = cluster(4).await;
+    let space = &spaces(&cluster)[0];
+    let [one, other] = [b"heron", b"egret"].map(|value| digest_of(value));
+    let join = |tag| space.join(tag, 1, plan(space.members())).expect("it is new");
+    let mut rounds = [join(0), join(1), join(2)];
+    rounds.iter_mut().for_each(EchoRound::hold);
+    rounds[0].cast(0, one, "").expect("it is the first");
+    rounds[1].cast(0, other, "").expect("it is the first");
+    let vote = rounds[0].held().await.expect("it runs");
+    let refused = CastRefused::AlreadyCast { phase: 0, digest: other };
+    assert_eq!(rounds[1].release(vote, ""), Err(refused.into()));
+    let refused = CastRefused::NotCast { phase: 0, digest: one };
+    assert_eq!(rounds[2].release(vote, ""), Err(refused.into()));
+    assert_eq!(rounds[0].release(vote, ""), Ok(()));
+}
+
 #[tokio::test]
 async fn a_verifier_that_panics_at_a_vote_refuses_that_one_alone() {
     let cluster = cluster(4).await;
