@@ -45,7 +45,8 @@ impl Shop for Front {
         }
         let shard = CatalogueClient::new(&context);
         let item = shard.get(ItemId { id: order.item }).to(self.shard_of(order.item)).await?;
-        self.ledger.take(&context.client(), &item, &order).await
+        let customer = context.caller().node();
+        self.ledger.take(&context.client(), customer, (&item, &order)).await
     }
 }
 

@@ -34,7 +34,7 @@ impl Ledger {
         Self { front, replicas, round: Mutex::new(1) }
     }
 
-    /// Takes an order out of the stock, unless it was taken before.
+    /// Takes an order of a customer out of the stock, unless it was taken before.
     ///
     /// # Errors
     /// With [`Code::FailedPrecondition`] where too few are left: nothing was taken. With any other,
@@ -42,14 +42,14 @@ impl Ledger {
     pub async fn take(
         &self,
         client: &Client,
-        item: &Item,
-        order: &Order,
+        customer: NodeId,
+        (item, order): (&Item, &Order),
     ) -> Result<Receipt, Status> {
         let mut round = self.round.lock().await;
         for attempt in 0..TRIES {
             let ballot = Ballot { round: *round, front: self.front.get() };
             *round += 1;
-            match self.attempt(client, ballot, item, order).await? {
+            match self.attempt(client, ballot, customer, (item, order)).await? {
                 Ok(left) => return Ok(receipt(item, order, left)),
                 Err(Outbid { by }) => *round = by.max(*round) + 1,
             }
@@ -65,8 +65,8 @@ impl Ledger {
         &self,
         client: &Client,
         ballot: Ballot,
-        item: &Item,
-        order: &Order,
+        customer: NodeId,
+        (item, order): (&Item, &Order),
     ) -> Result<Result<u32, Outbid>, Status> {
         let replicas = StockClient::new(client).on(&self.replicas);
         let request = PrepareRequest { item: item.id, ballot: Some(ballot) };
@@ -79,7 +79,7 @@ impl Ledger {
         let level = latest.and_then(|register| register.level);
         let level = level.unwrap_or(Level { left: item.supply, ..Level::default() });
         // Also where nothing changes: only an accepted level is sure to stay.
-        let (level, sold) = sell(level, order);
+        let (level, sold) = sell(level, customer, order);
         let left = level.left;
         let request = AcceptRequest { item: item.id, ballot: Some(ballot), level: Some(level) };
         let accepted = replicas.accept(request).quorum(Majority).await?;
@@ -102,8 +102,10 @@ fn outbid(answers: &[(NodeId, Answer)]) -> Option<Outbid> {
 }
 
 /// The level after an order, and whether it was taken, now or before.
-fn sell(mut level: Level, order: &Order) -> (Level, Result<(), Status>) {
-    if let Some(count) = level.orders.get(&order.id).copied() {
+fn sell(mut level: Level, customer: NodeId, order: &Order) -> (Level, Result<(), Status>) {
+    // Each customer names its own, as its certificate proves.
+    let name = format!("{customer}/{}", order.id);
+    if let Some(count) = level.orders.get(&name).copied() {
         let text = format!("order {} was taken before, for {count}", order.id);
         let is_same = count == order.count;
         return (level, if is_same { Ok(()) } else { Err(Status::new(Code::AlreadyExists, text)) });
@@ -116,7 +118,7 @@ fn sell(mut level: Level, order: &Order) -> (Level, Result<(), Status>) {
         return (level, Err(Status::new(Code::FailedPrecondition, text)));
     };
     level.left = left;
-    level.orders.insert(order.id.clone(), order.count);
+    level.orders.insert(name, order.count);
     (level, Ok(()))
 }
 

@@ -107,6 +107,15 @@ impl World {
         self.shop().buy(order).to(node(front)).await
     }
 
+    /// Another customer, who knows the first front.
+    async fn customer(&self, id: u64) -> (Endpoint, ShopClient) {
+        let builder = Endpoint::builder().transport(self.network.transport()).node(node(id));
+        let builder = builder.seed(id).peers([(node(1), address(1))]);
+        let customer = builder.start().await.expect("nothing to bind");
+        let shop = ShopClient::new(&customer);
+        (customer, shop)
+    }
+
     /// Items that a search finds, with their senders and the time that it took.
     async fn search(
         &self,
@@ -177,6 +186,18 @@ async fn requests_that_make_no_sense_are_refused() {
     assert_eq!(code(world.buy(1, "a", 1, 6).await), Some(Code::FailedPrecondition));
     let call = world.shop().search(Word::default()).to(node(1));
     assert!(call.await.is_err_and(|error| error.is_safe_to_repeat()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_of_two_customers_may_have_one_name() {
+    let world = World::open(11).await;
+    let (_neighbour, shop) = world.customer(102).await;
+    let order = |count| Order { id: "mine".to_owned(), item: 1, count };
+    let first = world.buy(1, "mine", 1, 1).await.expect("there are some");
+    let second = shop.buy(order(2)).to(node(1)).await.expect("it is another order");
+    assert_eq!(second.left + 2, first.left);
+    let again = shop.buy(order(2)).to(node(1)).await.expect("it was taken");
+    assert_eq!(again, second);
 }
 
 #[tokio::test(start_paused = true)]

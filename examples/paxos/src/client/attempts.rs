@@ -61,7 +61,7 @@ impl Attempts {
         };
         let is_final = refusal.is_some_and(|status| is_final(status.code()));
         if is_final || matches!(error, CallError::TooLarge { .. }) {
-            return Err(ClientError::Refused(self.last.clone()));
+            return Err(self.end(ClientError::Refused));
         }
         Ok(())
     }
@@ -80,11 +80,19 @@ impl Attempts {
         due / 2 + random.up_to(due / 2)
     }
 
-    pub(super) fn over(self) -> ClientError {
+    /// The end of a request for which there is no more time.
+    pub(super) fn over(&self) -> ClientError {
+        self.end(ClientError::Unavailable)
+    }
+
+    /// The last failure as the end of the request: that it has not run is said of one of which no
+    /// attempt may have.
+    fn end(&self, not_run: impl FnOnce(String) -> ClientError) -> ClientError {
+        let text = self.last.clone();
         if self.may_have_run && !self.harmless {
-            ClientError::OutcomeUnknown(self.last)
+            ClientError::OutcomeUnknown(text)
         } else {
-            ClientError::Unavailable(self.last)
+            not_run(text)
         }
     }
 }
@@ -102,4 +110,32 @@ pub(super) fn refusal(error: &CallError) -> Option<Status> {
 /// True for refusals that another attempt meets, too.
 fn is_final(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempts(harmless: bool) -> Attempts {
+        Attempts::new(&Options::new(1, 1), harmless)
+    }
+
+    /// A failure with which a node has refused.
+    fn refused(code: Code) -> CallError {
+        CallError::Hook(Status::new(code, "no"))
+    }
+
+    #[test]
+    fn a_refusal_says_nothing_of_an_attempt_before_it() {
+        let refused = refused(Code::FailedPrecondition);
+        let text = || "no".to_owned();
+        let mut first = attempts(false);
+        assert_eq!(first.failed(&refused), Err(ClientError::Refused(text())));
+        let mut second = attempts(false);
+        assert_eq!(second.failed(&CallError::NoReply), Ok(()));
+        assert_eq!(second.failed(&refused), Err(ClientError::OutcomeUnknown(text())));
+        let mut harmless = attempts(true);
+        assert_eq!(harmless.failed(&CallError::NoReply), Ok(()));
+        assert_eq!(harmless.failed(&refused), Err(ClientError::Refused(text())));
+    }
 }

@@ -168,6 +168,34 @@ mod rules {
         if found.iter().any(is_ready) { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// The new ledger of a node has not promised what the old one had, so what it answers says
+    /// nothing of that; nor does a late answer of the old one say anything of a later round.
+    pub(super) fn an_answer_of_a_lost_ledger_confirms_no_later_round() -> Result<(), String> {
+        let (mut replica, own) = leader();
+        for effect in effects(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                replica.handle_answer(NOW, NodeId::new(1), release(answer));
+            }
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 2));
+        replica.read(9).map_err(|error| error.to_string())?;
+        let Answer::Accepted { ballot, first, count, accepted, chosen, beat, .. } =
+            vote(own, 1_000)
+        else {
+            return Err("it is a vote".to_owned());
+        };
+        let of_new = Answer::Accepted { ballot, life: 22, first, count, accepted, chosen, beat };
+        replica.handle_answer(NOW, NodeId::new(2), of_new);
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 2));
+        let is_ready = |effect: &Effect| matches!(effect, Effect::Ready(9));
+        if effects(&mut replica).iter().any(is_ready) {
+            return Err("no ledger has answered its round".to_owned());
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(own, 1_000));
+        let found = effects(&mut replica);
+        if found.iter().any(is_ready) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Knows the formation alone, is told that others know more, and leads.
     pub(super) fn a_new_leader_catches_up_before_it_proposes() -> Result<(), String> {
         let mut replica = replica(1);
@@ -396,6 +424,7 @@ node_kit::rule_tests! {
     what_accepts_a_ballot_refuses_earlier_ones
     votes_of_other_ballots_do_not_count
     a_read_asks_if_the_leader_still_leads
+    an_answer_of_a_lost_ledger_confirms_no_later_round
     a_new_leader_catches_up_before_it_proposes
     who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised

@@ -7,7 +7,7 @@ use convoke::NodeId;
 use node_kit::durable::Held;
 
 use super::super::ballot::{Ballot, Life, Slot, Value};
-use super::super::leader::{Leading, Read, Role};
+use super::super::leader::{Follower, Leading, Read, Role};
 use super::super::membership::Membership;
 use super::super::message::{Answer, Ask, Record};
 use super::super::preparing::Preparing;
@@ -238,7 +238,10 @@ impl Replica {
             leading.durable = leading.durable.max(votes.chosen);
         } else {
             let follower = leading.followers.entry(from).or_default();
-            follower.life = votes.life;
+            if follower.life != votes.life {
+                // Nothing that another ledger was asked about is in this one.
+                *follower = Follower { life: votes.life, ..Follower::default() };
+            }
             follower.beat = follower.beat.max(votes.beat);
             follower.chosen = follower.chosen.max(votes.chosen);
             follower.heard = now;
