@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::wire::{CHUNK_BYTES, Data, WHOLE_BYTES_MAX};
+use crate::wire::{CHUNK_BYTES, Data, Forward, OpId, WHOLE_BYTES_MAX};
 
 /// The payload of an operation, in the pieces it travels in. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Payload {
     }
 
     /// The payload of these chunks.
-    fn of(mut chunks: Vec<Bytes>, is_body: bool) -> Self {
+    pub(crate) fn of(mut chunks: Vec<Bytes>, is_body: bool) -> Self {
         let pieces = match chunks.len() {
             1 => Pieces::One(chunks.remove(0)),
             _ => Pieces::Many(chunks.into()),
@@ -101,11 +101,21 @@ impl Assembly {
 
     /// True if a chunk may be one of this operation.
     pub(crate) fn fits(&self, data: &Data) -> bool {
-        self.chunks.len() == data.count as usize && self.is_body == data.is_body
+        self.is_of(data.count, data.is_body)
+    }
+
+    /// True if the operation has so many chunks.
+    pub(crate) fn is_of(&self, count: u32, is_body: bool) -> bool {
+        self.chunks.len() == count as usize && self.is_body == is_body
     }
 
     pub(crate) fn count(&self) -> usize {
         self.chunks.len()
+    }
+
+    /// Number of chunks that are missing.
+    pub(crate) fn left(&self) -> usize {
+        self.left
     }
 
     /// Bytes that it takes in memory.
@@ -130,9 +140,23 @@ impl Assembly {
         self.left == 0
     }
 
+    /// True when no chunk is missing but those that are `here`, by [`Self::present`].
+    pub(crate) fn is_complete_beside(&self, here: &[u8]) -> bool {
+        let is_there = |(index, chunk): (usize, &Option<Bytes>)| {
+            chunk.is_some() || here.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+        };
+        self.is_complete() || (!here.is_empty() && self.chunks.iter().enumerate().all(is_there))
+    }
+
     /// Bit i of byte j: whether chunk 8 j + i has come. Without zeros at the end.
     pub(crate) fn present(&self) -> Bytes {
+        self.present_beside(&[])
+    }
+
+    /// The same, or is `here`.
+    pub(crate) fn present_beside(&self, here: &[u8]) -> Bytes {
         let mut bytes = vec![0u8; self.chunks.len().div_ceil(8)];
+        bytes.iter_mut().zip(here).for_each(|(byte, here)| *byte = *here);
         for (index, _) in self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_some()) {
             bytes[index / 8] |= 1 << (index % 8);
         }
@@ -140,6 +164,18 @@ impl Assembly {
             bytes.pop();
         }
         bytes.into()
+    }
+
+    /// The chunks that have come, as answers to a fetch of this operation.
+    pub(crate) fn into_answer(self, op: OpId) -> Vec<Data> {
+        let (is_body, chunks) = (self.is_body, self.chunks.into_iter());
+        let count = u32::try_from(chunks.len()).expect("chunks are few");
+        let (epoch, forward) = (0, Forward::Nobody);
+        let chunk = |(index, payload): (u32, Option<Bytes>)| {
+            let (payload, is_repair) = (payload?, true);
+            Some(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
+        };
+        (0..).zip(chunks).filter_map(chunk).collect()
     }
 
     /// The payload.

@@ -221,6 +221,14 @@ impl Receiver {
         stream.is_some_and(|stream| stream.wants(seq))
     }
 
+    /// True if these chunks of one operation, and no others, are missing of it as its source has
+    /// begun it, and there is room for all of them.
+    pub(crate) fn takes_whole(&self, chunks: &[Data]) -> bool {
+        let Some(first) = chunks.first() else { return false };
+        let stream = self.streams.get(&first.op.source).filter(|it| it.life == first.op.life);
+        stream.is_some_and(|it| it.takes_whole(first, chunks, self.order, self.reorder_max))
+    }
+
     /// Chunks that are here of an operation that is not complete.
     pub(crate) fn present(&self, op: OpId) -> bytes::Bytes {
         let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);

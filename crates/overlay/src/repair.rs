@@ -1,7 +1,9 @@
 //! Pull repair: what is kept for others, and what is asked of them.
 //!
 //! If a source dies with an operation half sent, some have it and others only know its name. Who
-//! misses it asks those that can be reached, one after the other, the source first.
+//! misses it asks those that can be reached, one after the other. A source that is reached itself
+//! is asked alone, until it says that it has nothing or has not answered for long: what others say
+//! of its operations nobody vouches for.
 
 #[cfg(test)]
 mod tests;
@@ -95,19 +97,33 @@ pub(crate) struct Fetches {
     /// The last operations that came here and not through a stream.
     done: VecDeque<OpId>,
     max: usize,
-    /// Most that may be put together here at once.
-    own_max: usize,
+    /// Chunks that others than the source have brought, by who did.
+    answers: BTreeMap<Site, Answers>,
+    /// Bytes that all of them may take.
+    answers_max: usize,
     rounds: u32,
     timeout: Duration,
+    /// Time that a source is asked alone.
+    alone_for: Duration,
     /// Time in which a holder sends all that it keeps, at the least rate.
     all_within: Duration,
     /// When each site brought something that was asked for last.
     brought_at: BTreeMap<Site, Timestamp>,
 }
 
+/// Operations that one site has brought a part of. Nothing is made of it before it is whole, so
+/// that what one makes up is in the way of nothing.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    ops: BTreeMap<OpId, Assembly>,
+    bytes: usize,
+}
+
 #[derive(Clone, Debug)]
 struct Fetching {
     asked: Option<Site>,
+    /// Since when its source is reached, and asked alone.
+    alone_since: Option<Timestamp>,
     tried: SiteSet,
     /// Sites that were asked, in any round: nobody else has an answer.
     asked_ever: SiteSet,
@@ -124,8 +140,6 @@ struct Fetching {
     due: Timestamp,
     /// By its own hand, because the source is gone; not asked for by the user.
     is_pull: bool,
-    /// Chunks of an operation that no stream brings, and its first sequence number.
-    own: Option<(u64, Assembly)>,
 }
 
 /// Next step for an operation.
@@ -145,9 +159,11 @@ impl Fetches {
             table: BTreeMap::new(),
             done: VecDeque::new(),
             max: limits.fetches_max,
-            own_max: (limits.reorder_bytes_max / limits.payload_bytes_max).max(1),
+            answers: BTreeMap::new(),
+            answers_max: limits.reorder_bytes_max.max(limits.payload_bytes_max * 2),
             rounds: limits.fetch_rounds,
             timeout: limits.fetch_timeout,
+            alone_for: limits.lag_max,
             all_within: all_within.min(TIME_MAX),
             brought_at: BTreeMap::new(),
         }
@@ -164,6 +180,7 @@ impl Fetches {
         }
         let fetching = Fetching {
             asked: None,
+            alone_since: None,
             tried: SiteSet::EMPTY,
             asked_ever: SiteSet::EMPTY,
             denied: SiteSet::EMPTY,
@@ -173,21 +190,24 @@ impl Fetches {
             waits_until: now + self.all_within,
             due: now,
             is_pull,
-            own: None,
         };
         self.table.insert(op, fetching);
         true
     }
 
-    /// The next step that is due. Those in `up` can be asked, the source first.
+    /// The next step that is due. Those in `up` can be asked: the source alone, if it is one of
+    /// them, and the others once that has nothing.
     pub(crate) fn poll(&mut self, now: Timestamp, up: SiteSet) -> Option<Step> {
         let due = |(_, fetching): &(&OpId, &Fetching)| fetching.due <= now;
         let op = *self.table.iter().find(due)?.0;
         let fetching = self.table.get_mut(&op).expect("it was found above");
         fetching.due = now + self.timeout;
+        let may_answer = up.contains(op.source) && !fetching.denied.contains(op.source);
+        fetching.alone_since = may_answer.then(|| fetching.alone_since.unwrap_or(now));
+        let is_alone = fetching.alone_since.is_some_and(|since| now < since + self.alone_for);
         let candidates = up.difference(fetching.tried);
-        let first = Some(op.source).filter(|source| candidates.contains(*source));
-        if let Some(holder) = first.or_else(|| candidates.iter().next()) {
+        let source = Some(op.source).filter(|it| is_alone || candidates.contains(*it));
+        if let Some(holder) = source.or_else(|| candidates.iter().next()) {
             fetching.tried.insert(holder);
             fetching.asked_ever.insert(holder);
             fetching.asked = Some(holder);
@@ -216,6 +236,7 @@ impl Fetches {
         let (is_pull, until) = (fetching.is_pull, fetching.nothing_until);
         let until = if is_hopeless { until.max(op.seq + 1) } else { op.seq + 1 };
         self.table.remove(&op);
+        self.forget_answers();
         Some(Step::Unavailable { op, until, is_pull })
     }
 
@@ -233,8 +254,9 @@ impl Fetches {
         }
     }
 
-    /// A chunk came through a stream: whoever sends it is given more time.
-    pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32, from: Site) {
+    /// A chunk came through a stream: whoever sends it is given more time. True if it was asked
+    /// for.
+    pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32, from: Site) -> bool {
         let due = now + self.timeout;
         let mut is_asked = false;
         for fetching in self.range_mut(op, u64::from(count)) {
@@ -244,6 +266,7 @@ impl Fetches {
         if is_asked {
             self.brought_at.insert(from, now);
         }
+        is_asked
     }
 
     /// An operation is complete. Whether it was asked for.
@@ -253,6 +276,9 @@ impl Fetches {
         done.iter().for_each(|op| {
             self.table.remove(op);
         });
+        if !done.is_empty() {
+            self.forget_answers();
+        }
         !done.is_empty()
     }
 
@@ -260,6 +286,20 @@ impl Fetches {
     pub(crate) fn cancel_pulls(&mut self, from: OpId, to: u64) {
         let end = OpId { seq: to, ..from };
         self.table.retain(|op, fetching| !fetching.is_pull || !(from..end).contains(op));
+        self.forget_answers();
+    }
+
+    /// Drops what came of operations that are not asked for any more.
+    fn forget_answers(&mut self) {
+        let table = &self.table;
+        for answers in self.answers.values_mut() {
+            answers.ops.retain(|op, assembly| {
+                let end = OpId { seq: op.seq + assembly.count() as u64, ..*op };
+                table.range(*op..end).next().is_some()
+            });
+            answers.bytes = answers.ops.values().map(Assembly::bytes).sum();
+        }
+        self.answers.retain(|_, answers| !answers.ops.is_empty());
     }
 
     fn range_mut(&mut self, op: OpId, count: u64) -> impl Iterator<Item = &mut Fetching> {
@@ -267,48 +307,75 @@ impl Fetches {
         self.table.range_mut(op..end).map(|(_, fetching)| fetching)
     }
 
-    /// A chunk of an operation that no stream brings. The operation, with its last chunk; once.
+    /// A chunk that a site brings of what it was asked for. All that it has brought of the
+    /// operation, once no more is missing of it than is `here` by [`Assembly::present`].
+    ///
+    /// # Errors
+    /// [`Fault::Chunks`]: it has brought others of an operation that these would be a part of.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         from: Site,
         data: Data,
-    ) -> Result<Option<(OpId, Payload)>, Fault> {
+        here: &[u8],
+    ) -> Result<Option<Vec<Data>>, Fault> {
         let (op, due) = (data.op, now + self.timeout);
-        if self.done.contains(&op) {
-            self.on_complete(op, u64::from(data.count));
+        let mut is_wanted = false;
+        for fetching in self.range_mut(op, u64::from(data.count)) {
+            fetching.due = fetching.due.max(due);
+            is_wanted = true;
+        }
+        if !is_wanted {
             return Ok(None);
         }
-        let (rounds, own_max) = (self.rounds, self.own_max);
-        let own_count = self.table.values().filter(|fetching| fetching.own.is_some()).count();
-        let Some(fetching) = self.range_mut(op, u64::from(data.count)).next() else {
-            return Ok(None);
-        };
-        if fetching.own.is_none() && own_count >= own_max {
-            fetching.rounds_left = rounds; // There is no room: its turn comes.
-            return Ok(None);
-        }
-        let (first, assembly) =
-            fetching.own.get_or_insert_with(|| (op.seq, Assembly::new(data.count, data.is_body)));
-        if *first != op.seq || !assembly.fits(&data) {
-            return Err(Fault::Chunks { op });
-        }
-        let is_new = assembly.insert(data.index, data.payload);
-        fetching.due = due;
-        let is_complete = assembly.is_complete();
-        let assembly = fetching.own.take_if(|_| is_complete).map(|(_, assembly)| assembly);
-        if is_new {
+        let answers = self.answers.entry(from).or_default();
+        if answers.insert(data)? {
             self.brought_at.insert(from, now);
         }
-        if !is_complete {
+        let whole = answers.take_whole(op, here);
+        self.make_room();
+        Ok(whole)
+    }
+
+    /// What a site has brought of an operation, if that is all that is missing: more is `here`
+    /// now. And which site.
+    pub(crate) fn take_whole(&mut self, op: OpId, here: &[u8]) -> Option<(Site, Vec<Data>)> {
+        let whole = |(from, it): (&Site, &mut Answers)| Some((*from, it.take_whole(op, here)?));
+        self.answers.iter_mut().find_map(whole)
+    }
+
+    /// The last in order make room, of whom there is most.
+    fn make_room(&mut self) {
+        while self.answers.values().map(|it| it.bytes).sum::<usize>() > self.answers_max {
+            let most = self.answers.values_mut().max_by_key(|it| it.bytes);
+            let Some(most) = most else { return };
+            most.bytes -= most.ops.pop_last().map_or(0, |(_, last)| last.bytes());
+        }
+    }
+
+    /// A chunk of an operation that no stream brings. The operation, with its last chunk; once.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(crate) fn take_own(
+        &mut self,
+        now: Timestamp,
+        from: Site,
+        data: Data,
+    ) -> Result<Option<(OpId, Payload)>, Fault> {
+        let (op, count, is_body) = (data.op, u64::from(data.count), data.is_body);
+        if self.done.contains(&op) {
+            self.on_complete(op, count);
             return Ok(None);
         }
-        self.on_complete(op, u64::from(data.count));
+        let Some(chunks) = self.take(now, from, data, &[])? else { return Ok(None) };
+        self.on_complete(op, count);
         self.done.push_back(op);
         if self.done.len() > DONE_MAX {
             self.done.pop_front();
         }
-        Ok(assembly.map(|assembly| (op, assembly.finish())))
+        let chunks = chunks.into_iter().map(|chunk| chunk.payload).collect();
+        Ok(Some((op, Payload::of(chunks, is_body))))
     }
 
     /// True when it came here and not through a stream.
@@ -322,16 +389,31 @@ impl Fetches {
         self.table.range(op..end).next().is_some()
     }
 
-    /// True if a site has been asked for an operation with this sequence number.
-    pub(crate) fn asks(&self, op: OpId, count: u32, holder: Site) -> bool {
+    /// True if a site has been asked for an operation with this sequence number, and is believed
+    /// about it: its source is not one of those that are `reached`, has nothing, or has not
+    /// answered for long.
+    pub(crate) fn believes(
+        &self,
+        now: Timestamp,
+        (op, count): (OpId, u32),
+        holder: Site,
+        reached: SiteSet,
+    ) -> bool {
         let end = OpId { seq: op.seq + u64::from(count), ..op };
-        self.table.range(op..end).any(|(_, fetching)| fetching.asked_ever.contains(holder))
+        let is_mute = |it: &Fetching| it.alone_since.is_some_and(|at| now >= at + self.alone_for);
+        self.table.range(op..end).any(|(_, it)| {
+            let has_the_word = reached.contains(op.source) && !it.denied.contains(op.source);
+            it.asked_ever.contains(holder) && (!has_the_word || is_mute(it))
+        })
     }
 
-    /// Chunks that are here of an operation that no stream brings.
-    pub(crate) fn present(&self, op: OpId) -> Option<Bytes> {
-        let (_, assembly) = self.table.get(&op)?.own.as_ref()?;
-        Some(assembly.present())
+    /// Chunks of an operation that need not be asked of a site: it has brought them, or they are
+    /// `here`.
+    pub(crate) fn present(&self, op: OpId, holder: Site, here: Bytes) -> Bytes {
+        match self.answers.get(&holder).and_then(|answers| answers.over(op)) {
+            Some((_, assembly)) => assembly.present_beside(&here),
+            None => here,
+        }
     }
 
     /// Number of operations that are being asked for.
@@ -341,6 +423,39 @@ impl Fetches {
 
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.table.values().map(|fetching| fetching.due).min()
+    }
+}
+
+impl Answers {
+    /// The operation with this sequence number in it.
+    fn over(&self, op: OpId) -> Option<(OpId, &Assembly)> {
+        let (id, assembly) = self.ops.range(..=op).next_back()?;
+        let is_same = (id.source, id.life) == (op.source, op.life);
+        (is_same && op.seq - id.seq < assembly.count() as u64).then_some((*id, assembly))
+    }
+
+    /// Takes a chunk. Whether it was missing.
+    fn insert(&mut self, data: Data) -> Result<bool, Fault> {
+        let op = data.op;
+        let last = OpId { seq: op.seq + u64::from(data.count) - 1, ..op };
+        let is_other = |(id, assembly): (OpId, &Assembly)| id != op || !assembly.fits(&data);
+        let is_within = self.ops.range(op..=last).any(|(id, _)| *id != op);
+        if is_within || self.over(op).is_some_and(is_other) {
+            return Err(Fault::Chunks { op });
+        }
+        let new = || Assembly::new(data.count, data.is_body);
+        let before = self.ops.get(&op).map_or(0, Assembly::bytes);
+        let assembly = self.ops.entry(op).or_insert_with(new);
+        let is_new = assembly.insert(data.index, data.payload);
+        self.bytes += assembly.bytes() - before;
+        Ok(is_new)
+    }
+
+    fn take_whole(&mut self, op: OpId, here: &[u8]) -> Option<Vec<Data>> {
+        self.ops.get(&op).filter(|assembly| assembly.is_complete_beside(here))?;
+        let assembly = self.ops.remove(&op)?;
+        self.bytes -= assembly.bytes();
+        Some(assembly.into_answer(op))
     }
 }
 

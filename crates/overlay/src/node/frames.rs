@@ -100,15 +100,40 @@ impl OverlayNode {
         }
         match from == source {
             true => self.receive(now, from, data),
-            // An answer to a fetch, where no source says what it should be.
-            false if data.is_repair && self.is_asked(from, &data) => self.receive(now, from, data),
+            false if data.is_repair && self.is_answer(now, from, &data) => {
+                self.take_answer(now, from, data)
+            }
             false => self.prove(now, from, data),
         }
     }
 
-    /// True for a chunk that its source has not spoken of, and that was asked for there.
-    fn is_asked(&self, from: Site, data: &Data) -> bool {
-        self.proofs.check(data) != Proof::Wrong && self.fetches.asks(data.op, data.count, from)
+    /// True for an answer to a fetch, where no source says what it should be: it is gone, or has
+    /// given the operation up and has nothing of it any more.
+    fn is_answer(&self, now: Timestamp, from: Site, data: &Data) -> bool {
+        let owes = !self.receiver.is_given_up(data.op);
+        let will_come = owes && self.reach.reached().contains(data.op.source);
+        !will_come && self.proofs.check(data) == Proof::None && self.believes(now, from, data)
+    }
+
+    fn believes(&self, now: Timestamp, from: Site, data: &Data) -> bool {
+        self.fetches.believes(now, (data.op, data.count), from, self.reach.reached())
+    }
+
+    /// Takes a chunk of an answer. The stream gets it once it is whole.
+    fn take_answer(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
+        let here = self.receiver.present(data.op);
+        match self.fetches.take(now, from, data, &here)? {
+            Some(chunks) => self.take_whole(now, from, chunks),
+            None => Ok(()),
+        }
+    }
+
+    fn take_whole(&mut self, now: Timestamp, from: Site, chunks: Vec<Data>) -> Result<(), Fault> {
+        let is_right = |chunk: &Data| self.is_answer(now, from, chunk);
+        if !self.receiver.takes_whole(&chunks) || !chunks.iter().all(is_right) {
+            return Ok(()); // It is asked for again.
+        }
+        chunks.into_iter().try_for_each(|chunk| self.receive(now, from, chunk))
     }
 
     /// Queues a frame for those it is to be forwarded to, as far as they can be reached.
@@ -135,7 +160,10 @@ impl OverlayNode {
         match self.receiver.take(now, data)? {
             Taken::New { complete, delivered } => {
                 self.proofs.on_taken(now, op.source, seq, from);
-                self.fetches.on_progress(now, op, count, from);
+                let is_asked = self.fetches.on_progress(now, op, count, from);
+                if is_asked && complete.is_none() {
+                    self.complete_asked(now, op)?;
+                }
                 if let Some((op, payload)) = complete {
                     if self.fetches.on_complete(op, count.into()) {
                         self.pulls.insert(op.source, now); // The next of those that are missing.
@@ -151,6 +179,15 @@ impl OverlayNode {
         }
         self.poll_acks(now);
         Ok(())
+    }
+
+    /// A chunk has come of what others were asked for: it may be the one that they had not brought.
+    fn complete_asked(&mut self, now: Timestamp, op: OpId) -> Result<(), Fault> {
+        let here = self.receiver.present(op);
+        match self.fetches.take_whole(op, &here) {
+            Some((holder, chunks)) => self.take_whole(now, holder, chunks),
+            None => Ok(()),
+        }
     }
 
     /// True while the application leaves so much unread that nothing more is taken.
@@ -169,12 +206,12 @@ impl OverlayNode {
 
     /// A chunk that no stream brings: of an earlier life of its source, or of what was skipped.
     fn take_fetched(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
-        let is_answer = from == data.op.source || self.fetches.asks(data.op, data.count, from);
+        let is_answer = from == data.op.source || self.believes(now, from, &data);
         if !is_answer || !self.fetches.wants(data.op, data.count) {
             self.counters.stale += 1;
             return Ok(());
         }
-        if let Some((op, payload)) = self.fetches.take(now, from, data)? {
+        if let Some((op, payload)) = self.fetches.take_own(now, from, data)? {
             self.holdings.insert(op, payload.clone());
             self.deliver(op, payload);
         }

@@ -61,11 +61,8 @@ impl OverlayNode {
             Control::Ping => Frame::Ping { at: now.as_nanos() },
             Control::Pong(at) => Frame::Pong { at },
             Control::Fetch(op) => {
-                let own = self.fetches.present(op);
-                Frame::Fetch(Fetch {
-                    op,
-                    present: own.unwrap_or_else(|| self.receiver.present(op)),
-                })
+                let present = self.fetches.present(op, to, self.receiver.present(op));
+                Frame::Fetch(Fetch { op, present })
             }
             Control::HaveNot(op) => Frame::HaveNot { op, until: self.nothing_until(op) },
         })

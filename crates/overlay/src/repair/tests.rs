@@ -53,23 +53,86 @@ fn an_operation_is_found_by_any_of_its_chunks_and_released_by_its_source() {
 fn holders_are_asked_in_turn_the_source_first_until_all_rounds_are_over() {
     let mut fetches = fetches();
     assert!(fetches.start(at(0), op(7), false) && fetches.start(at(0), op(7), false));
-    let up = sites(&[0, 2]);
-    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(2))));
+    let up = sites(&[0, 1]);
+    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(0))));
     assert_eq!(fetches.poll(at(999), up), None);
-    assert_eq!(fetches.poll(at(1_000), up), Some(Step::Ask(op(7), Site(0))));
-    fetches.on_have_not(at(1_010), op(7), 8, Site(2));
+    assert_eq!(fetches.poll(at(1_000), up), Some(Step::Ask(op(7), Site(1))));
+    fetches.on_have_not(at(1_010), op(7), 8, Site(0));
     assert_eq!(fetches.poll(at(1_010), up), None, "it was not asked last");
-    fetches.on_have_not(at(1_020), op(7), 8, Site(0));
+    fetches.on_have_not(at(1_020), op(7), 8, Site(1));
     assert_eq!(fetches.poll(at(1_020), up), None, "the second round begins later");
-    assert_eq!(fetches.poll(at(2_020), up), Some(Step::Ask(op(7), Site(2))));
-    fetches.on_have_not(at(2_030), op(7), 8, Site(2));
-    assert_eq!(fetches.poll(at(2_030), up), Some(Step::Ask(op(7), Site(0))));
-    fetches.on_have_not(at(2_040), op(7), 8, Site(0));
+    assert_eq!(fetches.poll(at(2_020), up), Some(Step::Ask(op(7), Site(0))));
+    fetches.on_have_not(at(2_030), op(7), 8, Site(0));
+    assert_eq!(fetches.poll(at(2_030), up), Some(Step::Ask(op(7), Site(1))));
+    fetches.on_have_not(at(2_040), op(7), 8, Site(1));
     assert_eq!(
         fetches.poll(at(2_040), up),
         Some(Step::Unavailable { op: op(7), until: 8, is_pull: false })
     );
     assert_eq!((fetches.len(), fetches.poll_timeout()), (0, None));
+}
+
+/// Its source is the one that knows: others are asked once it has nothing, or says nothing.
+#[test]
+fn a_source_that_is_reached_is_asked_alone_while_it_may_answer() {
+    for is_denied in [true, false] {
+        let mut fetches = fetches();
+        assert!(fetches.start(at(0), op(7), false));
+        let up = sites(&[0, 2]);
+        for second in 0..30 {
+            let now = at(1_000 * second);
+            assert_eq!(fetches.poll(now, up), Some(Step::Ask(op(7), Site(2))));
+            assert!(!fetches.believes(now, (op(7), 1), Site(2), up), "it needs no belief");
+        }
+        let now = at(if is_denied { 29_001 } else { 30_000 });
+        if is_denied {
+            fetches.on_have_not(now, op(7), 8, Site(2));
+        }
+        assert_eq!(fetches.poll(now, up), Some(Step::Ask(op(7), Site(0))));
+        assert!(fetches.believes(now, (op(7), 1), Site(0), up));
+        // It is back, perhaps with what it had not got then.
+        let mut again = self::fetches();
+        assert!(again.start(at(0), op(7), true));
+        assert_eq!(again.poll(at(0), sites(&[0])), Some(Step::Ask(op(7), Site(0))));
+        assert!(again.believes(at(1), (op(7), 1), Site(0), sites(&[0])));
+        assert!(!again.believes(at(1), (op(7), 1), Site(0), up));
+        assert_eq!(again.poll(at(1_000), up), Some(Step::Ask(op(7), Site(2))));
+    }
+}
+
+/// One fills the room with what it never completes.
+#[test]
+fn what_one_makes_up_leaves_room_for_what_others_bring() {
+    let limits =
+        Limits { reorder_bytes_max: 100_000, payload_bytes_max: 100_000, ..Limits::default() };
+    let mut fetches = Fetches::new(&limits);
+    let up = sites(&[0, 1]);
+    (0..30).for_each(|seq| assert!(fetches.start(at(0), op(seq), true)));
+    while fetches.poll(at(0), up).is_some() {}
+    while fetches.poll(at(1_000), up).is_some() {}
+    let chunk = |seq, index: u32, count| Data {
+        op: op(seq),
+        index,
+        count,
+        epoch: 0,
+        forward: Forward::Nobody,
+        is_repair: true,
+        is_body: false,
+        payload: Bytes::from(vec![0; 32 << 10]),
+    };
+    for seq in (0..30).step_by(2) {
+        let taken = fetches.take(at(1_001), Site(0), chunk(seq, 0, 2), &[]);
+        assert!(taken.expect("it is right").is_none());
+    }
+    let other = fetches.take(at(1_001), Site(0), chunk(1, 0, 2), &[]);
+    assert_eq!(other.err(), Some(Fault::Chunks { op: op(1) }), "it has said another thing");
+    for seq in (0..30).step_by(3) {
+        for index in 0..3 {
+            let taken = fetches.take(at(1_002), Site(1), chunk(seq, index, 3), &[]);
+            assert_eq!(taken.expect("it is right").is_some(), index == 2, "{seq}");
+        }
+    }
+    assert!(fetches.answers.values().map(|it| it.bytes).sum::<usize>() <= 200_000);
 }
 
 /// A site that comes back after long has missed more than it could ask for one by one.
@@ -120,31 +183,34 @@ fn an_operation_that_no_stream_brings_is_put_together_once() {
         is_body: false,
         payload: payload.chunks()[index as usize].clone(),
     };
-    let holder = Site(2);
+    let holder = Site(0);
     assert!(
-        fetches.take(at(0), holder, chunk(0)).expect("it is right").is_none(),
+        fetches.take_own(at(0), holder, chunk(0)).expect("it is right").is_none(),
         "nobody wants it"
     );
     // Asked for by a chunk in the middle: nobody here knows where it begins.
     assert!(fetches.start(at(0), op(5), false));
     assert!(fetches.wants(op(4), 3) && !fetches.wants(op(4), 1));
-    assert!(!fetches.asks(op(4), 3, holder), "nobody was asked yet");
-    assert_eq!(fetches.poll(at(0), SiteSet::EMPTY.with(holder)), Some(Step::Ask(op(5), holder)));
-    assert!(fetches.asks(op(4), 3, holder) && !fetches.asks(op(4), 1, holder));
-    assert!(!fetches.asks(op(4), 3, Site(3)));
+    let up = SiteSet::EMPTY.with(holder);
+    assert!(!fetches.believes(at(0), (op(4), 3), holder, up), "nobody was asked yet");
+    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(5), holder)));
+    assert!(fetches.believes(at(0), (op(4), 3), holder, up));
+    assert!(!fetches.believes(at(0), (op(4), 1), holder, up));
+    assert!(!fetches.believes(at(0), (op(4), 3), Site(3), up));
     for index in [2, 0, 0] {
-        assert!(fetches.take(at(1), holder, chunk(index)).expect("it is right").is_none());
+        assert!(fetches.take_own(at(1), holder, chunk(index)).expect("it is right").is_none());
     }
     let wrong = Data { count: 4, ..chunk(1) };
-    assert_eq!(fetches.take(at(1), holder, wrong).err(), Some(Fault::Chunks { op: op(4) }));
-    assert_eq!(fetches.present(op(5)).as_deref(), Some(&[5][..]));
+    assert_eq!(fetches.take_own(at(1), holder, wrong).err(), Some(Fault::Chunks { op: op(4) }));
+    assert_eq!(&fetches.present(op(5), holder, Bytes::new())[..], &[5]);
+    assert!(fetches.present(op(5), Site(1), Bytes::new()).is_empty(), "it has brought nothing");
     let (id, whole) =
-        fetches.take(at(1), holder, chunk(1)).expect("it is right").expect("it is whole");
+        fetches.take_own(at(1), holder, chunk(1)).expect("it is right").expect("it is whole");
     assert_eq!((id, whole.len(), fetches.len()), (op(4), 70_000, 0));
     assert!(fetches.is_done(op(4)));
     fetches.start(at(2), op(4), false);
     (0..3).for_each(|index| {
-        assert!(fetches.take(at(2), holder, chunk(index)).is_ok_and(|it| it.is_none()))
+        assert!(fetches.take_own(at(2), holder, chunk(index)).is_ok_and(|it| it.is_none()))
     });
 }
 

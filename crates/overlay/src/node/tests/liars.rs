@@ -116,6 +116,127 @@ fn who_was_not_asked_for_an_operation_is_not_believed_about_it() {
     }
 }
 
+/// A chunk of 512 in an answer that a site makes up.
+fn piece(first: OpId, index: u32) -> Frame {
+    let payload = Bytes::from(vec![9; crate::CHUNK_BYTES]);
+    let whole = data(first.source, first.seq, Forward::Nobody, 0);
+    Frame::Data(Data { index, count: 512, is_repair: true, payload, ..whole })
+}
+
+fn is_asked(node: &mut OverlayNode, now: Timestamp) -> Vec<(Site, u64)> {
+    let asks = |it: Transmit| match it.frame {
+        Frame::Fetch(fetch) => Some((it.to, fetch.op.seq)),
+        _ => None,
+    };
+    drain(node, now).into_iter().filter_map(asks).collect()
+}
+
+/// It answers late, as it has much to send before.
+#[test]
+fn no_other_site_has_a_word_about_what_a_source_that_is_reached_has_sent() {
+    let mut node = node();
+    let op = |seq| OpId { seq, ..data(Site(1), 0, Forward::Nobody, 0).op };
+    assert!(matches!(node.fetch(at(1), op(0)), Ok(crate::event::Fetched::Asked)));
+    let mut asked = is_asked(&mut node, at(1));
+    for second in 1..29 {
+        node.handle_timeout(at(1 + 1_000 * second));
+        asked.extend(is_asked(&mut node, at(1 + 1_000 * second)));
+    }
+    let now = at(29_000);
+    for liar in [2, 3].map(Site) {
+        for (first, index) in [(0, 0), (0, 1), (0, 7)] {
+            let _ = node.handle_frame(now, liar, piece(op(first), index));
+        }
+        let _ = node.handle_frame(now, liar, repair(Site(1), 0, 9));
+    }
+    assert!(delivered(&mut node).is_empty());
+    let ack = node.receiver.ack(Site(1)).expect("there is a stream");
+    assert_eq!((ack.next, ack.beyond.len()), (0, 0), "nothing is acknowledged");
+    assert_eq!(asked, vec![(Site(1), 0); asked.len()]);
+    for seq in 0..9 {
+        node.handle_frame(now, Site(1), repair(Site(1), seq, 5)).expect("it is right");
+    }
+    let came: Vec<_> = delivered(&mut node).into_iter().map(|(op, it)| (op.seq, it)).collect();
+    assert!(came.iter().map(|(seq, _)| *seq).eq(0..9), "{came:?}");
+    assert!(came.iter().all(|(_, payload)| payload.chunks()[0][0] == 5));
+}
+
+/// A node that has heard of seven operations of a source that is gone, and asks for the first six.
+fn pulling() -> OverlayNode {
+    let mut node = node();
+    let last = Frame::Data(data(Site(1), 6, Forward::Nobody, 9));
+    node.handle_frame(at(1), Site(1), last).expect("it is right");
+    node.handle_link(at(2), Site(1), LinkEvent::Down);
+    delivered(&mut node);
+    node.handle_timeout(at(400));
+    let asked = is_asked(&mut node, at(400));
+    assert!(asked.iter().copied().eq((0..6).map(|seq| (Site(2), seq))), "{asked:?}");
+    node
+}
+
+#[test]
+fn what_others_were_asked_of_a_source_is_its_own_to_say_once_it_is_back() {
+    let mut node = pulling();
+    let up = LinkEvent::Up { incarnation: incarnation(Site(1)) };
+    node.handle_link(at(500), Site(1), up);
+    let _ = node.handle_frame(at(501), Site(2), repair(Site(1), 0, 9));
+    assert!(delivered(&mut node).is_empty());
+    node.handle_frame(at(502), Site(1), repair(Site(1), 0, 5)).expect("it is right");
+    let came = delivered(&mut node);
+    assert_eq!((came.len(), came[0].1.chunks()[0][0]), (1, 5));
+}
+
+/// Of what one makes up nothing is taken before it is whole.
+#[test]
+fn half_an_answer_is_in_the_way_of_no_other() {
+    let mut node = pulling();
+    let first = data(Site(1), 0, Forward::Nobody, 0).op;
+    for index in [3, 0, 9] {
+        node.handle_frame(at(401), Site(2), piece(first, index)).expect("it was asked");
+    }
+    node.handle_timeout(at(1_500));
+    let asked = is_asked(&mut node, at(1_500));
+    assert!(asked.contains(&(Site(3), 0)), "{asked:?}");
+    for seq in 0..2 {
+        node.handle_frame(at(1_501), Site(3), repair(Site(1), seq, 5)).expect("it is right");
+    }
+    let up = LinkEvent::Up { incarnation: incarnation(Site(1)) };
+    node.handle_link(at(1_600), Site(1), up);
+    let ack = node.receiver.ack(Site(1)).expect("there is a stream");
+    assert_eq!(ack.next, 2);
+    for seq in 2..10 {
+        let it = Frame::Data(data(Site(1), seq, Forward::Nobody, 9));
+        node.handle_frame(at(1_601), Site(1), it).expect("it is right");
+    }
+    let came: Vec<u64> = delivered(&mut node).into_iter().map(|(op, _)| op.seq).collect();
+    assert_eq!(came, [0, 1, 2, 3, 4, 5, 7, 8, 9]);
+}
+
+/// Who is gone had sent a part, another brings the rest, and a third has made it up.
+#[test]
+fn what_a_source_has_sent_itself_is_completed_by_who_has_the_same() {
+    let mut node = node();
+    let chunk = |index: u32, byte: u8| {
+        let payload = Bytes::from(vec![byte; crate::CHUNK_BYTES]);
+        Data { index, count: 3, payload, ..data(Site(1), 0, Forward::Nobody, 0) }
+    };
+    node.handle_frame(at(1), Site(1), Frame::Data(chunk(1, 5))).expect("it is right");
+    node.handle_link(at(2), Site(1), LinkEvent::Down);
+    node.handle_timeout(at(400));
+    assert!(is_asked(&mut node, at(400)).contains(&(Site(2), 0)));
+    node.handle_frame(at(401), Site(2), repair(Site(1), 0, 9)).expect("it was asked");
+    assert!(delivered(&mut node).is_empty(), "it is not what the source has begun");
+    node.handle_timeout(at(1_500));
+    assert!(is_asked(&mut node, at(1_500)).contains(&(Site(3), 0)));
+    for index in [0, 2] {
+        let rest = Frame::Data(Data { is_repair: true, ..chunk(index, 5) });
+        node.handle_frame(at(1_501), Site(3), rest).expect("it is right");
+    }
+    let came = delivered(&mut node);
+    assert_eq!(came.len(), 1);
+    assert!(came[0].1.chunks().iter().all(|chunk| chunk[0] == 5));
+}
+
 /// One signs of life that takes an hour would take all of the memory there is for credit.
 #[test]
 fn an_absurd_round_trip_takes_the_room_of_nobody() {
