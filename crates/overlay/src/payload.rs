@@ -1,4 +1,5 @@
-//! Payloads: cut into chunks to be sent, put together when received, copied never.
+//! Payloads: cut into chunks to be sent, put together when received; of what is received only small
+//! ones were copied, out of the buffers that they came in.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use convoke_core::time::Timestamp;
 
 use crate::event::{BroadcastError, Evidence, FetchError, Fetched};
 use crate::payload::Payload;
-use crate::relay::{Credit, cost};
+use crate::relay::{self, Credit};
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 use crate::uplink::Item;
@@ -199,12 +199,18 @@ impl OverlayNode {
     /// Chooses a way that is open now for a chunk that has lost its way, and queues it.
     fn dispatch_again(&mut self, now: Timestamp, seq: u64) {
         let Some(len) = self.sender.len_of(seq) else { return };
-        self.ask_relays_again(now, cost(len));
+        let cost = self.cost(len);
+        self.ask_relays_again(now, cost);
         let receivers = self.sender.receivers(seq);
         let way = self.choose(now, len, |credits, relay| {
-            receivers.contains(relay) && credits[relay.index()].0.covers(cost(len))
+            receivers.contains(relay) && credits[relay.index()].0.covers(cost)
         });
         self.dispatch_by(now, seq, len, way);
+    }
+
+    /// Credit that a chunk of so many bytes takes at a relay.
+    pub(super) fn cost(&self, len: usize) -> u64 {
+        relay::cost(len, self.sites)
     }
 
     /// Queues a chunk on its way.
@@ -215,7 +221,7 @@ impl OverlayNode {
         len: usize,
         way: Option<Relayed>,
     ) {
-        let cost = cost(len);
+        let cost = self.cost(len);
         let session = way.and_then(|it| self.credits[it.relay.index()].0.spend(cost));
         let epoch = self.routes.epoch();
         let (to, is_relayed) = self.sender.route(now, seq, epoch, self.sendable(), way, session);
@@ -242,11 +248,9 @@ impl OverlayNode {
         let is_open = |relay: Site| {
             reached.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
         };
-        let suspects = trust.suspects();
+        let (suspects, cost) = (trust.suspects(), self.cost(len));
         let may_prove = |relay: &Site| {
-            trust.is_usable(now, *relay)
-                && is_open(*relay)
-                && credits[relay.index()].0.covers(cost(len))
+            trust.is_usable(now, *relay) && is_open(*relay) && credits[relay.index()].0.covers(cost)
         };
         let way = match suspects.iter().find(may_prove) {
             Some(relay) => Some(self.routes.over(relay)),
@@ -322,7 +326,8 @@ impl OverlayNode {
         for seq in self.sender.waiting_for(relay) {
             let Some((_, session)) = self.sender.unroute(seq) else { continue };
             let len = self.sender.len_of(seq).unwrap_or(0);
-            self.credits[relay.index()].0.refund(session, cost(len));
+            let cost = self.cost(len);
+            self.credits[relay.index()].0.refund(session, cost);
             self.trust.on_withdrawn(now, relay, seq);
             self.dispatch_again(now, seq);
         }

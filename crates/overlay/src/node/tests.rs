@@ -273,6 +273,42 @@ fn answers_to_fetches_take_a_tenth_of_the_uplink() {
     assert!((7_300_000..7_700_000).contains(&sent), "{sent}");
 }
 
+/// A frame as it comes, in a buffer that others have come in.
+fn in_a_buffer(frame: &Frame) -> (Bytes, Frame) {
+    let mut bytes = frame.to_bytes().to_vec();
+    let len = bytes.len();
+    bytes.resize(64 << 10, 0);
+    let buffer = Bytes::from(bytes);
+    let decoded = Frame::decode(&buffer.slice(..len)).expect("it is one");
+    assert_eq!(&decoded, frame);
+    (buffer, decoded)
+}
+
+#[test]
+fn a_small_payload_keeps_nothing_of_what_it_came_with() {
+    let mut node = node();
+    let passed = Passed { from: Site(1), to: Site(3), frame: Bytes::from(vec![1; 100]) };
+    let frames = [
+        (Site(1), Frame::Data(data(Site(1), 0, Forward::AllOthers, 5_000))),
+        (Site(1), Frame::Data(data(Site(1), 4, Forward::Nobody, 1))),
+        (Site(2), Frame::Data(data(Site(1), 7, Forward::Nobody, crate::CHUNK_BYTES - 1))),
+        (Site(1), Frame::Passed(passed)),
+    ];
+    let buffers = frames.map(|(from, frame)| {
+        let (buffer, frame) = in_a_buffer(&frame);
+        node.handle_frame(at(1), from, frame).expect("it is right");
+        buffer
+    });
+    let load = node.load();
+    assert!(load.forward_bytes > 0 && load.unproven_bytes > 0 && load.held_bytes > 0);
+    assert_eq!(node.passes.len(), 1);
+    assert_eq!(buffers.map(|buffer| buffer.is_unique()), [true; 4]);
+    let large = Frame::Data(data(Site(1), 9, Forward::Nobody, crate::CHUNK_BYTES));
+    let (buffer, frame) = in_a_buffer(&large);
+    node.handle_frame(at(2), Site(1), frame).expect("it is right");
+    assert!(!buffer.is_unique(), "what is large is not copied");
+}
+
 #[test]
 fn what_others_suspect_is_told_and_nothing_else() {
     let mut node = node();

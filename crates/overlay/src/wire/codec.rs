@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::site::{SITES_MAX, Site, SiteSet};
 
-use super::{Life, OpId};
+use super::{CHUNK_BYTES, Life, OpId};
 
 /// Reason why bytes are no frame: the sender's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +125,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Bytes that are left, sharing the frame's memory.
+    /// The rest, for who keeps it: what is small leaves the buffer that it came in, which it would
+    /// keep as a whole, 64 KiB for a few bytes.
+    pub(super) fn rest_to_keep(&mut self) -> Bytes {
+        let rest = self.rest();
+        if rest.len() < CHUNK_BYTES { Bytes::copy_from_slice(&rest) } else { rest }
+    }
+
     pub(super) fn rest(&mut self) -> Bytes {
         let rest = self.bytes.slice(self.at..);
         self.at = self.bytes.len();

@@ -94,7 +94,7 @@ impl Data {
             (true, true) => Forward::To(input.sites()?),
             (false, true) => return Err(WireError::Invalid("a set of sites without RELAY")),
         };
-        let payload = input.rest();
+        let payload = input.rest_to_keep();
         check_size(payload.len(), index, count)?;
         let (is_repair, is_body) = (flags & FLAG_REPAIR != 0, flags & FLAG_BODY != 0);
         Ok(Self { op, index, count, epoch, forward, is_repair, is_body, payload })

@@ -29,7 +29,7 @@ impl Passed {
     }
 
     pub(super) fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let (from, to, frame) = (input.site()?, input.site()?, input.rest());
+        let (from, to, frame) = (input.site()?, input.site()?, input.rest_to_keep());
         if frame.len() > FRAME_BYTES_MAX {
             return Err(WireError::Invalid("the size of the frame inside"));
         }
