@@ -78,6 +78,11 @@ pub struct Control {
     /// Something has changed that another plan might follow from.
     is_dirty: bool,
     next_plan_at: Timestamp,
+    /// Relays of the plan that fail, which it is to be made without.
+    failing: SiteSet,
+    /// Those that such a plan was made without last, and when there may be another.
+    made_without: SiteSet,
+    next_without_at: Timestamp,
     transmits: VecDeque<ControlTransmit>,
     events: VecDeque<ControlEvent>,
 }
@@ -146,6 +151,9 @@ impl Control {
             planner,
             is_dirty: false,
             next_plan_at: now,
+            failing: SiteSet::EMPTY,
+            made_without: SiteSet::EMPTY,
+            next_without_at: now,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             config,
@@ -177,9 +185,15 @@ impl Control {
         }
     }
 
-    /// These relays of the plan fail: the plan without them follows, the same at every site.
-    pub fn handle_failing(&mut self, relays: SiteSet) {
-        self.tell_contingency(relays);
+    /// These relays of the plan fail: the plan without them follows, the same at every site. Of
+    /// several such plans in one [`ControlConfig::replan_period`] the first is made at once, and of
+    /// the others the last when it is over, so that no site has others plan as often as it says
+    /// another thing. None fail: no such plan is needed any more.
+    ///
+    /// [`OverlayNode::lacking`](crate::OverlayNode::lacking) has them.
+    pub fn handle_failing(&mut self, now: Timestamp, relays: SiteSet) {
+        self.failing = relays;
+        self.plan_without(now);
     }
 
     /// No connection to a site is left: it counts as silent until it reports again.
@@ -208,6 +222,7 @@ impl Control {
 
     /// Reports and plans, when it is time to.
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.plan_without(now);
         // Also when nothing has changed: who has fallen silent shows by nothing else.
         self.changed(now);
     }
@@ -223,11 +238,12 @@ impl Control {
     }
 
     /// When to call [`Control::handle_timeout`]; none before the first estimate, and for a fixed
-    /// plan.
+    /// plan that no other is to stand in for.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let report = self.reported.as_ref().map(|reported| reported.at + self.config.report_period);
         let plan = self.is_dirty.then_some(self.next_plan_at);
-        report.into_iter().chain(plan).min()
+        let without = self.lacks_plan().then_some(self.next_without_at);
+        report.into_iter().chain(plan).chain(without).min()
     }
 
     /// The plan of the last snapshot.
@@ -437,10 +453,24 @@ impl Control {
     fn tell_plan(&mut self) {
         // Those before it are of no use any more.
         self.events.clear();
+        self.failing = SiteSet::EMPTY;
+        self.made_without = SiteSet::EMPTY;
         self.events.push_back(ControlEvent::Plan(Arc::clone(self.plan())));
         if self.planner.is_ready_beforehand() {
             let relays = self.plan().relays();
             relays.iter().for_each(|relay| self.tell_contingency(SiteSet::EMPTY.with(relay)));
+        }
+    }
+
+    fn lacks_plan(&self) -> bool {
+        !self.failing.is_empty() && self.failing != self.made_without
+    }
+
+    fn plan_without(&mut self, now: Timestamp) {
+        if self.lacks_plan() && now >= self.next_without_at {
+            self.made_without = self.failing;
+            self.next_without_at = now + self.config.replan_period;
+            self.tell_contingency(self.failing);
         }
     }
 

@@ -91,6 +91,8 @@ pub(crate) struct State {
     listeners: Vec<Box<dyn Listener>>,
     /// Dropped frames that are logged: a site chooses how many there are.
     dropped: Seldom,
+    /// Relays that are suspected or trusted again, as far as that is logged.
+    suspected: Seldom,
 }
 
 /// Parts that a driver is made from.
@@ -131,6 +133,7 @@ impl Driver {
             is_closed: false,
             listeners: Vec::new(),
             dropped: Seldom::per_second(8),
+            suspected: Seldom::per_second(8),
         };
         let driver = Arc::new_cyclic(|me_shared| Self {
             me: parts.me,

@@ -415,6 +415,12 @@ impl OverlayNode {
         self.routes.failing()
     }
 
+    /// Relays of the plan that fail, if no plan without them was set: such a plan is wanted, as
+    /// [`Event::RelaysFail`] said. Empty otherwise.
+    pub fn lacking(&self) -> SiteSet {
+        self.routes.lacking()
+    }
+
     /// Load: what it holds now.
     pub fn load(&self) -> Load {
         let all = SiteSet::first(self.sites);

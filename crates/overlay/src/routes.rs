@@ -146,6 +146,11 @@ impl Routes {
         self.failing
     }
 
+    /// Relays that fail, if there is no plan without all of them, and they alone.
+    pub(crate) fn lacking(&self) -> SiteSet {
+        if self.failing == self.without { SiteSet::EMPTY } else { self.failing }
+    }
+
     /// The rate at which the plan in use lets this site broadcast, kbit/s; none where nothing
     /// limits it.
     pub(crate) fn own_rate(&self) -> Option<u64> {

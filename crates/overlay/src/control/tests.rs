@@ -6,8 +6,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::event::LinkEvent;
 use crate::hose::HoseModel;
+use crate::node::{NodeConfig, OverlayNode};
 use crate::plan::{PlanOptions, plan};
+use crate::wire::{Frame, View};
 
 const STEP: Duration = Duration::from_millis(50);
 
@@ -568,7 +571,54 @@ fn many_sites_get_the_plan_without_a_relay_when_it_fails() {
     net.run(2);
     let relay = net.agreed().relays().iter().last().expect("there are relays");
     assert!(net.contingencies[0].is_empty());
-    net.control(0).handle_failing(SiteSet::EMPTY.with(relay));
+    let now = net.now;
+    net.control(0).handle_failing(now, SiteSet::EMPTY.with(relay));
     net.drain(Site(0));
     assert!(net.contingencies[0].contains(relay));
+}
+
+/// Each plan takes the time of all that wait for the lock.
+#[test]
+fn one_site_that_says_another_thing_each_time_has_one_plan_made() {
+    let now = Timestamp::from_nanos(1_000);
+    let config = ControlConfig::new().fixed(HoseModel { epoch: 9, ..truth() });
+    let period = config.replan_period;
+    let mut control = Control::new(config, Site(0), 5, Incarnation(1), now);
+    let node = NodeConfig::new(Site(0), 5, Incarnation(1));
+    let mut node = OverlayNode::new(now, node).expect("it is right");
+    for site in (1..5).map(Site) {
+        node.handle_link(now, site, LinkEvent::Up { incarnation: Incarnation(1) });
+    }
+    // As a driver does after each batch. The plans without several relays that were made.
+    let drive = |now, node: &mut OverlayNode, control: &mut Control| {
+        let mut made = Vec::new();
+        while node.poll_event().is_some() {}
+        control.handle_failing(now, node.lacking());
+        while let Some(event) = control.poll_event() {
+            match event {
+                ControlEvent::Plan(plan) => node.set_plan(now, (*plan).clone()).expect("ours"),
+                ControlEvent::Contingency(relays, plan) => {
+                    node.set_contingency(now, relays, (*plan).clone()).expect("ours");
+                    made.extend((relays.len() > 1).then_some(relays));
+                }
+            }
+        }
+        made
+    };
+    drive(now, &mut node, &mut control);
+    let sets = [[2, 3], [3, 4]].map(|set| set.map(Site).into_iter().collect::<SiteSet>());
+    assert!(sets.iter().all(|set| set.difference(control.plan().relays()).is_empty()));
+    let mut made = Vec::new();
+    for version in 1..=1_001 {
+        let suspects = sets[version as usize % 2];
+        let view = View { version, suspects, unreached: SiteSet::EMPTY };
+        node.handle_frame(now, Site(1), Frame::View(view)).expect("it may be");
+        made.extend(drive(now, &mut node, &mut control));
+    }
+    assert!(made.len() <= 1, "{}", made.len());
+    let later = now + period;
+    assert!(made.last() == Some(&node.failing()) || control.poll_timeout() == Some(later));
+    control.handle_timeout(later);
+    made.extend(drive(later, &mut node, &mut control));
+    assert_eq!(made.last(), Some(&node.failing()));
 }

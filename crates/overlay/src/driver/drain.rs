@@ -120,19 +120,19 @@ impl State {
                 }
                 Event::Ready => aftermath.wakers.append(&mut self.ready),
                 Event::Suspect { relay, by, evidence } => {
-                    tracing::warn!(?relay, ?by, ?evidence, "a relay is suspected");
+                    if let Some(left_out) = self.suspected.pass() {
+                        tracing::warn!(?relay, ?by, ?evidence, left_out, "a relay is suspected");
+                    }
                     self.suspect(now, relay, by, true);
                 }
                 Event::Trusted { relay, by } => {
-                    tracing::info!(?relay, ?by, "a relay is trusted again");
+                    if let Some(left_out) = self.suspected.pass() {
+                        tracing::info!(?relay, ?by, left_out, "a relay is trusted again");
+                    }
                     self.suspect(now, relay, by, false);
                 }
-                Event::RelaysFail { relays } => {
-                    tracing::info!(?relays, "relays fail");
-                    if let Some(control) = &mut self.control {
-                        control.handle_failing(relays);
-                    }
-                }
+                // What is true after all of them counts.
+                Event::RelaysFail { .. } => {}
                 Event::ShortOfCredit { streams } => {
                     tracing::warn!(streams, "the plan needs more memory than it may take");
                 }
@@ -147,6 +147,9 @@ impl State {
                 }
                 Event::Unavailable { op } => self.bodies.give_up(op),
             }
+        }
+        if let Some(control) = &mut self.control {
+            control.handle_failing(now, self.node.lacking());
         }
     }
 

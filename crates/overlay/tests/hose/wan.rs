@@ -428,7 +428,7 @@ impl Wan {
                 }
                 Event::RelaysFail { relays } => {
                     if let Some(control) = self.controls.get_mut(index) {
-                        control.handle_failing(relays);
+                        control.handle_failing(self.now, relays);
                     }
                 }
                 Event::AllAcked { op, missed } => {
