@@ -5,7 +5,7 @@
 //! last, on a bucket of their own. What the plan gives to other links, and they do not use, a link
 //! may borrow: so what is sent again is not held back for the sake of rates that nobody needs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use convoke_core::time::Timestamp;
@@ -30,6 +30,8 @@ pub(crate) struct Uplink {
     small: VecDeque<u64>,
     bulk: Drr<Item>,
     repairs: VecDeque<Repair>,
+    /// The same, by operation.
+    repaired: BTreeMap<OpId, BTreeSet<u32>>,
     bucket: Bucket,
 }
 
@@ -74,6 +76,7 @@ impl Uplink {
             small: VecDeque::new(),
             bulk: Drr::default(),
             repairs: VecDeque::new(),
+            repaired: BTreeMap::new(),
             bucket: Bucket::new(now, None, burst),
         }
     }
@@ -96,6 +99,7 @@ impl Uplink {
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = Item> + use<> {
         self.small.clear();
         self.repairs.clear();
+        self.repaired.clear();
         self.bulk.drain()
     }
 
@@ -165,13 +169,37 @@ impl Uplink {
         self.bulk.remove(root)
     }
 
-    /// Queues an answer to a fetch. False when there are `max` already.
-    pub(crate) fn push_repair(&mut self, repair: Repair, max: usize) -> bool {
-        let has_room = self.repairs.len() < max;
-        if has_room && !self.repairs.contains(&repair) {
-            self.repairs.push_back(repair);
+    /// Queues the chunks of an operation of `count` that a fetch wants, as far as they are not
+    /// queued, and no more are than `max`. Who asks again, asks for what is left.
+    pub(crate) fn push_repairs(
+        &mut self,
+        op: OpId,
+        count: u32,
+        wanted: impl Iterator<Item = u32>,
+        max: usize,
+    ) {
+        let room = max.saturating_sub(self.repairs.len());
+        let queued = self.repaired.get(&op).map_or(0, BTreeSet::len);
+        if room == 0 || queued == count as usize {
+            return; // Who asks often costs nothing but its frames.
         }
-        has_room
+        let queued = self.repaired.entry(op).or_default();
+        let new = wanted.filter(|index| queued.insert(*index)).take(room);
+        self.repairs.extend(new.map(|index| Repair { op, index }));
+        if queued.is_empty() {
+            self.repaired.remove(&op);
+        }
+    }
+
+    fn pop_repair(&mut self) -> Option<Repair> {
+        let repair = self.repairs.pop_front()?;
+        if let Some(queued) = self.repaired.get_mut(&repair.op) {
+            queued.remove(&repair.index);
+            if queued.is_empty() {
+                self.repaired.remove(&repair.op);
+            }
+        }
+        Some(repair)
     }
 
     /// The next to leave now. With `may_borrow`, also bulk that the plan does not give this link,
@@ -195,7 +223,7 @@ impl Uplink {
                 return bulk;
             }
         }
-        let repair = if is_open && may_repair { self.repairs.pop_front() } else { None };
+        let repair = if is_open && may_repair { self.pop_repair() } else { None };
         repair.map(Next::Repair)
     }
 
@@ -237,5 +265,39 @@ impl Uplink {
             return Some(if self.small.is_empty() { bulk_at } else { Timestamp::ZERO });
         }
         (!self.repairs.is_empty()).then(|| opens_at.max(repair_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Life;
+
+    fn op(seq: u64) -> OpId {
+        OpId { source: Site(1), life: Life(1), seq }
+    }
+
+    #[test]
+    fn a_fetch_that_is_repeated_looks_at_nothing_that_is_queued() {
+        let mut uplink = Uplink::new(Timestamp::ZERO, Duration::ZERO);
+        uplink.on_up();
+        let looks = std::cell::Cell::new(0);
+        let fetch = |uplink: &mut Uplink, seq, count| {
+            looks.set(0);
+            let wanted = (0..count).inspect(|_| looks.set(looks.get() + 1));
+            uplink.push_repairs(op(seq), count, wanted, 1_000);
+            (looks.get(), uplink.repairs.len())
+        };
+        assert_eq!(fetch(&mut uplink, 0, 512), (512, 512));
+        assert_eq!(fetch(&mut uplink, 0, 512), (0, 512), "it is queued whole");
+        assert_eq!(fetch(&mut uplink, 512, 512), (488, 1_000));
+        assert_eq!(fetch(&mut uplink, 512, 512), (0, 1_000), "there is no room");
+        let all = std::iter::from_fn(|| uplink.pop(Timestamp::ZERO, true, true));
+        let all: Vec<_> = all.collect();
+        let expected = (0..512).map(|it| (0, it)).chain((0..488).map(|it| (512, it)));
+        let expected = expected.map(|(seq, index)| Next::Repair(Repair { op: op(seq), index }));
+        assert!(all.into_iter().eq(expected));
+        assert!(uplink.repaired.is_empty());
+        assert_eq!(fetch(&mut uplink, 512, 512), (512, 512), "what has left is asked for again");
     }
 }

@@ -8,7 +8,7 @@ use crate::proof::Proof;
 use crate::receive::{Holes, Taken};
 use crate::send::Progress;
 use crate::site::{Site, SiteSet};
-use crate::uplink::{Item, Repair};
+use crate::uplink::Item;
 use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Flaw, Floor, Forward, Frame, Life, OpId};
 
 use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
@@ -289,11 +289,7 @@ impl OverlayNode {
         };
         let count = u32::try_from(payload.chunks().len()).expect("chunks are few");
         let wanted = (0..count).filter(|index| fetch.wants(*index));
-        let (uplink, max) = (&mut self.uplinks[from.index()], self.limits.repairs_queued_max);
-        for index in wanted {
-            if !uplink.push_repair(Repair { op, index }, max) {
-                break; // It asks again for what is left.
-            }
-        }
+        let max = self.limits.repairs_queued_max;
+        self.uplinks[from.index()].push_repairs(op, count, wanted, max);
     }
 }
