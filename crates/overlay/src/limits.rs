@@ -43,7 +43,9 @@ pub struct Limits {
     pub held_bytes_max: usize,
     /// And how many operations. Default 16,384.
     pub held_max: usize,
-    /// Operations being fetched at once. Default 256.
+    /// Operations being fetched at once: half of them for the user, half where this site asks by
+    /// itself for what a source has left open. Of what of either half the others leave free a
+    /// source may have half. Default 256: one source alone has 64 of each.
     pub fetches_max: usize,
     /// Chunks queued at this site to answer the fetches of one other. Default 1,024.
     pub repairs_queued_max: usize,

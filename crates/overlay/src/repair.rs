@@ -169,13 +169,18 @@ impl Fetches {
         }
     }
 
-    /// Begins to ask for an operation, or goes on. False: too many are asked for.
+    /// Begins to ask for an operation, or goes on. False: too many are asked for. Half of them may
+    /// be pulls and half what the user wants, and of either half each source has a share: of what
+    /// one makes up nobody else has less than as many.
     pub(crate) fn start(&mut self, now: Timestamp, op: OpId, is_pull: bool) -> bool {
         if let Some(fetching) = self.table.get_mut(&op) {
             fetching.is_pull &= is_pull;
             return true;
         }
-        if self.table.len() >= self.max {
+        let half = if is_pull { self.max / 2 } else { self.max.div_ceil(2) };
+        let alike = || self.table.iter().filter(|(_, it)| it.is_pull == is_pull);
+        let of_source = alike().filter(|(other, _)| other.source == op.source).count();
+        if self.table.len() >= self.max || of_source >= half.saturating_sub(alike().count()) {
             return false;
         }
         let fetching = Fetching {

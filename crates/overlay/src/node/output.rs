@@ -276,12 +276,12 @@ impl OverlayNode {
     /// fills the rest.
     fn pull(&mut self, now: Timestamp, source: Site) {
         let Some(life) = self.receiver.life_of(source) else { return };
-        // Half of the fetches are left to the user.
-        let free = (self.limits.fetches_max / 2).saturating_sub(self.fetches.len());
         let holes = self.receiver.holes(source).into_iter();
         let missing = holes.flat_map(|(from, to)| from..to.min(from + PULL_AHEAD));
-        for seq in missing.filter(|seq| *seq <= SEQ_MAX).take(free) {
-            self.fetches.start(now, OpId { source, life, seq }, true);
+        for seq in missing.filter(|seq| *seq <= SEQ_MAX) {
+            if !self.fetches.start(now, OpId { source, life, seq }, true) {
+                break;
+            }
         }
         if !self.receiver.holes(source).is_empty() {
             self.pulls.insert(source, now + self.limits.fetch_timeout);

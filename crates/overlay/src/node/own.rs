@@ -153,8 +153,8 @@ impl OverlayNode {
     /// second time if it is fetched a second time.
     ///
     /// # Errors
-    /// [`FetchError::UnknownSite`], [`FetchError::OutOfRange`], or [`FetchError::Busy`] with
-    /// [`Limits::fetches_max`](crate::Limits::fetches_max) being fetched.
+    /// [`FetchError::UnknownSite`], [`FetchError::OutOfRange`], or [`FetchError::Busy`] with the
+    /// share of its source of [`Limits::fetches_max`](crate::Limits::fetches_max) being fetched.
     pub fn fetch(&mut self, now: Timestamp, op: OpId) -> Result<Fetched, FetchError> {
         if op.source.index() >= self.sites {
             return Err(FetchError::UnknownSite { site: op.source, sites: self.sites });

@@ -18,7 +18,7 @@ fn sites(sites: &[u16]) -> SiteSet {
 }
 
 fn fetches() -> Fetches {
-    Fetches::new(&Limits { fetches_max: 2, fetch_rounds: 2, ..Limits::default() })
+    Fetches::new(&Limits { fetches_max: 8, fetch_rounds: 2, ..Limits::default() })
 }
 
 #[test]
@@ -161,12 +161,18 @@ fn what_nobody_could_be_asked_for_is_not_hopeless() {
 #[test]
 fn no_more_is_asked_for_at_once_than_may_be() {
     let mut fetches = fetches();
-    assert!(fetches.start(at(0), op(1), true) && fetches.start(at(0), op(2), true));
-    assert!(!fetches.start(at(0), op(3), false));
-    fetches.cancel_pulls(op(0), 2);
-    assert!(fetches.start(at(0), op(3), false));
-    fetches.cancel_pulls(op(0), 9);
-    assert_eq!(fetches.len(), 1, "what the user wants is not cancelled");
+    let mut start = |source: u16, seqs: std::ops::Range<u64>, is_pull| {
+        let op = |seq| OpId { source: Site(source), ..op(seq) };
+        seqs.filter(|seq| fetches.start(at(0), op(*seq), is_pull)).count()
+    };
+    assert_eq!(start(2, 0..9, true), 2, "half of the half for pulls");
+    assert_eq!(start(1, 0..9, true), 1, "half of what that leaves");
+    assert_eq!([start(2, 10..19, false), start(1, 10..19, false)], [2, 1], "the user's half");
+    assert_eq!(start(2, 0..2, true), 2, "they are asked for already");
+    fetches.cancel_pulls(op(0), 1);
+    assert!(fetches.start(at(0), op(5), true) && !fetches.start(at(0), op(6), true));
+    fetches.cancel_pulls(op(0), 99);
+    assert_eq!(fetches.len(), 4, "what the user wants is not cancelled, nor what is of others");
 }
 
 #[test]

@@ -237,6 +237,26 @@ fn what_a_source_has_sent_itself_is_completed_by_who_has_the_same() {
     assert!(came[0].1.chunks().iter().all(|chunk| chunk[0] == 5));
 }
 
+/// One site sends requests whose messages never come.
+#[test]
+fn what_is_asked_in_vain_of_one_source_keeps_nobody_from_asking_for_what_others_sent() {
+    let mut node = node();
+    let made_up = |seq| OpId { seq, ..data(Site(1), 0, Forward::Nobody, 0).op };
+    let asked = (0..300).filter(|seq| node.fetch(at(1), made_up(*seq)).is_ok()).count();
+    assert!(asked > 0);
+    let other = OpId { seq: 9, ..data(Site(3), 0, Forward::Nobody, 0).op };
+    assert!(node.fetch(at(1), other).is_ok(), "there is room for other sources");
+    let second = Frame::Data(data(Site(2), 1, Forward::Nobody, 9));
+    node.handle_frame(at(1), Site(2), second).expect("it is right");
+    node.handle_link(at(2), Site(2), LinkEvent::Down);
+    node.handle_timeout(at(400));
+    let asks = |it: &Transmit| match &it.frame {
+        Frame::Fetch(fetch) => fetch.op.source == Site(2) && fetch.op.seq == 0,
+        _ => false,
+    };
+    assert!(drain(&mut node, at(400)).iter().any(asks), "the hole is asked for");
+}
+
 /// One signs of life that takes an hour would take all of the memory there is for credit.
 #[test]
 fn an_absurd_round_trip_takes_the_room_of_nobody() {
