@@ -94,6 +94,11 @@ impl Flows {
         }
     }
 
+    /// True for the nonce of one of them.
+    pub(super) fn has(&self, nonce: LinkNonce) -> bool {
+        self.open.iter().any(|flow| flow.connection.link().nonce == nonce)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }

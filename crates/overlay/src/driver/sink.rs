@@ -88,6 +88,10 @@ impl Sink for Driver {
         }
         let link = from.link();
         self.as_arc().with_aftermath(|state, now, aftermath| {
+            // What waited for the lock while the flow was given up may be of an earlier life.
+            if !state.flows[site.index()].has(link.nonce) {
+                return;
+            }
             if let Some(estimator) = &mut state.estimator {
                 estimator.handle_received(bytes);
             }
@@ -226,4 +230,115 @@ impl State {
 pub(super) async fn await_room(driver: Arc<Driver>, site: Site, connection: Arc<dyn Connection>) {
     std::future::poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
     driver.with(|state, now| state.has_room(now, site, &connection));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+
+    use convoke_core::NodeId;
+    use convoke_core::id::{Incarnation, LinkNonce};
+    use convoke_core::transport::{Buffer, Counters};
+
+    use super::*;
+    use crate::bodies::{Bodies, BodyLimits};
+    use crate::driver::Parts;
+    use crate::node::{NodeConfig, OverlayNode};
+    use crate::plan::Plan;
+    use crate::wire::{Data, Forward, Life, OpId};
+
+    /// A connection to the first of two nodes, which takes nothing.
+    #[derive(Debug)]
+    struct Deaf(Link);
+
+    impl Deaf {
+        fn new(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
+            let link = Link {
+                peer: hello(1, incarnation),
+                nonce: LinkNonce(nonce),
+                is_dialler: false,
+                scheme: "test",
+                principal: None,
+                remote: None,
+            };
+            Arc::new(Self(link))
+        }
+    }
+
+    impl Connection for Deaf {
+        fn link(&self) -> &Link {
+            &self.0
+        }
+        fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
+        fn flush(&self) {}
+        fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn close(&self, _: CloseReason) {}
+        fn counters(&self) -> Counters {
+            Counters::default()
+        }
+    }
+
+    fn hello(node: u64, incarnation: Incarnation) -> Hello {
+        let node = NodeId::new(node);
+        Hello { node, incarnation, advertised: Vec::new(), frame_bytes_max: FRAME_BYTES_MAX }
+    }
+
+    /// The second of two sites.
+    fn driver() -> Arc<Driver> {
+        let (me, incarnation) = (Site(1), Incarnation(7));
+        let config = NodeConfig::new(me, 2, incarnation);
+        Driver::start(Parts {
+            me,
+            nodes: [1, 2].map(NodeId::new).into(),
+            hello: hello(2, incarnation),
+            transports: Vec::new(),
+            flows_per_site: 1,
+            addresses: vec![None; 2],
+            node: OverlayNode::new(Timestamp::ZERO, config).expect("it is right"),
+            bodies: Bodies::new(BodyLimits::default()),
+            control: None,
+            estimator: None,
+            plan: Arc::new(Plan::direct(2, 0)),
+            #[cfg(feature = "metrics")]
+            meters: None,
+        })
+    }
+
+    fn bring(driver: &Driver, by: &Arc<dyn Connection>, bytes: Bytes) {
+        let frames = &mut [Received { lane: Lane::Data, bytes }].into_iter();
+        driver.on_batch(by, frames).expect("it is right");
+    }
+
+    /// It was read before, and waits for the lock while the site comes back.
+    #[tokio::test]
+    async fn a_batch_of_a_flow_of_an_earlier_life_does_not_count_for_the_next() {
+        let driver = driver();
+        let [before, now] = [1, 2].map(|life| Deaf::new(Incarnation(life), life));
+        let data = |life: u64, seq| {
+            let op = OpId { source: Site(0), life: Life::of(Incarnation(life)), seq };
+            let payload = Bytes::from_static(b"it");
+            let forward = Forward::Nobody;
+            let (is_repair, is_body) = (false, false);
+            let (index, count, epoch) = (0, 1, 0);
+            Frame::Data(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
+        };
+        let roster = driver.roster.frame().clone();
+        for (flow, life) in [(&before, 1), (&now, 2)] {
+            driver.on_open(flow.clone()).expect("it is of a site");
+            bring(&driver, flow, roster.clone());
+            bring(&driver, flow, data(life, 0).to_bytes());
+        }
+        let delivered = || driver.with_quietly(|state| state.node.counters().delivered);
+        assert_eq!(delivered(), 2);
+        bring(&driver, &before, data(2, 1).to_bytes());
+        assert_eq!(delivered(), 2);
+        bring(&driver, &now, data(2, 1).to_bytes());
+        assert_eq!(delivered(), 3);
+        driver.close();
+    }
 }
