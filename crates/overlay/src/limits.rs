@@ -70,7 +70,7 @@ pub struct Limits {
     pub relay_timer_max: Duration,
     /// When a frame sent directly is sent again without an acknowledgement, at the earliest.
     /// Connections lose nothing while they are up, so this is for receivers that had no room.
-    /// Default 2 s; doubles.
+    /// Default 2 s; doubles, until a receiver takes what left later.
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,

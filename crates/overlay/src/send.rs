@@ -48,6 +48,8 @@ pub(crate) struct Sender {
     unacked_bytes: usize,
     unacked_max: usize,
     due: BTreeSet<(Timestamp, u64)>,
+    /// Those that were sent again directly, and are not due for a while on that account.
+    put_off: BTreeSet<u64>,
     /// Times that those behind a relay take, by relay; and those that are sent to directly.
     relay_times: Vec<AckTime>,
     direct_times: Vec<AckTime>,
@@ -72,6 +74,8 @@ pub(crate) struct Progress {
     pub(crate) proven: Vec<(Site, u64)>,
     /// Relays by which a frame took far longer than any takes directly.
     pub(crate) slow: Vec<(Site, u64)>,
+    /// Chunks that the receiver had no room for, and has now.
+    pub(crate) recalled: Vec<u64>,
     /// The receiver waits for something that it will not get.
     pub(crate) needs_floor: bool,
 }
@@ -89,6 +93,7 @@ impl Sender {
             unacked_bytes: 0,
             unacked_max: limits.unacked_bytes_max,
             due: BTreeSet::new(),
+            put_off: BTreeSet::new(),
             relay_times: vec![AckTime::default(); sites],
             direct_times: vec![AckTime::default(); sites],
             heard: vec![Heard::default(); sites],
@@ -304,8 +309,12 @@ impl Sender {
         let not_for = &mut self.not_for[from.index()];
         not_for.on_acked(ack.next);
         not_for.on_waits(now, ack.next, self.limits.fetch_timeout);
+        let heard_of = self.heard[from.index()].of;
         for seq in (self.first_owed(from)..ack.next).chain(ack.iter_beyond()) {
             self.acked(now, seq, from, &mut progress, events);
+        }
+        if self.heard[from.index()].of > heard_of {
+            progress.recalled = self.recall(from);
         }
         progress.needs_floor = ack.next < self.next_seq()
             && self.chunk(ack.next).is_none_or(|chunk| !chunk.missing.contains(from));

@@ -224,7 +224,7 @@ impl OverlayNode {
 
     pub(super) fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
         let progress = self.sender.on_ack(now, from, ack, &mut self.events)?;
-        let Progress { finished, proven, slow, needs_floor } = progress;
+        let Progress { finished, proven, slow, recalled, needs_floor } = progress;
         self.hold(finished);
         if self.reach.up().contains(from) {
             self.gone.remove(from); // It reads again.
@@ -238,6 +238,9 @@ impl OverlayNode {
             if is_new == Some(true) {
                 self.leave_relay(now, relay); // What it has would come as late.
             }
+        }
+        for seq in recalled {
+            self.send_again(seq, SiteSet::EMPTY.with(from));
         }
         if needs_floor {
             self.tell_floor(now, from);

@@ -309,6 +309,42 @@ fn a_small_payload_keeps_nothing_of_what_it_came_with() {
     assert!(!buffer.is_unique(), "what is large is not copied");
 }
 
+/// It had much unread, and what was sent again meanwhile found no room each time.
+#[test]
+fn a_site_that_takes_data_again_soon_gets_what_it_had_no_room_for() {
+    let mut node = node();
+    let ack = |node: &mut OverlayNode, now, site, next, beyond: &[u64]| {
+        let beyond = crate::wire::bits_beyond(next, beyond.iter().copied());
+        let ack = Ack { life: life(ME), next, beyond };
+        node.handle_frame(now, Site(site), Frame::Ack(ack)).expect("it is right");
+    };
+    let sends = |node: &mut OverlayNode, now| {
+        let to_it = |(to, data): (Site, Data)| (to == Site(2)).then_some(data.op.seq);
+        sent_data(node, now).into_iter().filter_map(to_it).collect::<Vec<_>>()
+    };
+    node.broadcast(at(0), Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(sends(&mut node, at(0)), [0]);
+    [1, 3].into_iter().for_each(|site| ack(&mut node, at(10), site, 1, &[]));
+    let mut again = Vec::new();
+    for millis in (0..15_000).step_by(100) {
+        node.handle_timeout(at(millis));
+        again.extend(sends(&mut node, at(millis)).iter().map(|_| millis));
+    }
+    assert_eq!(again, [2_000, 6_000, 14_000]);
+    node.broadcast(at(15_000), Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(sends(&mut node, at(15_000)), [1]);
+    [1, 3].into_iter().for_each(|site| ack(&mut node, at(15_010), site, 2, &[]));
+    ack(&mut node, at(15_020), 2, 0, &[1]);
+    node.handle_timeout(at(15_020));
+    assert_eq!(sends(&mut node, at(15_020)), [0], "it has just taken what left later");
+    // Once: that one may be on its way.
+    node.broadcast(at(15_030), Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(sends(&mut node, at(15_030)), [2]);
+    ack(&mut node, at(15_040), 2, 0, &[1, 2]);
+    node.handle_timeout(at(15_040));
+    assert_eq!(sends(&mut node, at(15_040)), []);
+}
+
 #[test]
 fn what_others_suspect_is_told_and_nothing_else() {
     let mut node = node();

@@ -82,11 +82,33 @@ impl Sender {
         if chunk.direct_due.is_some_and(|due| due <= now) {
             let direct = chunk.missing.difference(chunk.behind_relay()).difference(silent);
             to = to.union(direct);
-            chunk.attempts += u32::from(!direct.is_empty());
+            if !direct.is_empty() {
+                chunk.attempts += 1;
+                self.put_off.insert(seq);
+            }
             chunk.direct_due = Some(now + direct_timer);
         }
         self.arm(seq);
         Some(Late { seq, to, blamed, missed })
+    }
+
+    /// Takes out chunks that were put off and are owed to a site that has acknowledged what left
+    /// after their last copies: it had no room for those, and has some now.
+    pub(super) fn recall(&mut self, site: Site) -> Vec<u64> {
+        let heard_of = self.heard[site.index()].of;
+        let mut put_off = std::mem::take(&mut self.put_off);
+        put_off.retain(|seq| self.chunk(*seq).is_some_and(|chunk| !chunk.missing.is_empty()));
+        let is_due = |seq: &u64| {
+            let chunk = self.chunk(*seq).filter(|chunk| chunk.missing.contains(site));
+            chunk.is_some_and(|it| it.goes_directly(site) && it.last_left_at < heard_of)
+        };
+        let recalled: Vec<u64> = put_off.iter().copied().filter(is_due).collect();
+        for seq in &recalled {
+            put_off.remove(seq);
+            self.chunk_mut(*seq).into_iter().for_each(|chunk| chunk.attempts = 0);
+        }
+        self.put_off = put_off;
+        recalled
     }
 
     /// The time until which a chunk may be on its way to its relay still. Links keep their order,
