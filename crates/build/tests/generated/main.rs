@@ -16,3 +16,4 @@
 
 mod end_to_end;
 mod members;
+mod odd_names;

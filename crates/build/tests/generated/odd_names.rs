@@ -1,14 +1,14 @@
 //! The generated code of `testdata/names.proto`, whose names Rust has for itself, compiled and run.
 
-mod names {
-    include!("../testdata/names.rs");
+mod generated {
+    include!("../../testdata/names.rs");
 }
 
 use std::time::Duration;
 
 use convoke::{Context, Endpoint, Finish, Items, Status, Task};
 
-use names::{Option, Self_, Send, SendClient, SendServer, T, TClient, TServer};
+use self::generated::{Option, Self_, Send, SendClient, SendServer, T, TClient, TServer};
 
 struct Node;
 
