@@ -18,7 +18,7 @@ use crate::wire::{Extension, Part, ReplyKind};
 #[cfg(test)]
 pub(crate) use assembly::ASKED;
 pub use assembly::{Accepted, PieceFault, Whole};
-pub(crate) use assembly::{Assembly, cost_of};
+pub(crate) use assembly::{Assembly, Wants, cost_of};
 pub(crate) use channel::Channel;
 
 /// Items that a reader may be handed with another, and their bytes: they are granted anew as if it

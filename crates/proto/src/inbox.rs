@@ -5,6 +5,11 @@
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
 //! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
 //! Root branches have `Shares` of it, where there are several.
+//!
+//! A message, or an item that is larger than its window, is granted whole or waits, and windows
+//! leave room for the largest message. So whatever has begun and waits, there is a message that
+//! needs nothing more to come and to be read, or one can be granted (as the banker's algorithm has
+//! it, Dijkstra, EWD 623).
 
 mod shares;
 
@@ -18,11 +23,11 @@ use crate::time::Timestamp;
 use crate::wire::{Extension, Reply, ReplyKind};
 
 use super::flow::{
-    Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Whole, cost, cost_of,
-    kept,
+    Accepted, Assembly, IN_BUFFERS_MAX, Piece, PieceFault, ReceiveWindow, Wants, Whole, cost,
+    cost_of, kept,
 };
 use super::limits::Limits;
-use shares::{Amounts, Held, Shares};
+use shares::{Amounts, Held, Reason, Shares};
 
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
@@ -52,8 +57,7 @@ pub(crate) const MESSAGE_BYTES: u64 = 128;
 #[derive(Debug)]
 pub struct Inbox {
     assemblies: BTreeMap<ReplyName, Opened>,
-    /// Replies of which nothing more comes, and what of them is unread, as the window counts it: as
-    /// granted or brought, whichever the reply was.
+    /// Replies of which nothing more comes, and what of them is unread, as the window counts it.
     over: BTreeMap<ReplyName, Held>,
     /// Sums over both, and over the messages of one frame that are unread.
     sums: Sums,
@@ -76,6 +80,8 @@ pub struct Inbox {
 #[derive(Debug)]
 struct Opened {
     assembly: Assembly,
+    /// Reason of its last grant.
+    granted_for: Reason,
     summed: Summed,
     /// Time at which the last piece came in its turn, where that was noted.
     in_turn: Option<Timestamp>,
@@ -85,9 +91,9 @@ struct Opened {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Summed {
     /// Bytes of it that are here, granted, or kept for it.
-    held: u64,
-    /// Bytes that it should be granted now, or 0.
-    want: u64,
+    held: Held,
+    /// Bytes that it should be granted now.
+    wants: Wants,
     /// It may get no further without a grant.
     waits: bool,
 }
@@ -99,7 +105,7 @@ struct Sums {
     /// Bytes of messages that are here, or may come.
     held: Held,
     /// Those that should be granted something, by root branch, the fewest bytes first.
-    wanting: BTreeSet<(u32, u64, ReplyName)>,
+    wanting: BTreeSet<(u32, Reason, u64, ReplyName)>,
     waiting_count: usize,
     unscheduled: u64,
     stream_window: u64,
@@ -114,20 +120,10 @@ impl Sums {
 
     /// A reply that is not whole has changed.
     fn update(&mut self, path: &Path, index: u32, reply: &mut Opened) {
-        let held = reply.assembly.held();
-        let want = reply.assembly.wants(self.stream_window).unwrap_or(0);
-        let now = Summed { held, want, waits: want > 0 || reply.assembly.outstanding() == 0 };
-        self.replace((path, index), &mut reply.summed, now);
-    }
-
-    /// Bytes of one reply that is not over.
-    fn of(&self, bytes: u64) -> Held {
-        Held::of(bytes, self.unscheduled)
-    }
-
-    /// A reply holds other bytes than before.
-    fn hold(&mut self, before: u64, now: u64) {
-        self.held = self.held.with(self.of(before), self.of(now));
+        let held = reply.held_with(0, reply.granted_for, self.unscheduled);
+        let wants = reply.assembly.wants(self.stream_window);
+        let waits = wants.most() > 0 || reply.assembly.outstanding() == 0;
+        self.replace((path, index), &mut reply.summed, Summed { held, wants, waits });
     }
 
     fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
@@ -135,24 +131,42 @@ impl Sums {
         if before == now {
             return;
         }
-        self.hold(before.held, now.held);
+        self.held = self.held.with(before.held, now.held);
         self.waiting_count =
             self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
-        if before.want != now.want {
-            let root = root_of(path);
-            if before.want > 0 {
-                self.wanting.remove(&(root, before.want, (path.clone(), index)));
+        if before.wants != now.wants {
+            let (root, name) = (root_of(path), || (path.clone(), index));
+            if let Some((reason, bytes)) = before.first_want() {
+                self.wanting.remove(&(root, reason, bytes, name()));
             }
-            if now.want > 0 {
-                self.wanting.insert((root, now.want, (path.clone(), index)));
+            if let Some((reason, bytes)) = now.first_want() {
+                self.wanting.insert((root, reason, bytes, name()));
             }
         }
     }
 
-    /// The first of a root branch that should be granted something, and how much.
-    fn first_wanting(&self, root: u32) -> Option<(u64, &ReplyName)> {
-        let first = self.wanting.range((root, 0, (Path::root(), 0))..).next();
-        first.filter(|(of, ..)| *of == root).map(|(_, want, name)| (*want, name))
+    /// The first of a root branch that should be granted something for a reason.
+    fn first_wanting(&self, root: u32, reason: Reason) -> Option<&ReplyName> {
+        let first = self.wanting.range((root, reason, 0, (Path::root(), 0))..).next();
+        first.filter(|(of, why, ..)| (*of, *why) == (root, reason)).map(|(.., name)| name)
+    }
+}
+
+impl Opened {
+    /// Bytes of it that are here, granted, or kept for it, once it is granted so many more.
+    fn held_with(&self, bytes: u64, reason: Reason, unscheduled: u64) -> Held {
+        Held::of(self.assembly.held_with(bytes), unscheduled, reason)
+    }
+}
+
+impl Summed {
+    /// Reason for which it waits to be granted something, and the bytes.
+    fn first_want(&self) -> Option<(Reason, u64)> {
+        match self.wants {
+            Wants { rest: 0, ahead: 0 } => None,
+            Wants { rest: 0, ahead } => Some((Reason::Ahead, ahead)),
+            Wants { rest, .. } => Some((Reason::Whole, rest)),
+        }
     }
 }
 
@@ -178,9 +192,7 @@ impl Inbox {
         };
         let shares = (root_count > 1).then(|| Shares::new(root_count, &limits));
         if let Some(shares) = &shares {
-            // A window may stay unused for long, so it is no more than its root branch has anyway.
-            let own = shares.own().max(limits.unscheduled);
-            limits.stream_window = limits.stream_window.min(own);
+            limits.stream_window = shares.stream_window(limits.stream_window);
             limits.bytes = shares.bytes_max();
         }
         Self {
@@ -264,7 +276,7 @@ impl Inbox {
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
             self.unread += reply.payload.len() as u64;
-            self.sums.hold(0, reply.payload.len() as u64);
+            self.sums.held.brought += reply.payload.len() as u64;
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
             let extensions = reply.extensions.clone();
@@ -276,6 +288,7 @@ impl Inbox {
         let name = (path.clone(), reply.index);
         let opened = self.assemblies.entry(name).or_insert_with(|| Opened {
             assembly: Assembly::new(unscheduled, is_stream),
+            granted_for: Reason::default(),
             summed: Summed::default(),
             in_turn: None,
         });
@@ -333,7 +346,7 @@ impl Inbox {
             opened.assembly.consume(cost(len));
             self.sums.update(path, index, opened);
         } else {
-            self.sums.hold(len as u64, 0);
+            self.sums.held.brought -= len as u64;
         }
     }
 
@@ -355,11 +368,11 @@ impl Inbox {
         if let Some(mut opened) = self.assemblies.remove(&name) {
             self.gathered -= opened.assembly.unfinished();
             self.beside -= opened.assembly.beside();
-            let held = self.sums.of(opened.summed.held);
+            let held = opened.held_with(0, opened.granted_for, self.limits.unscheduled);
             self.sums.replace((&name.0, name.1), &mut opened.summed, Summed::default());
             let unread = opened.assembly.unread();
             if unread > 0 {
-                let unread = held.only(unread);
+                let unread = held.less(held.all() - unread);
                 self.sums.held = self.sums.held.with(Held::default(), unread);
                 // A liar may have begun by the same name before.
                 let over = self.over.entry(name).or_default();
@@ -440,66 +453,94 @@ impl Inbox {
         if self.sums.wanting.is_empty() && !is_needed {
             return;
         }
-        match self.shares {
-            None => self.grant_free(),
-            Some(_) => self.grant_shares(root_of(path)),
+        for reason in Reason::ALL {
+            self.grant_root(root_of(path), reason);
+        }
+        while self.shares.as_mut().is_some_and(Shares::take_freed) {
+            Reason::ALL.into_iter().for_each(|reason| self.grant_others(reason));
         }
         self.grant_least(path, index);
     }
 
-    /// Grants all that is free: the only root branch takes it all.
-    fn grant_free(&mut self) {
-        while let Some((_, want, name)) = self.sums.wanting.first() {
-            let free = self.limits.total.saturating_sub(self.committed());
-            if free == 0 {
-                return;
-            }
-            self.raise(name.clone(), (*want).min(free));
-        }
-    }
-
-    /// Grants what the shares allow: to one root branch, and to others once this has made room.
-    fn grant_shares(&mut self, root: u32) {
-        self.grant_share(root);
-        let mut last = None;
-        while let Some(next) = self.shares.as_mut().and_then(|shares| shares.next_needing(last)) {
-            self.grant_share(next.1);
-            last = Some(next);
-        }
-    }
-
-    /// Grants a root branch what its share allows.
-    fn grant_share(&mut self, root: u32) {
+    /// Grants the replies of a root branch what they may have for a reason.
+    fn grant_root(&mut self, root: u32, reason: Reason) {
         let mut lacks = 0;
-        while let Some(shares) = &self.shares
-            && let Some((want, name)) = self.sums.first_wanting(root)
+        while lacks == 0
+            && let Some(name) = self.sums.first_wanting(root, reason)
         {
-            let opened = self.assemblies.get(name).expect("what wants is not whole");
-            let need = shares.need(root, opened.summed.held, opened.assembly.held_with(want));
-            if !shares.may_have(root, need) {
-                lacks = need;
-                break;
+            match self.may_grant(root, &self.assemblies[name]) {
+                Ok((bytes, reason)) => self.raise(name.clone(), bytes, reason),
+                Err(need) => lacks = need,
             }
-            self.raise(name.clone(), want);
         }
         if let Some(shares) = &mut self.shares {
-            shares.note_need(root, lacks);
+            shares.note_need(root, reason, lacks);
+        }
+    }
+
+    /// Grants what those may have that wait for the pool.
+    fn grant_others(&mut self, reason: Reason) {
+        let mut last = (0, 0);
+        while let Some(next) = self.shares.as_ref().and_then(|of| of.next_needing(reason, last)) {
+            self.grant_root(next.1, reason);
+            last = next;
+        }
+    }
+
+    /// Bytes that a reply may be granted now, and for which reason; or those that it lacks.
+    fn may_grant(&self, root: u32, opened: &Opened) -> Result<(u64, Reason), u64> {
+        let Wants { rest, ahead } = opened.summed.wants;
+        let lacks = |bytes, reason| {
+            let now = opened.held_with(bytes, reason, self.limits.unscheduled);
+            match &self.shares {
+                Some(shares) => shares.lacks(root, opened.summed.held, now, reason),
+                None if self.has_room(opened.summed.held, now, reason) => 0,
+                None => bytes,
+            }
+        };
+        if ahead >= rest {
+            match lacks(ahead, Reason::Ahead) {
+                0 => return Ok((ahead, Reason::Ahead)),
+                need if rest == 0 => return Err(need),
+                _ => {}
+            }
+        }
+        match lacks(rest, Reason::Whole) {
+            0 => Ok((rest, Reason::Whole)),
+            need => Err(need),
+        }
+    }
+
+    /// True when a reply of the only root branch may hold other bytes than before. That has all of
+    /// the call, and one message at a time is granted whatever else there is: what has begun may
+    /// have taken the room for it. Streams run ahead by half of what the largest message leaves, and
+    /// others can begin in the other half.
+    fn has_room(&self, before: Held, now: Held, reason: Reason) -> bool {
+        let (all, total) = (self.sums.held.with(before, now), self.limits.total);
+        match reason {
+            Reason::Whole => all.all() <= total || all.whole == now.whole,
+            Reason::Ahead => {
+                let message = self.limits.message;
+                let brought = all.brought.max(total.saturating_sub(message) / 2);
+                brought + all.ahead + all.whole.max(message) <= total
+            }
         }
     }
 
     /// Grants a stream that wants more, and of which all was read, the least that is kept for it.
     fn grant_least(&mut self, path: &Path, index: u32) {
         let name = (path.clone(), index);
-        let wanting = self.assemblies.get(&name).filter(|opened| opened.summed.want > 0);
+        let wanting = self.assemblies.get(&name).filter(|opened| opened.summed.wants.most() > 0);
         if let Some(least) = wanting.and_then(|opened| opened.assembly.least()) {
-            self.raise(name, least);
+            self.raise(name, least, Reason::Ahead);
         }
     }
 
     /// Grants a reply so many bytes more.
-    fn raise(&mut self, name: ReplyName, bytes: u64) {
+    fn raise(&mut self, name: ReplyName, bytes: u64, reason: Reason) {
         let limit = self.counted(&name.0, |inbox| {
             let opened = inbox.assemblies.get_mut(&name).expect("what is granted is not whole");
+            opened.granted_for = reason;
             opened.assembly.raise(opened.assembly.limit() + bytes);
             inbox.sums.update(&name.0, name.1, opened);
             opened.assembly.limit()

@@ -54,6 +54,22 @@ pub struct Whole {
     pub payload: Bytes,
 }
 
+/// Bytes that a reply, or the items of a request, should be granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// Rest of the message or item that has begun.
+    pub(crate) rest: u64,
+    /// Rest of the window ahead of what was read, if it is a stream.
+    pub(crate) ahead: u64,
+}
+
+impl Wants {
+    /// Bytes that bring it both.
+    pub(crate) fn most(self) -> u64 {
+        self.rest.max(self.ahead)
+    }
+}
+
 /// A reply, or the items of a request, that are not whole.
 #[derive(Debug)]
 pub(crate) struct Assembly {
@@ -130,13 +146,8 @@ impl Assembly {
         self.window.outstanding()
     }
 
-    /// Bytes that are unread, or not here and granted or kept to be: as many ahead of what was read
-    /// as it began with.
-    pub(crate) fn held(&self) -> u64 {
-        self.held_with(0)
-    }
-
-    /// The same, once it is granted so many more.
+    /// Bytes that are unread, or not here and granted or kept to be, once it is granted so many
+    /// more: as many ahead of what was read as it began with, or more.
     pub(crate) fn held_with(&self, grant: u64) -> u64 {
         (self.window.limit() + grant).saturating_sub(self.read).max(self.unscheduled)
     }
@@ -164,22 +175,23 @@ impl Assembly {
         self.window.received().saturating_sub(self.whole)
     }
 
-    /// Bytes it should be granted now, `None` when it needs none. A message is granted whole. A
-    /// stream is granted a window ahead of what was read, and the whole of an item that is larger.
-    /// It is topped up once half of that is used and half was read, or all: short streams cost no
-    /// CREDIT, and slow readers do not send one for each item.
-    pub(crate) fn wants(&self, stream_window: u64) -> Option<u64> {
+    /// Bytes it should be granted now. A message is granted whole. A stream is granted a window
+    /// ahead of what was read, and the whole of an item that is larger. It is topped up once half of
+    /// that is used and half was read, or all: short streams cost no CREDIT, and slow readers do not
+    /// send one for each item.
+    pub(crate) fn wants(&self, stream_window: u64) -> Wants {
         #[cfg(test)]
         ASKED.with(|asked| asked.set(asked.get() + 1));
-        let target = match self.is_stream {
-            false => self.total.unwrap_or(0),
-            true if self.window.received() < self.unscheduled / 2 => 0,
-            true => (self.read + stream_window).max(self.whole + self.total.unwrap_or(0)),
-        };
-        let want = target.saturating_sub(self.window.limit());
-        let is_worth_it = want >= stream_window / 2 || self.unread() == 0;
+        let beyond = |target: u64| target.saturating_sub(self.window.limit());
+        let rest = beyond(self.whole + self.total.unwrap_or(0));
+        if !self.is_stream {
+            return Wants { rest, ahead: 0 };
+        }
+        let wants = Wants { rest, ahead: beyond(self.read + stream_window) };
+        let is_worth_it = wants.most() >= stream_window / 2 || self.unread() == 0;
         let is_low = self.window.outstanding() <= stream_window / 2 && is_worth_it;
-        ((is_low || !self.is_stream) && want > 0).then_some(want)
+        let has_begun = self.window.received() >= self.unscheduled / 2;
+        if is_low && has_begun { wants } else { Wants::default() }
     }
 
     pub(crate) fn accept(

@@ -3,11 +3,15 @@
 //! Half of these bytes are for the root branches in equal parts, whatever the others take: or more,
 //! so that a reply of each can begin. The rest is a pool, for what goes beyond these parts:
 //!
-//! - Three quarters of it at most, or the largest message if that is more, are *granted*. A reply
+//! - Three quarters of it at most, or the largest message if that is more, are *granted*. A message
 //!   is granted whole: with a part of it a root branch would keep others from theirs and yet not
 //!   come to its end. Who was granted nothing of the pool may have what fits; who was gets more
 //!   while that is less than half of what is free (see [`share`](crate::share)) and the largest
 //!   message stays free for others.
+//! - Of these, streams may run *ahead* of their readers by what leaves two of the largest messages.
+//!   A stream that has sent a part of a larger item keeps what it ran ahead by until the rest has
+//!   come, so were all granted for this, none would get the rest. What was granted for a whole
+//!   message comes back by itself.
 //! - What is *brought* without a grant has the last quarter, so that replies can begin when all
 //!   else is granted, and more while two of the largest messages stay free: those that have begun
 //!   wait for grants. One brings no more than it leaves free.
@@ -17,51 +21,79 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use super::InboxLimits;
 
+/// Reason for which a reply is granted bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reason {
+    /// The rest of a message, or of an item, that has begun. Once it is granted, it needs nothing
+    /// more to come, and to be read.
+    Whole,
+    /// A stream should have a window ahead of what was read of it.
+    #[default]
+    Ahead,
+}
+
+impl Reason {
+    pub(super) const ALL: [Self; 2] = [Self::Whole, Self::Ahead];
+}
+
 /// Bytes of messages that are here, or may come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Of replies that were granted more than they begin with.
-    granted: u64,
-    /// Of others: small messages, and the beginnings of larger ones.
-    brought: u64,
+    /// Granted for whole messages.
+    pub(super) whole: u64,
+    /// Granted to streams ahead of what was read.
+    pub(super) ahead: u64,
+    /// Small messages, and the beginnings of larger ones and of streams.
+    pub(super) brought: u64,
 }
 
 impl Held {
-    /// Bytes of one reply.
-    pub(super) fn of(bytes: u64, unscheduled: u64) -> Self {
-        match bytes > unscheduled {
-            true => Self { granted: bytes, brought: 0 },
-            false => Self { granted: 0, brought: bytes },
+    /// Bytes of one reply, of which so many need no grant.
+    pub(super) fn of(bytes: u64, unscheduled: u64, reason: Reason) -> Self {
+        let brought = bytes.min(unscheduled);
+        let granted = bytes - brought;
+        match reason {
+            Reason::Whole => Self { whole: granted, ahead: 0, brought },
+            Reason::Ahead => Self { whole: 0, ahead: granted, brought },
         }
     }
 
     /// The same once part of it has changed.
     pub(super) fn with(self, before: Self, now: Self) -> Self {
         Self {
-            granted: self.granted + now.granted - before.granted,
+            whole: self.whole + now.whole - before.whole,
+            ahead: self.ahead + now.ahead - before.ahead,
             brought: self.brought + now.brought - before.brought,
         }
     }
 
-    /// So many bytes instead of these of one reply, which came as these did.
-    pub(super) fn only(self, bytes: u64) -> Self {
-        match self.granted > 0 {
-            true => Self { granted: bytes, brought: 0 },
-            false => Self { granted: 0, brought: bytes },
-        }
+    /// The same without so many bytes. Room for what is brought is made first, for without it a
+    /// root branch fails; what runs ahead needs it least.
+    pub(super) fn less(self, bytes: u64) -> Self {
+        let brought = self.brought.min(bytes);
+        let whole = self.whole.min(bytes - brought);
+        let ahead = self.ahead.min(bytes - brought - whole);
+        self.without(Self { whole, ahead, brought })
     }
 
-    /// The same without so many bytes, first of those that were granted.
-    pub(super) fn less(self, bytes: u64) -> Self {
-        let brought = bytes.saturating_sub(self.granted);
+    /// The same without these bytes, as far as it has them.
+    fn without(self, bytes: Self) -> Self {
         Self {
-            granted: self.granted.saturating_sub(bytes),
-            brought: self.brought.saturating_sub(brought),
+            whole: self.whole.saturating_sub(bytes.whole),
+            ahead: self.ahead.saturating_sub(bytes.ahead),
+            brought: self.brought.saturating_sub(bytes.brought),
         }
     }
 
     pub(super) fn all(self) -> u64 {
-        self.granted + self.brought
+        self.whole + self.ahead + self.brought
+    }
+
+    fn granted_for(self, reason: Reason) -> u64 {
+        match reason {
+            Reason::Whole => self.whole,
+            Reason::Ahead => self.ahead,
+        }
     }
 }
 
@@ -77,27 +109,27 @@ pub(super) struct Amounts {
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     held: Held,
-    /// Bytes beyond its own, and those of them that it brought. The rest was granted.
-    beyond: u64,
-    brought: u64,
+    /// Those of them that are beyond its own, and so of the pool.
+    beyond: Held,
 }
 
 impl Part {
-    /// The same once what it holds has changed. What it brings or is granted takes of its own bytes
-    /// what is left of them.
+    /// The same once what it holds has changed. What it is granted or brings takes of its own bytes
+    /// what is left of them; what runs ahead, half of them at most.
     fn with(self, before: Held, now: Held, own: u64) -> Self {
         let held = self.held.with(before, now);
-        let beyond = held.all().saturating_sub(own);
-        let brought = match held.brought > self.held.brought {
-            true => self.brought + beyond.saturating_sub(self.beyond),
-            false => self.brought.saturating_sub(self.held.brought - held.brought),
-        };
-        Self { held, beyond, brought: brought.min(beyond) }
-    }
-
-    /// Bytes beyond its own that it was granted.
-    fn granted(self) -> u64 {
-        self.beyond - self.brought
+        let beyond = held.all().saturating_sub(own).max(held.ahead.saturating_sub(own / 2));
+        if beyond == 0 {
+            return Self { held, beyond: Held::default() };
+        }
+        let mut kept = self.beyond.without(self.held.without(held));
+        match beyond.checked_sub(kept.all()) {
+            None => kept = kept.less(kept.all() - beyond),
+            Some(more) if held.whole > self.held.whole => kept.whole += more,
+            Some(more) if held.ahead > self.held.ahead => kept.ahead += more,
+            Some(more) => kept.brought += more,
+        }
+        Self { held, beyond: kept }
     }
 }
 
@@ -107,8 +139,8 @@ struct OfRoot {
     part: Part,
     /// Memory besides the bytes of messages.
     beside: u64,
-    /// Bytes of the pool that it needs for what it should be granted next, or 0.
-    need: u64,
+    /// Bytes of the pool that it needs for what it should be granted next for each reason, or 0.
+    needs: [u64; 2],
 }
 
 /// All root branches of a call that has several.
@@ -116,16 +148,14 @@ struct OfRoot {
 pub(super) struct Shares {
     of: BTreeMap<u32, OfRoot>,
     /// Those that need bytes of the pool, the fewest first.
-    needing: BTreeSet<(u64, u32)>,
+    needing: BTreeSet<(Reason, u64, u32)>,
     /// Bytes that each may have by all means, and all of them together.
     own: u64,
     owned: u64,
-    /// Bytes besides, those of them that are granted at most, and those that were.
+    /// Bytes besides, those of them that are granted at most, and those that root branches have.
     pool: u64,
     granted_max: u64,
-    granted: u64,
-    /// Bytes of the pool that were brought.
-    brought: u64,
+    taken: Held,
     /// Bytes of two of the largest messages.
     two_messages: u64,
     /// Bytes have come back to the pool, and nobody was asked since.
@@ -148,17 +178,17 @@ impl Shares {
             owned,
             pool: granted_max.saturating_add(quarter),
             granted_max,
-            granted: 0,
-            brought: 0,
+            taken: Held::default(),
             two_messages: limits.message.saturating_mul(2),
             has_freed: false,
             unscheduled: limits.unscheduled,
         }
     }
 
-    /// Bytes that each root branch may have by all means.
-    pub(super) fn own(&self) -> u64 {
-        self.own
+    /// Bytes that a stream may run ahead by. It may make no use of them for long, so they are no
+    /// more than its root branch has anyway, and another reply can begin beside it.
+    pub(super) fn stream_window(&self, of_all: u64) -> u64 {
+        of_all.min(self.own.saturating_sub(self.unscheduled).max(self.unscheduled))
     }
 
     /// Bytes that all may have together.
@@ -171,10 +201,9 @@ impl Shares {
         let of = self.of.entry(root).or_default();
         of.beside = of.beside + now.beside - before.beside;
         let part = of.part.with(before.held, now.held, self.own);
-        let last = std::mem::replace(&mut of.part, part);
-        self.granted = self.granted + part.granted() - last.granted();
-        self.brought = self.brought + part.brought - last.brought;
-        self.has_freed |= part.granted() < last.granted() || part.brought < last.brought;
+        let last = std::mem::replace(&mut of.part, part).beyond;
+        self.taken = self.taken.with(last, part.beyond);
+        self.has_freed |= last.without(part.beyond) != Held::default();
     }
 
     /// Memory that a root branch takes besides the bytes of messages.
@@ -186,46 +215,58 @@ impl Shares {
         self.of.get(&root).map_or_else(Part::default, |of| of.part)
     }
 
-    /// The part of a root branch once a reply of it holds other bytes.
-    fn part_with(&self, root: u32, before: u64, now: u64) -> Part {
-        let of = |bytes| Held::of(bytes, self.unscheduled);
-        self.part(root).with(of(before), of(now), self.own)
-    }
-
     /// True when a root branch may bring so many bytes that it was not granted. All may begin.
     pub(super) fn may_bring(&self, root: u32, bytes: u64) -> bool {
         let has = self.part(root);
-        let need = self.part_with(root, 0, bytes).brought - has.brought;
-        let rest = self.pool.saturating_sub(self.granted).saturating_sub(self.two_messages);
-        let room = rest.max(self.pool - self.granted_max).saturating_sub(self.brought);
-        has.held.all() == 0 || need == 0 || (need <= room && has.brought < self.free())
+        let brings = Held { brought: bytes, ..Held::default() };
+        let with = has.with(Held::default(), brings, self.own);
+        let need = with.beyond.brought - has.beyond.brought;
+        let Held { whole, ahead, brought } = self.taken;
+        let rest = self.pool.saturating_sub(whole + ahead).saturating_sub(self.two_messages);
+        let room = rest.max(self.pool - self.granted_max).saturating_sub(brought);
+        has.held.all() == 0 || need == 0 || (need <= room && has.beyond.brought < self.free())
     }
 
-    /// True when a root branch may be granted what needs so many bytes of the pool.
-    pub(super) fn may_have(&self, root: u32, need: u64) -> bool {
-        let (has, free) = (self.part(root).granted(), self.free_to_grant());
-        // Of room for one message alone, none could be taken if one were to stay free.
-        let reserve = if self.granted_max < self.two_messages { 0 } else { self.two_messages / 2 };
-        let is_modest = has == 0 || (2 * has < free && need + reserve <= free);
-        need == 0 || (need <= free && is_modest)
+    /// Bytes of the pool that a root branch lacks for a reply to hold others than before, granted
+    /// for this reason; 0 when it may have them.
+    pub(super) fn lacks(&self, root: u32, before: Held, now: Held, reason: Reason) -> u64 {
+        let has = self.part(root);
+        let with = has.with(before, now, self.own).beyond.granted_for(reason);
+        let has = has.beyond.granted_for(reason);
+        let (need, free) = (with.saturating_sub(has), self.free_for(reason));
+        let is_modest = match reason {
+            Reason::Whole => has == 0 || (2 * has < free && need + self.reserve() <= free),
+            Reason::Ahead => has < free,
+        };
+        let may_have = need == 0 || (need <= free && is_modest);
+        if may_have { 0 } else { need }
+    }
+
+    /// Bytes that stay free for others than who was granted some. Of room for one message alone,
+    /// none could be taken if one were to stay free.
+    fn reserve(&self) -> u64 {
+        if self.granted_max < self.two_messages { 0 } else { self.two_messages / 2 }
     }
 
     /// Bytes of the pool that nobody has.
     fn free(&self) -> u64 {
-        self.pool.saturating_sub(self.granted).saturating_sub(self.brought)
+        self.pool.saturating_sub(self.taken.all())
     }
 
-    /// Bytes of the pool that may be granted. Where so many root branches have begun that they
-    /// outgrow it, what is granted beyond ends the call, but none waits for ever.
-    fn free_to_grant(&self) -> u64 {
-        let rest = self.pool.saturating_sub(self.brought).max(self.two_messages);
-        rest.min(self.granted_max).saturating_sub(self.granted)
-    }
-
-    /// Bytes of the pool that a root branch needs for a reply to hold more than before.
-    pub(super) fn need(&self, root: u32, before: u64, now: u64) -> u64 {
-        let has = self.part(root).granted();
-        self.part_with(root, before, now).granted().saturating_sub(has)
+    /// Bytes of the pool that may be granted for a reason. Where so many root branches have begun
+    /// that they outgrow it, what is granted beyond ends the call, but none waits for ever.
+    fn free_for(&self, reason: Reason) -> u64 {
+        let Held { whole, ahead, brought } = self.taken;
+        match reason {
+            Reason::Whole => {
+                let rest = self.pool.saturating_sub(brought + ahead).max(self.two_messages);
+                rest.min(self.granted_max - ahead).saturating_sub(whole)
+            }
+            Reason::Ahead => {
+                let rest = self.pool.saturating_sub(brought).min(self.granted_max);
+                rest.saturating_sub(whole.max(self.two_messages) + ahead)
+            }
+        }
     }
 
     /// True when a root branch needs bytes of the pool.
@@ -233,26 +274,29 @@ impl Shares {
         !self.needing.is_empty()
     }
 
-    /// Notes what a root branch needs for what it should be granted next.
-    pub(super) fn note_need(&mut self, root: u32, need: u64) {
+    /// Notes what a root branch needs for what it should be granted next for a reason.
+    pub(super) fn note_need(&mut self, root: u32, reason: Reason, need: u64) {
         let of = self.of.entry(root).or_default();
-        let before = std::mem::replace(&mut of.need, need);
+        let before = std::mem::replace(&mut of.needs[reason as usize], need);
         if before != need {
-            self.needing.remove(&(before, root));
+            self.needing.remove(&(reason, before, root));
             if need > 0 {
-                self.needing.insert((need, root));
+                self.needing.insert((reason, need, root));
             }
         }
     }
 
-    /// The root branches to look at again, one behind the other: those that need no more than is
-    /// free, once some of the pool has come back.
-    pub(super) fn next_needing(&mut self, after: Option<(u64, u32)>) -> Option<(u64, u32)> {
-        if after.is_none() && !std::mem::take(&mut self.has_freed) {
-            return None;
-        }
-        let next = self.needing.range((after.map_or(Unbounded, Excluded), Unbounded)).next();
-        next.copied().filter(|(need, _)| *need <= self.free_to_grant())
+    /// True once when some of the pool has come back since it was last asked.
+    pub(super) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.has_freed)
+    }
+
+    /// The root branch to look at behind another one, as what it needs for a reason is no more than
+    /// is free, and what it needs.
+    pub(super) fn next_needing(&self, reason: Reason, after: (u64, u32)) -> Option<(u64, u32)> {
+        let behind = (Excluded((reason, after.0, after.1)), Unbounded);
+        let (of, need, root) = *self.needing.range(behind).next()?;
+        (of == reason && need <= self.free_for(reason)).then_some((need, root))
     }
 }
 
@@ -262,19 +306,31 @@ impl Shares {
     pub(super) fn check(&self, call: Amounts) {
         let sum = |amount: fn(&OfRoot) -> u64| self.of.values().map(amount).sum::<u64>();
         let held = Held {
-            granted: sum(|of| of.part.held.granted),
+            whole: sum(|of| of.part.held.whole),
+            ahead: sum(|of| of.part.held.ahead),
             brought: sum(|of| of.part.held.brought),
         };
         assert_eq!(Amounts { held, beside: sum(|of| of.beside) }, call);
-        for of in self.of.values() {
-            assert_eq!(of.part.beyond, of.part.held.all().saturating_sub(self.own));
-            assert!(of.part.brought <= of.part.beyond, "{of:?}");
+        for OfRoot { part, .. } in self.of.values() {
+            let ahead = part.held.ahead - part.beyond.ahead;
+            assert!(ahead <= self.own / 2, "{part:?}");
+            assert!(part.held.all() - part.beyond.all() <= self.own, "{part:?}");
+            assert_eq!(part.beyond.without(part.held), Held::default(), "{part:?}");
         }
-        assert_eq!(self.granted, sum(|of| of.part.granted()));
-        assert_eq!(self.brought, sum(|of| of.part.brought));
-        assert!(self.granted <= self.granted_max, "{self:?}");
-        let needing = self.of.iter().filter(|(_, of)| of.need > 0);
-        let needing: BTreeSet<_> = needing.map(|(root, of)| (of.need, *root)).collect();
+        let taken = Held {
+            whole: sum(|of| of.part.beyond.whole),
+            ahead: sum(|of| of.part.beyond.ahead),
+            brought: sum(|of| of.part.beyond.brought),
+        };
+        assert_eq!(self.taken, taken);
+        assert!(taken.whole + taken.ahead <= self.granted_max, "{self:?}");
+        let ahead_max = self.granted_max.saturating_sub(self.two_messages);
+        assert!(taken.ahead <= ahead_max, "{self:?}");
+        let needing = self.of.iter().flat_map(|(root, of)| {
+            let needs = Reason::ALL.map(|reason| (reason, of.needs[reason as usize], *root));
+            needs.into_iter().filter(|(_, need, _)| *need > 0)
+        });
+        let needing: BTreeSet<_> = needing.collect();
         assert_eq!(self.needing, needing);
     }
 }

@@ -205,13 +205,17 @@ proptest! {
             let all = inbox.assemblies.iter().map(|(name, of)| (name, &of.assembly));
             let window = inbox.limits.stream_window;
             let wants = all.clone().filter_map(|(n, a)| {
-                Some((n.0.indices().next()?, a.wants(window)?, n.clone()))
+                let (root, wants) = (n.0.indices().next()?, a.wants(window));
+                let is_ahead = wants.rest == 0;
+                let reason = if is_ahead { Reason::Ahead } else { Reason::Whole };
+                let bytes = if is_ahead { wants.ahead } else { wants.rest };
+                (bytes > 0).then(|| (root, reason, bytes, n.clone()))
             });
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
-            let open = all.clone().map(|(_, a)| a.held());
+            let open = all.clone().map(|(_, a)| a.held_with(0));
             let over = inbox.over.values().map(|held| held.all());
             prop_assert_eq!(open.chain(over).sum::<u64>(), inbox.committed());
-            let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(window).is_some());
+            let waits = all.filter(|(_, a)| a.outstanding() == 0 || a.wants(window).most() > 0);
             prop_assert_eq!(waits.count(), inbox.sums.waiting_count);
             if let Some(shares) = &inbox.shares {
                 shares.check(inbox.amounts());
@@ -416,7 +420,7 @@ struct Honest {
     unread: VecDeque<(ReplyName, usize)>,
     /// Messages and items that were read.
     read_count: usize,
-    /// Bytes that the call holds at most, unless the beginnings of all replies are more.
+    /// Bytes that the call holds at most (`docs/limits.md`), unless it may be exhausted.
     bytes_max: Option<u64>,
     /// They were more than it may hold.
     is_exhausted: bool,
@@ -434,7 +438,11 @@ impl Honest {
         let (total, message) = (limits.reply_bytes_max, limits.message_bytes_max as u64);
         let beginnings = root_count as u64 * limits.unscheduled_bytes;
         // Where each has begun, there still is room for a message.
-        let bytes_max = if beginnings > total / 2 { total + message } else { total };
+        let bytes_max = match root_count {
+            1 => total,
+            _ if beginnings > total / 2 => total + message,
+            _ => total.max(total / 8 * 5 + message),
+        };
         Self {
             inbox: Inbox::new(root_count, limits),
             senders: Vec::new(),
@@ -474,7 +482,8 @@ impl Honest {
         let Sender { name: (path, index), channel } = &mut self.senders[at];
         let Some(Piece { kind, part, payload, .. }) = channel.poll() else { return false };
         let frame = reply(*index, kind, part, payload.into_bytes());
-        let taken = self.inbox.accept(path, &frame).unwrap();
+        let taken = self.inbox.accept(path, &frame);
+        let taken = taken.unwrap_or_else(|fault| panic!("{path} {index}: {fault:?}"));
         let name = || (path.clone(), *index);
         self.unread.extend(taken.messages.iter().map(|whole| (name(), whole.payload.len())));
         self.pass_credits();
@@ -504,7 +513,7 @@ impl Honest {
         };
         assert!(!self.inbox.is_over(), "more than was announced");
         let committed = self.inbox.committed();
-        assert!(committed <= max, "{committed} of {max}");
+        assert!(committed <= max, "{committed} of {max}: {:?}", self.inbox.sums.held);
     }
 
     /// Sends what has credit, in turn.
@@ -604,6 +613,44 @@ fn idle_streams_leave_room_for_others() {
         call.finish();
         assert_eq!(call.read_count, 20 * streams as usize, "of {roots} root branches");
     }
+}
+
+/// Windows that all are granted leave room for the items that outgrow them.
+#[test]
+fn streams_of_many_root_branches_bring_items_that_outgrow_their_windows() {
+    let narrow = |message_bytes_max| Limits {
+        message_bytes_max,
+        reply_bytes_max: 8 << 20,
+        ..Limits::default()
+    };
+    let limits = [narrow(1 << 20), narrow(4 << 20), narrow(8 << 20), Limits::default()];
+    for (roots, streams) in [(127, 2), (127, 1), (20, 8), (3, 60), (1, 40), (1, 200)] {
+        for limits in &limits {
+            let mut call = Honest::new(roots, limits);
+            for (stream, root) in (0..streams).flat_map(|of| (0..roots).map(move |at| (of, at))) {
+                let sizes = [12 << 10, 1 << 20, 100, 1 << 20];
+                call.answer((&format!("/{root}"), stream), limits.unscheduled_bytes, &sizes);
+            }
+            call.finish();
+            assert_eq!(call.read_count, 4 * roots * streams as usize, "{roots} {streams}");
+        }
+    }
+}
+
+/// More streams have begun than the call may hold bytes of their beginnings.
+#[test]
+fn an_item_that_outgrows_its_window_comes_beside_any_number_of_idle_streams() {
+    let limits =
+        Limits { message_bytes_max: 1 << 20, reply_bytes_max: 8 << 20, ..Limits::default() };
+    let mut call = Honest::new(1, &limits);
+    call.bytes_max = None;
+    for stream in 0..1_000 {
+        let sizes: &[usize] = if stream % 100 == 99 { &[100, 1 << 20, 100] } else { &[100, 100] };
+        call.answer(("/0", stream), limits.unscheduled_bytes, sizes);
+    }
+    call.finish();
+    assert!(!call.is_exhausted);
+    assert_eq!(call.read_count, 2_010);
 }
 
 #[test]
@@ -737,5 +784,47 @@ proptest! {
         call.lie(1_000, message_bytes_max);
         call.finish();
         prop_assert_eq!(call.read_count, parts.len());
+    }
+    /// T10, I20: whatever items streams have, however many run beside each other and in whatever
+    /// order it is read, none waits for ever and no more is held than the call may hold, also while
+    /// one root branch sends nothing of what it was granted.
+    #[test]
+    fn items_of_any_size_come_whole_of_any_number_of_streams(
+        message_bytes_max in prop_oneof![Just(10_000_usize), Just(37_500), Just(75_000)],
+        roots in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(0..=100_usize, 2..8), 1..4),
+            1..16,
+        ),
+        lies in prop::collection::vec((1_u32..20, 2..=100_usize), 0..3),
+        steps in prop::collection::vec((0..100, any::<prop::sample::Index>()), 0..300),
+        reads_percent in 20..100,
+    ) {
+        let limits = Limits { reply_bytes_max: 400_000, ..small_messages(message_bytes_max) };
+        // The liar is a root branch of its own, and the first.
+        let first = usize::from(!lies.is_empty());
+        let mut call = Honest::new(first + roots.len(), &limits);
+        for (root, streams) in (first..).zip(&roots) {
+            for (index, parts) in (0..).zip(streams) {
+                let sizes = parts.iter().map(|part| message_bytes_max * part / 100);
+                let sizes = sizes.collect::<Vec<_>>();
+                call.answer((&format!("/{root}"), index), limits.unscheduled_bytes, &sizes);
+            }
+        }
+        let (count, mut lies) = (call.senders.len(), lies.into_iter());
+        for (percent, sender) in steps {
+            match percent {
+                0..10 => {
+                    let (count, part) = lies.next().unwrap_or_default();
+                    call.lie(count, message_bytes_max * part / 100);
+                }
+                _ if percent < reads_percent => drop(call.read()),
+                _ => drop(call.send(sender.index(count))),
+            }
+            if let Some(shares) = &call.inbox.shares {
+                shares.check(call.inbox.amounts());
+            }
+        }
+        call.finish();
+        prop_assert_eq!(call.read_count, roots.iter().flatten().map(Vec::len).sum::<usize>());
     }
 }

@@ -7,6 +7,7 @@ mod cores;
 mod failed_replies;
 mod faults;
 mod flow;
+mod grants;
 mod items;
 mod mesh;
 mod names;

@@ -202,7 +202,10 @@ impl Intake {
             self.fail(ItemsFailure::NoRoom);
             return None;
         }
-        let wants = self.assembly.wants(self.window)?;
+        let wants = self.assembly.wants(self.window).most();
+        if wants == 0 {
+            return None;
+        }
         let floor = self.assembly.read() + self.unscheduled;
         let wanted = self.assembly.limit() + wants;
         let limit = if has_room { wanted } else { wanted.min(floor) };
