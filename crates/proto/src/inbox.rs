@@ -3,8 +3,9 @@
 //!
 //! A message of at most the unscheduled bytes passes straight through. Anything longer, and every
 //! stream, has an `Assembly` until it is whole. Credit for messages goes first to the one with the
-//! fewest bytes left (Homa's order), streams get a window ahead of what the application has read.
-//! Root branches have `Shares` of it, where there are several.
+//! fewest bytes left (Homa's order) in powers of two, and among these to who waits longest, so that
+//! streams that go on for ever take turns. Streams get a window ahead of what the application has
+//! read. Root branches have `Shares` of it, where there are several.
 //!
 //! A message, or an item that is larger than its window, is granted whole or waits, and windows
 //! leave room for the largest message. So whatever has begun and waits, there is a message that
@@ -27,7 +28,7 @@ use super::flow::{
     cost_of, kept,
 };
 use super::limits::Limits;
-use shares::{Amounts, Held, Reason, Shares};
+use shares::{Amounts, Held, Reason, Shares, Turn};
 
 /// One reply of one branch.
 pub type ReplyName = (Path, u32);
@@ -92,8 +93,11 @@ struct Opened {
 struct Summed {
     /// Bytes of it that are here, granted, or kept for it.
     held: Held,
-    /// Bytes that it should be granted now.
+    /// Bytes that it should be granted now, and since when, as a number that grows.
     wants: Wants,
+    since: u64,
+    /// Bytes granted in all.
+    limit: u64,
     /// It may get no further without a grant.
     waits: bool,
 }
@@ -104,8 +108,10 @@ struct Summed {
 struct Sums {
     /// Bytes of messages that are here, or may come.
     held: Held,
-    /// Those that should be granted something, by root branch, the fewest bytes first.
-    wanting: BTreeSet<(u32, Reason, u64, ReplyName)>,
+    /// Those that should be granted something, by root branch, in their turn.
+    wanting: BTreeSet<(u32, Reason, Turn, ReplyName)>,
+    /// The last to begin to wait.
+    since: u64,
     waiting_count: usize,
     unscheduled: u64,
     stream_window: u64,
@@ -115,7 +121,7 @@ impl Sums {
     fn new(limits: &InboxLimits) -> Self {
         let InboxLimits { unscheduled, stream_window, .. } = *limits;
         let (held, wanting) = (Held::default(), BTreeSet::new());
-        Self { held, wanting, waiting_count: 0, unscheduled, stream_window }
+        Self { held, wanting, since: 0, waiting_count: 0, unscheduled, stream_window }
     }
 
     /// A reply that is not whole has changed.
@@ -123,7 +129,12 @@ impl Sums {
         let held = reply.held_with(0, reply.granted_for, self.unscheduled);
         let wants = reply.assembly.wants(self.stream_window);
         let waits = wants.most() > 0 || reply.assembly.outstanding() == 0;
-        self.replace((path, index), &mut reply.summed, Summed { held, wants, waits });
+        let (before, limit) = (&reply.summed, reply.assembly.limit());
+        let is_new = before.wants.most() == 0 || before.limit != limit;
+        self.since += u64::from(is_new);
+        let since = if is_new { self.since } else { before.since };
+        let now = Summed { held, wants, since, limit, waits };
+        self.replace((path, index), &mut reply.summed, now);
     }
 
     fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
@@ -134,20 +145,22 @@ impl Sums {
         self.held = self.held.with(before.held, now.held);
         self.waiting_count =
             self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
-        if before.wants != now.wants {
+        let (waited, waits) = (before.turn(), now.turn());
+        if waited != waits {
             let (root, name) = (root_of(path), || (path.clone(), index));
-            if let Some((reason, bytes)) = before.first_want() {
-                self.wanting.remove(&(root, reason, bytes, name()));
+            if let Some((reason, turn)) = waited {
+                self.wanting.remove(&(root, reason, turn, name()));
             }
-            if let Some((reason, bytes)) = now.first_want() {
-                self.wanting.insert((root, reason, bytes, name()));
+            if let Some((reason, turn)) = waits {
+                self.wanting.insert((root, reason, turn, name()));
             }
         }
     }
 
     /// The first of a root branch that should be granted something for a reason.
     fn first_wanting(&self, root: u32, reason: Reason) -> Option<&ReplyName> {
-        let first = self.wanting.range((root, reason, 0, (Path::root(), 0))..).next();
+        let least = (root, reason, Turn::default(), (Path::root(), 0));
+        let first = self.wanting.range(least..).next();
         first.filter(|(of, why, ..)| (*of, *why) == (root, reason)).map(|(.., name)| name)
     }
 }
@@ -160,12 +173,13 @@ impl Opened {
 }
 
 impl Summed {
-    /// Reason for which it waits to be granted something, and the bytes.
-    fn first_want(&self) -> Option<(Reason, u64)> {
+    /// Reason for which it waits to be granted something, and its turn.
+    fn turn(&self) -> Option<(Reason, Turn)> {
+        let turn = |bytes| Turn::of(bytes, self.since);
         match self.wants {
             Wants { rest: 0, ahead: 0 } => None,
-            Wants { rest: 0, ahead } => Some((Reason::Ahead, ahead)),
-            Wants { rest, .. } => Some((Reason::Whole, rest)),
+            Wants { rest: 0, ahead } => Some((Reason::Ahead, turn(ahead))),
+            Wants { rest, .. } => Some((Reason::Whole, turn(rest))),
         }
     }
 }
@@ -453,24 +467,23 @@ impl Inbox {
         if self.sums.wanting.is_empty() && !is_needed {
             return;
         }
-        for reason in Reason::ALL {
-            self.grant_root(root_of(path), reason);
-        }
-        while self.shares.as_mut().is_some_and(Shares::take_freed) {
-            Reason::ALL.into_iter().for_each(|reason| self.grant_others(reason));
-        }
+        // Others may have waited for longer than the root branch that has made room.
+        self.grant_freed();
+        Reason::ALL.into_iter().for_each(|reason| self.grant_root(root_of(path), reason));
+        self.grant_freed();
         self.grant_least(path, index);
     }
 
     /// Grants the replies of a root branch what they may have for a reason.
     fn grant_root(&mut self, root: u32, reason: Reason) {
-        let mut lacks = 0;
-        while lacks == 0
+        let mut lacks = None;
+        while lacks.is_none()
             && let Some(name) = self.sums.first_wanting(root, reason)
         {
-            match self.may_grant(root, &self.assemblies[name]) {
+            let opened = &self.assemblies[name];
+            match self.may_grant(root, opened) {
                 Ok((bytes, reason)) => self.raise(name.clone(), bytes, reason),
-                Err(need) => lacks = need,
+                Err(need) => lacks = Some(Turn::of(need, opened.summed.since)),
             }
         }
         if let Some(shares) = &mut self.shares {
@@ -478,9 +491,15 @@ impl Inbox {
         }
     }
 
-    /// Grants what those may have that wait for the pool.
-    fn grant_others(&mut self, reason: Reason) {
-        let mut last = (0, 0);
+    /// Grants what has come back to the pool to those that wait for it.
+    fn grant_freed(&mut self) {
+        while self.shares.as_mut().is_some_and(Shares::take_freed) {
+            Reason::ALL.into_iter().for_each(|reason| self.grant_needing(reason));
+        }
+    }
+
+    fn grant_needing(&mut self, reason: Reason) {
+        let mut last = (Turn::default(), 0);
         while let Some(next) = self.shares.as_ref().and_then(|of| of.next_needing(reason, last)) {
             self.grant_root(next.1, reason);
             last = next;
@@ -513,7 +532,7 @@ impl Inbox {
 
     /// True when a reply of the only root branch may hold other bytes than before. That has all of
     /// the call, and one message at a time is granted whatever else there is: what has begun may
-    /// have taken the room for it. Streams run ahead by half of what the largest message leaves, and
+    /// have taken the room for it. Streams run ahead by half of what the largest message leaves:
     /// others can begin in the other half.
     fn has_room(&self, before: Held, now: Held, reason: Reason) -> bool {
         let (all, total) = (self.sums.held.with(before, now), self.limits.total);

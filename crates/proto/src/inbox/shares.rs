@@ -1,14 +1,15 @@
 //! Shares of the root branches in the bytes that one call may hold (`trust.md` T10).
 //!
 //! Half of these bytes are for the root branches in equal parts, whatever the others take: or more,
-//! so that a reply of each can begin. The rest is a pool, for what goes beyond these parts:
+//! so that a reply of each can begin. Streams run ahead of their readers by half of them at most,
+//! and so others can begin. The rest is a pool, for what goes beyond these parts:
 //!
 //! - Three quarters of it at most, or the largest message if that is more, are *granted*. A message
 //!   is granted whole: with a part of it a root branch would keep others from theirs and yet not
 //!   come to its end. Who was granted nothing of the pool may have what fits; who was gets more
 //!   while that is less than half of what is free (see [`share`](crate::share)) and the largest
 //!   message stays free for others.
-//! - Of these, streams may run *ahead* of their readers by what leaves two of the largest messages.
+//! - Of these, streams may run *ahead* by what leaves two of the largest messages.
 //!   A stream that has sent a part of a larger item keeps what it ran ahead by until the rest has
 //!   come, so were all granted for this, none would get the rest. What was granted for a whole
 //!   message comes back by itself.
@@ -34,6 +35,23 @@ pub(super) enum Reason {
 
 impl Reason {
     pub(super) const ALL: [Self; 2] = [Self::Whole, Self::Ahead];
+}
+
+/// Place among those that wait to be granted something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    /// Power of two of the bytes.
+    size: u32,
+    /// Number of those that waited before it did.
+    since: u64,
+    bytes: u64,
+}
+
+impl Turn {
+    /// The turn of who waits for so many bytes, which are not 0.
+    pub(super) fn of(bytes: u64, since: u64) -> Self {
+        Self { size: bytes.ilog2(), since, bytes }
+    }
 }
 
 /// Bytes of messages that are here, or may come.
@@ -139,16 +157,16 @@ struct OfRoot {
     part: Part,
     /// Memory besides the bytes of messages.
     beside: u64,
-    /// Bytes of the pool that it needs for what it should be granted next for each reason, or 0.
-    needs: [u64; 2],
+    /// Its turn, if it needs bytes of the pool, for what it should be granted next for each reason.
+    needs: [Option<Turn>; 2],
 }
 
 /// All root branches of a call that has several.
 #[derive(Debug)]
 pub(super) struct Shares {
     of: BTreeMap<u32, OfRoot>,
-    /// Those that need bytes of the pool, the fewest first.
-    needing: BTreeSet<(Reason, u64, u32)>,
+    /// Those that need bytes of the pool, in their turn.
+    needing: BTreeSet<(Reason, Turn, u32)>,
     /// Bytes that each may have by all means, and all of them together.
     own: u64,
     owned: u64,
@@ -274,15 +292,15 @@ impl Shares {
         !self.needing.is_empty()
     }
 
-    /// Notes what a root branch needs for what it should be granted next for a reason.
-    pub(super) fn note_need(&mut self, root: u32, reason: Reason, need: u64) {
+    /// Notes the turn of a root branch for what it should be granted next for a reason, if it needs
+    /// bytes of the pool for that.
+    pub(super) fn note_need(&mut self, root: u32, reason: Reason, need: Option<Turn>) {
         let of = self.of.entry(root).or_default();
         let before = std::mem::replace(&mut of.needs[reason as usize], need);
         if before != need {
-            self.needing.remove(&(reason, before, root));
-            if need > 0 {
-                self.needing.insert((reason, need, root));
-            }
+            let entry = |turn| (reason, turn, root);
+            before.map(entry).inspect(|of| _ = self.needing.remove(of));
+            self.needing.extend(need.map(entry));
         }
     }
 
@@ -292,11 +310,15 @@ impl Shares {
     }
 
     /// The root branch to look at behind another one, as what it needs for a reason is no more than
-    /// is free, and what it needs.
-    pub(super) fn next_needing(&self, reason: Reason, after: (u64, u32)) -> Option<(u64, u32)> {
+    /// is free.
+    pub(super) fn next_needing(&self, reason: Reason, after: (Turn, u32)) -> Option<(Turn, u32)> {
+        let free = self.free_for(reason);
+        let largest = free.checked_ilog2()?;
         let behind = (Excluded((reason, after.0, after.1)), Unbounded);
-        let (of, need, root) = *self.needing.range(behind).next()?;
-        (of == reason && need <= self.free_for(reason)).then_some((need, root))
+        let small = |(of, turn, _): &&(Reason, Turn, u32)| *of == reason && turn.size <= largest;
+        let mut fitting = self.needing.range(behind).take_while(small);
+        let next = fitting.find(|(_, turn, _)| turn.bytes <= free);
+        next.map(|(_, turn, root)| (*turn, *root))
     }
 }
 
@@ -327,8 +349,8 @@ impl Shares {
         let ahead_max = self.granted_max.saturating_sub(self.two_messages);
         assert!(taken.ahead <= ahead_max, "{self:?}");
         let needing = self.of.iter().flat_map(|(root, of)| {
-            let needs = Reason::ALL.map(|reason| (reason, of.needs[reason as usize], *root));
-            needs.into_iter().filter(|(_, need, _)| *need > 0)
+            let turn = |reason: Reason| Some((reason, of.needs[reason as usize]?, *root));
+            Reason::ALL.into_iter().filter_map(turn)
         });
         let needing: BTreeSet<_> = needing.collect();
         assert_eq!(self.needing, needing);

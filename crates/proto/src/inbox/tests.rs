@@ -204,14 +204,13 @@ proptest! {
             }
             let all = inbox.assemblies.iter().map(|(name, of)| (name, &of.assembly));
             let window = inbox.limits.stream_window;
-            let wants = all.clone().filter_map(|(n, a)| {
-                let (root, wants) = (n.0.indices().next()?, a.wants(window));
-                let is_ahead = wants.rest == 0;
-                let reason = if is_ahead { Reason::Ahead } else { Reason::Whole };
-                let bytes = if is_ahead { wants.ahead } else { wants.rest };
-                (bytes > 0).then(|| (root, reason, bytes, n.clone()))
+            let wants = inbox.assemblies.iter().filter_map(|(name, of)| {
+                let (reason, turn) = of.summed.turn()?;
+                Some((name.0.indices().next()?, reason, turn, name.clone()))
             });
             prop_assert_eq!(&wants.collect::<BTreeSet<_>>(), &inbox.sums.wanting);
+            let mut opened = inbox.assemblies.values();
+            prop_assert!(opened.all(|of| of.summed.wants == of.assembly.wants(window)));
             let open = all.clone().map(|(_, a)| a.held_with(0));
             let over = inbox.over.values().map(|held| held.all());
             prop_assert_eq!(open.chain(over).sum::<u64>(), inbox.committed());
@@ -634,6 +633,29 @@ fn streams_of_many_root_branches_bring_items_that_outgrow_their_windows() {
             call.finish();
             assert_eq!(call.read_count, 4 * roots * streams as usize, "{roots} {streams}");
         }
+    }
+}
+
+/// The next item of who has had one waits behind those of all others, also if they lack more.
+#[test]
+fn streams_that_go_on_for_ever_take_turns() {
+    for roots in [1, 40] {
+        let limits =
+            Limits { message_bytes_max: 1 << 20, reply_bytes_max: 8 << 20, ..Limits::default() };
+        let mut call = Honest::new(roots, &limits);
+        for stream in 0..80 {
+            let (path, index) = (stream as usize % roots, stream / u32::try_from(roots).unwrap());
+            let mut sizes = [1 << 20; 20];
+            sizes[0] = 100 + 200 * stream as usize;
+            call.answer((&format!("/{path}"), index), limits.unscheduled_bytes, &sizes);
+        }
+        let mut served = BTreeSet::new();
+        for _ in 0..5 * 80 {
+            call.send_all();
+            served.extend(call.unread.front().filter(|(_, len)| *len == 1 << 20).cloned());
+            call.read();
+        }
+        assert_eq!(served.len(), 80, "of {roots} root branches");
     }
 }
 
