@@ -93,7 +93,7 @@ struct Opened {
 struct Summed {
     /// Bytes of it that are here, granted, or kept for it.
     held: Held,
-    /// Bytes that it should be granted now, and since when, as a number that grows.
+    /// Bytes that it should be granted now, and since when, as a number that grows; 0 for none.
     wants: Wants,
     since: u64,
     /// Bytes granted in all.
@@ -128,33 +128,44 @@ impl Sums {
     fn update(&mut self, path: &Path, index: u32, reply: &mut Opened) {
         let held = reply.held_with(0, reply.granted_for, self.unscheduled);
         let wants = reply.assembly.wants(self.stream_window);
-        let waits = wants.most() > 0 || reply.assembly.outstanding() == 0;
-        let (before, limit) = (&reply.summed, reply.assembly.limit());
-        let is_new = before.wants.most() == 0 || before.limit != limit;
-        self.since += u64::from(is_new);
-        let since = if is_new { self.since } else { before.since };
+        let (is_wanting, before) = (wants.most() > 0, &reply.summed);
+        let limit = reply.assembly.limit();
+        let since = match before.since {
+            _ if !is_wanting => 0,
+            since if since > 0 && before.limit == limit => since,
+            _ => {
+                self.since += 1;
+                self.since
+            }
+        };
+        let waits = is_wanting || reply.assembly.outstanding() == 0;
         let now = Summed { held, wants, since, limit, waits };
         self.replace((path, index), &mut reply.summed, now);
     }
 
-    fn replace(&mut self, (path, index): (&Path, u32), summed: &mut Summed, now: Summed) {
+    fn replace(&mut self, name: (&Path, u32), summed: &mut Summed, now: Summed) {
         let before = std::mem::replace(summed, now);
-        if before == now {
-            return;
-        }
         self.held = self.held.with(before.held, now.held);
         self.waiting_count =
             self.waiting_count + usize::from(now.waits) - usize::from(before.waits);
-        let (waited, waits) = (before.turn(), now.turn());
-        if waited != waits {
-            let (root, name) = (root_of(path), || (path.clone(), index));
-            if let Some((reason, turn)) = waited {
-                self.wanting.remove(&(root, reason, turn, name()));
-            }
-            if let Some((reason, turn)) = waits {
-                self.wanting.insert((root, reason, turn, name()));
-            }
+        // As after most items: it has not wanted anything, and does not.
+        if (before.wants, before.since) != (now.wants, now.since) {
+            self.queue(name, before.turn(), now.turn());
         }
+    }
+
+    /// A reply waits in another turn than before.
+    fn queue(
+        &mut self,
+        (path, index): (&Path, u32),
+        before: Option<(Reason, Turn)>,
+        now: Option<(Reason, Turn)>,
+    ) {
+        let entry = |(reason, turn)| (root_of(path), reason, turn, (path.clone(), index));
+        if let Some(before) = before {
+            self.wanting.remove(&entry(before));
+        }
+        self.wanting.extend(now.map(entry));
     }
 
     /// The first of a root branch that should be granted something for a reason.

@@ -187,11 +187,13 @@ impl Assembly {
         if !self.is_stream {
             return Wants { rest, ahead: 0 };
         }
+        let is_low = self.window.outstanding() <= stream_window / 2;
+        if !is_low || self.window.received() < self.unscheduled / 2 {
+            return Wants::default(); // As after most items.
+        }
         let wants = Wants { rest, ahead: beyond(self.read + stream_window) };
         let is_worth_it = wants.most() >= stream_window / 2 || self.unread() == 0;
-        let is_low = self.window.outstanding() <= stream_window / 2 && is_worth_it;
-        let has_begun = self.window.received() >= self.unscheduled / 2;
-        if is_low && has_begun { wants } else { Wants::default() }
+        if is_worth_it { wants } else { Wants::default() }
     }
 
     pub(crate) fn accept(
