@@ -27,13 +27,13 @@ use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 
 use self::packages::{Apt, Readiness, Standing};
 use self::plan::{Choice, Kind, Mode};
 use self::results::Results;
 use self::run::Run;
-use crate::step::CANNOT_RUN;
+use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
 
 /// Choice of what to run, and where.
@@ -133,6 +133,21 @@ pub(crate) fn reason_to_skip(is_ci: bool) -> Option<String> {
         )),
         Readiness::Impossible(reason) => Some(reason),
     }
+}
+
+/// Installs what is missing here, if that may be; what needs it complains.
+pub(crate) fn install() {
+    if let Readiness::Installable(missing) = Standing::look(&packages_for(false)).readiness() {
+        let _ = Apt::default().install(&missing);
+    }
+}
+
+/// Builds the programs that [`run`] runs in machines but the replicated benchmark.
+///
+/// # Errors
+/// `cargo metadata` fails.
+pub(crate) fn build_programs(workspace: &Workspace) -> anyhow::Result<Option<Step>> {
+    programs::build_step(workspace, Kind::value_variants())
 }
 
 /// The packages that are missing here to build what uses verbs; all of them where nobody can tell.

@@ -8,7 +8,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Plan, features, minimal};
+use super::{Plan, features, minimal, rdma};
 use crate::counts;
 use crate::programs::Programs;
 use crate::step::Step;
@@ -30,11 +30,7 @@ impl Ahead {
         is_selected: impl Fn(&str) -> bool,
         limit: Duration,
     ) -> Self {
-        let steps = if lane == IDLES {
-            [builds(&is_selected), checks(workspace, &is_selected)].concat()
-        } else {
-            Vec::new()
-        };
+        let steps = if lane == IDLES { steps(workspace, &is_selected) } else { Vec::new() };
         let yielding: Vec<Step> = steps.iter().filter_map(Step::yielding).collect();
         let folder = workspace.root().to_owned();
         yielding.iter().for_each(|step| println!("$ {step} &"));
@@ -53,6 +49,16 @@ impl Ahead {
             builder.join().expect("it leaves errors alone");
         }
     }
+}
+
+/// All that these lanes begin with or consist of, the optimised builds first.
+fn steps(workspace: &Workspace, is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
+    let mut of_rdma = Vec::new();
+    if is_selected("rdma") {
+        rdma::install();
+        of_rdma = rdma::builds(workspace).unwrap_or_default(); // or the lane says why not
+    }
+    [builds(&is_selected), of_rdma, checks(workspace, &is_selected)].concat()
 }
 
 /// The optimised builds of these lanes, in the order of the lanes.
@@ -76,8 +82,12 @@ type Planner = fn(&Workspace) -> anyhow::Result<Plan>;
 /// The steps of those of these lanes that compile and run nothing, in the order of the lanes. Lanes
 /// that cannot be planned say so themselves.
 fn checks(workspace: &Workspace, is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
-    let lanes: [(&str, Planner); 3] =
-        [("features", features::plan_quietly), ("docs", super::docs), ("minimal", minimal::plan)];
+    let lanes: [(&str, Planner); 4] = [
+        ("features", features::plan_quietly),
+        ("docs", super::docs),
+        ("minimal", minimal::plan),
+        ("rdma", rdma::plan_checks),
+    ];
     let steps = |plan| if let Ok(Plan::Run(steps)) = plan { steps } else { Vec::new() };
     let selected = lanes.into_iter().filter(|(name, _)| is_selected(name));
     selected.flat_map(|(_, plan)| steps(plan(workspace))).collect()
@@ -108,5 +118,7 @@ mod tests {
         let lines = checks(&workspace, |lane| lane == "features");
         let first = "cargo clippy -p convoke --no-default-features -- -D warnings";
         assert!(lines.iter().any(|step| step.to_string() == first), "{lines:?}");
+        let can_build = crate::rdma::missing_to_build().is_empty();
+        assert_eq!(checks(&workspace, |lane| lane == "rdma").is_empty(), !can_build);
     }
 }

@@ -14,24 +14,56 @@ use crate::workspace::{Package, Workspace};
 /// # Errors
 /// `cargo metadata` fails.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let is_ci =
-        std::env::var("CI").is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()));
-    Ok(match crate::rdma::reason_to_skip(is_ci) {
+    Ok(match crate::rdma::reason_to_skip(is_ci()) {
         Some(reason) => Plan::Skip(reason),
         None => Plan::Run(steps(&workspace.members()?)),
     })
 }
 
+/// Installs in CI what the lane would install there: programs that it shares with other lanes are
+/// others with verbs, and would be built twice.
+pub(super) fn install() {
+    if is_ci() {
+        crate::rdma::install();
+    }
+}
+
+/// The programs that the lane builds first, where they can be built.
+///
+/// # Errors
+/// `cargo metadata` fails.
+pub(super) fn builds(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
+    let can_build = crate::rdma::missing_to_build().is_empty();
+    let build = if can_build { crate::rdma::build_programs(workspace)? } else { None };
+    Ok(build.into_iter().collect())
+}
+
+/// Plans what the lane checks and does not run, where that can be built.
+///
+/// # Errors
+/// `cargo metadata` fails.
+pub(super) fn plan_checks(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let can_build = crate::rdma::missing_to_build().is_empty();
+    Ok(Plan::Run(if can_build { checks(&workspace.members()?) } else { Vec::new() }))
+}
+
+fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()))
+}
+
 fn steps(members: &[Package]) -> Vec<Step> {
     // The machine first: it is what installs the packages that the others build with.
-    let mut steps = vec![Step::cargo(["xtask", "rdma", "--quick", "--minutes", "30"])];
+    let machine = Step::cargo(["xtask", "rdma", "--quick", "--minutes", "30"]);
+    [vec![machine], checks(members)].concat()
+}
+
+fn checks(members: &[Package]) -> Vec<Step> {
     let packages = members.iter().filter(|package| !package.system_features.is_empty());
     let packages = packages.flat_map(|package| ["-p", package.name.as_str()]);
     // All at once: each for itself would build much of what they share again.
     let every = |command| Step::cargo([command]).args(packages.clone()).args(["--all-features"]);
     let doc = every("doc").args(["--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-    steps.extend([every("clippy").args(["--all-targets", "--", "-D", "warnings"]), doc]);
-    steps
+    vec![every("clippy").args(["--all-targets", "--", "-D", "warnings"]), doc]
 }
 
 #[cfg(test)]

@@ -57,17 +57,23 @@ struct Artifact {
     path: PathBuf,
 }
 
-fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifact>> {
+/// Builds the programs of these kinds that are of the package, if there are any.
+///
+/// # Errors
+/// `cargo metadata` fails.
+pub(crate) fn build_step(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Option<Step>> {
     let targets = targets(&workspace.metadata()?)?;
     let chosen: Vec<&Target> =
         targets.iter().filter(|target| kinds.contains(&target.kind)).collect();
-    if chosen.is_empty() {
-        return Ok(Vec::new()); // without a selection cargo would build them all
-    }
     // Optimised, as emulation is slow enough: the ordinary tests run with the compiler's checks.
-    let step = Step::cargo(["test", "--release", "--no-run", "-p", PACKAGE, "--all-features"])
-        .args(chosen.into_iter().flat_map(Target::selection))
-        .args(["--message-format", "json-render-diagnostics"]);
+    let build = Step::cargo(["test", "--release", "--no-run", "-p", PACKAGE, "--all-features"]);
+    // Without a selection cargo would build them all.
+    Ok((!chosen.is_empty()).then(|| build.args(chosen.into_iter().flat_map(Target::selection))))
+}
+
+fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifact>> {
+    let Some(step) = build_step(workspace, kinds)? else { return Ok(Vec::new()) };
+    let step = step.args(["--message-format", "json-render-diagnostics"]);
     println!("$ {step}");
     let messages = step.output(workspace.root())?;
     let messages = Message::parse_stream(messages.as_bytes());
@@ -195,6 +201,18 @@ mod tests {
         let targets = targets.expect("the package is there");
         let selection: Vec<_> = targets.iter().flat_map(Target::selection).collect();
         assert_eq!(selection, ["--lib", "--test", "fault", "--bench", "rdma"]);
+    }
+
+    #[test]
+    fn where_nothing_of_the_package_is_chosen_nothing_is_built() {
+        let workspace = Workspace::find().expect("this is in it");
+        let line = |kind| {
+            let step = build_step(&workspace, &[kind]).expect("cargo knows the package");
+            step.map(|step| step.to_string())
+        };
+        assert_eq!(line(Kind::Replicated), None);
+        let built = "cargo test --release --no-run -p convoke-transport-rdma --all-features --lib";
+        assert_eq!(line(Kind::Unit).as_deref(), Some(built));
     }
 
     #[test]
