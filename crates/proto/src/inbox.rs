@@ -96,8 +96,6 @@ struct Summed {
     /// Bytes that it should be granted now, and since when, as a number that grows; 0 for none.
     wants: Wants,
     since: u64,
-    /// Bytes granted in all.
-    limit: u64,
     /// It may get no further without a grant.
     waits: bool,
 }
@@ -126,20 +124,25 @@ impl Sums {
 
     /// A reply that is not whole has changed.
     fn update(&mut self, path: &Path, index: u32, reply: &mut Opened) {
+        let since = reply.summed.since;
+        self.update_since(path, index, reply, since);
+    }
+
+    /// The same of one that waits since then, or from now on where that is 0.
+    fn update_since(&mut self, path: &Path, index: u32, reply: &mut Opened, since: u64) {
         let held = reply.held_with(0, reply.granted_for, self.unscheduled);
         let wants = reply.assembly.wants(self.stream_window);
-        let (is_wanting, before) = (wants.most() > 0, &reply.summed);
-        let limit = reply.assembly.limit();
-        let since = match before.since {
+        let is_wanting = wants.most() > 0;
+        let since = match since {
             _ if !is_wanting => 0,
-            since if since > 0 && before.limit == limit => since,
-            _ => {
+            0 => {
                 self.since += 1;
                 self.since
             }
+            since => since,
         };
         let waits = is_wanting || reply.assembly.outstanding() == 0;
-        let now = Summed { held, wants, since, limit, waits };
+        let now = Summed { held, wants, since, waits };
         self.replace((path, index), &mut reply.summed, now);
     }
 
@@ -304,7 +307,7 @@ impl Inbox {
             self.sums.held.brought += reply.payload.len() as u64;
             self.unread_count += 1;
             self.beside += cost_of(&reply.extensions);
-            let extensions = reply.extensions.clone();
+            let extensions = extensions_of(reply);
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
             return Ok(Accepted { messages, is_whole: true, has_gap: false });
         }
@@ -319,7 +322,7 @@ impl Inbox {
         });
         let assembly = &mut opened.assembly;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
-        let (kind, part, extensions) = (reply.kind, reply.part, reply.extensions.clone());
+        let (kind, part, extensions) = (reply.kind, reply.part, extensions_of(reply));
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         let has_gap = assembly.has_gap();
         self.gathered = self.gathered + assembly.unfinished() - before;
@@ -572,11 +575,16 @@ impl Inbox {
             let opened = inbox.assemblies.get_mut(&name).expect("what is granted is not whole");
             opened.granted_for = reason;
             opened.assembly.raise(opened.assembly.limit() + bytes);
-            inbox.sums.update(&name.0, name.1, opened);
+            inbox.sums.update_since(&name.0, name.1, opened, 0); // Others have their turn.
             opened.assembly.limit()
         });
         self.credits.push_back((name, limit));
     }
+}
+
+/// The fields beside a reply. Most have none, for which a copy would ask for memory of no length.
+fn extensions_of(reply: &Reply) -> Vec<Extension> {
+    if reply.extensions.is_empty() { Vec::new() } else { reply.extensions.clone() }
 }
 
 /// The names of all replies of a branch.

@@ -274,7 +274,9 @@ impl Assembly {
 
     /// Takes the piece that is next in order. The message, if that is whole now.
     fn take(&mut self, mut piece: Piece) -> Result<Option<Whole>, PieceFault> {
-        self.extensions.append(&mut piece.extensions);
+        if !piece.extensions.is_empty() {
+            self.extensions.append(&mut piece.extensions);
+        }
         let Some(payload) = self.gather(piece.part, piece.payload)? else { return Ok(None) };
         self.whole += cost(payload.len());
         self.total = None;
