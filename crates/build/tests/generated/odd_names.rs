@@ -64,7 +64,7 @@ async fn names_that_rust_has_for_itself_are_served_and_called() {
     let here = endpoint.me();
     let item = Self_ { r#type: 7 };
     let t = TClient::new(&endpoint);
-    let reply = t.result(Option { self_: Some(item) }).to(&here).await.unwrap();
+    let reply = t.result(Option { self_: Some(item) }).to(here).await.unwrap();
     assert_eq!(reply, item);
     let send = SendClient::new(&endpoint);
     for call in [
@@ -75,7 +75,7 @@ async fn names_that_rust_has_for_itself_are_served_and_called() {
         send.clone_(item),
         send._1(item),
     ] {
-        assert_eq!(call.to(&here).await.unwrap().self_, Some(item));
+        assert_eq!(call.to(here).await.unwrap().self_, Some(item));
     }
     endpoint.shutdown(Duration::from_secs(1)).await;
 }
