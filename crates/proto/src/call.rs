@@ -467,7 +467,8 @@ impl Call {
         let is_waiting = !self.tree.is_complete();
         let wake = is_waiting.then(|| self.liveness.next_timeout()).flatten();
         let early = self.early.first().map(|(at, _)| *at);
-        wake.into_iter().chain(early).chain([self.deadline]).min()
+        let deadline = (!mutant::is(Mutant::DeadlineWakesNobody)).then_some(self.deadline);
+        wake.into_iter().chain(early).chain(deadline).min()
     }
 
     /// Next event for the application.

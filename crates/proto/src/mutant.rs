@@ -20,6 +20,18 @@ pub enum Mutant {
     CancelAfterDecision,
     /// The simulation's own callers count replies rather than nodes.
     QuorumByPath,
+    /// A branch that fails still owes the replies that it declared.
+    FailedOwes,
+    /// Nothing wakes a call for its deadline.
+    DeadlineWakesNobody,
+    /// A branch has the time that is left to its call, not to its task.
+    TimeOfCall,
+    /// A branch that is found lost does not fail.
+    LossIgnored,
+    /// A copy of a reply is delivered, too.
+    CopiesDelivered,
+    /// A branch that has failed fails again, by its own word.
+    FailsAgain,
 
     // The rules of settlement (`settlement.md` sections 9 and 11).
     /// A cancelled call counts as settled with its end.
@@ -202,7 +214,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 53] = [
+    pub const ALL: [Self; 59] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -210,6 +222,12 @@ impl Mutant {
         Self::StatusOvertakesReply,
         Self::CancelAfterDecision,
         Self::QuorumByPath,
+        Self::FailedOwes,
+        Self::DeadlineWakesNobody,
+        Self::TimeOfCall,
+        Self::LossIgnored,
+        Self::CopiesDelivered,
+        Self::FailsAgain,
         Self::FloorPassesCancelled,
         Self::FloorPassesFailures,
         Self::OnlyRootsNeedWord,

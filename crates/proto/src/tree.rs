@@ -389,8 +389,9 @@ impl Tree {
     pub fn fail_with_children(&mut self, task: &TaskKey, children: u32) -> Result<bool, TreeFault> {
         let Some(branch) = self.known(&task.path)? else { return Ok(false) };
         if branch.state != BranchState::Open {
+            let fails = mutant::is(Mutant::FailsAgain) && branch.state == BranchState::Failed;
             self.note_word(task, children)?;
-            return Ok(false);
+            return Ok(fails);
         }
         if task.hop < branch.hop {
             return Ok(false);
@@ -451,7 +452,7 @@ impl Tree {
         }
         if branch.state == BranchState::Open {
             self.open -= 1;
-        } else {
+        } else if !mutant::is(Mutant::FailedOwes) {
             self.missing -= u64::from(branch.missing());
         }
         branch.state = BranchState::Failed;

@@ -60,7 +60,8 @@ impl Call {
                 BranchState::Failed | BranchState::Named => reply.is_simple(),
                 _ => true,
             };
-            takes && !branch.received.contains(reply.index)
+            let is_copy = || branch.received.contains(reply.index);
+            takes && (mutant::is(Mutant::CopiesDelivered) || !is_copy())
         });
         // Where nothing else is missing, no failure would give back what has come of it.
         let is_undeclared =
@@ -620,7 +621,7 @@ impl Call {
 
     /// Fails a branch for a cause this side found. True when that is news.
     pub(super) fn fail(&mut self, task: &TaskKey, cause: Cause, executed: Executed) -> bool {
-        self.fail_saying(task, cause, executed, "")
+        !mutant::is(Mutant::LossIgnored) && self.fail_saying(task, cause, executed, "")
     }
 
     /// As [`Self::fail`], with words for people.

@@ -548,7 +548,10 @@ impl Visits {
             (ReplyRoute::Node { node: origin, addresses }, 0)
         };
         Terms {
-            budget_us: micros(deadline.since(now)),
+            budget_us: match mutant::is(Mutant::TimeOfCall) {
+                true => micros(call_deadline.since(now)),
+                false => micros(deadline.since(now)),
+            },
             outlasted_us: micros(call_deadline.since(deadline.max(now))),
             floor: call.seq - floor.min(call.seq),
             reply_route,

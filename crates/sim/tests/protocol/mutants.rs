@@ -27,6 +27,12 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     (Mutant::CancelAfterDecision, Kind::Quorums, &["I13"]),
     // One node is taken for two.
     (Mutant::QuorumByPath, Kind::Quorums, &["I19"]),
+    (Mutant::FailedOwes, Kind::Cuts, &["I16"]),
+    (Mutant::DeadlineWakesNobody, Kind::Lossy, &["I4"]),
+    (Mutant::TimeOfCall, Kind::Cancels, &["I14"]),
+    (Mutant::LossIgnored, Kind::Crashes, &["I44"]),
+    (Mutant::CopiesDelivered, Kind::AnyOrder, &["I5, I20"]),
+    (Mutant::FailsAgain, Kind::AnyOrder, &["I9"]),
     // Settlement.
     (Mutant::FloorPassesCancelled, Kind::Load, &["I26"]),
     (Mutant::FloorPassesFailures, Kind::Load, &["I26"]),
