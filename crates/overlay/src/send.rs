@@ -403,6 +403,9 @@ impl Sender {
             self.chunks.pop_front();
             self.base += 1;
         }
+        while self.put_off.first().is_some_and(|seq| *seq < self.base) {
+            self.put_off.pop_first();
+        }
     }
 
     /// The digest of a frame of this stream, made once.

@@ -36,7 +36,7 @@ pub(crate) struct Late {
 pub(super) struct Heard {
     /// Time at which the latest left of what it has acknowledged and had come to it directly: all
     /// that was sent to it directly before has come, too.
-    of: Timestamp,
+    pub(super) of: Timestamp,
     /// When it acknowledged something new last.
     pub(super) at: Timestamp,
 }
