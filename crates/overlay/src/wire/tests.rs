@@ -122,10 +122,10 @@ fn bad_bytes_are_named() {
 }
 
 #[test]
-fn a_payload_shares_the_frame_s_memory() {
-    let bytes = Frame::Data(data(1, 0, Forward::AllOthers)).to_bytes();
+fn a_large_payload_shares_the_frame_s_memory() {
+    let bytes = Frame::Data(data(2, 0, Forward::AllOthers)).to_bytes();
     let Ok(Frame::Data(read)) = Frame::decode(&bytes) else { panic!("it is DATA") };
-    assert_eq!(read.payload.as_ptr(), bytes[bytes.len() - 5..].as_ptr());
+    assert_eq!(read.payload.as_ptr(), bytes[bytes.len() - CHUNK_BYTES..].as_ptr());
 }
 
 #[test]
