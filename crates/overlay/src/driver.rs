@@ -91,7 +91,7 @@ pub(crate) struct State {
     listeners: Vec<Box<dyn Listener>>,
     /// Dropped frames that are logged: a site chooses how many there are.
     dropped: Seldom,
-    /// Relays that are suspected or trusted again, as far as that is logged.
+    /// News of relays that are logged: a site chooses how many there are.
     suspected: Seldom,
 }
 

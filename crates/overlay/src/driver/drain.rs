@@ -131,8 +131,12 @@ impl State {
                     }
                     self.suspect(now, relay, by, false);
                 }
-                // What is true after all of them counts.
-                Event::RelaysFail { .. } => {}
+                // A plan is made for what is true after all of them.
+                Event::RelaysFail { relays } => {
+                    if let Some(left_out) = self.suspected.pass() {
+                        tracing::info!(?relays, left_out, "relays fail");
+                    }
+                }
                 Event::ShortOfCredit { streams } => {
                     tracing::warn!(streams, "the plan needs more memory than it may take");
                 }

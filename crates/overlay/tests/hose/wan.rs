@@ -426,9 +426,9 @@ impl Wan {
                         control.handle_suspicion(self.now, relay, true);
                     }
                 }
-                Event::RelaysFail { relays } => {
+                Event::RelaysFail { .. } => {
                     if let Some(control) = self.controls.get_mut(index) {
-                        control.handle_failing(self.now, relays);
+                        control.handle_failing(self.now, self.nodes[index].lacking());
                     }
                 }
                 Event::AllAcked { op, missed } => {
