@@ -187,6 +187,11 @@ impl Receiver {
         stream.is_some_and(|stream| op.seq < stream.floor)
     }
 
+    /// True if it is of the present life of its source, which has not given it up.
+    pub(crate) fn is_owed(&self, op: OpId) -> bool {
+        self.stream_of(op).is_some_and(|stream| op.seq >= stream.floor)
+    }
+
     /// True if something is missing of a source that it does not owe any more.
     pub(crate) fn owes_nothing(&self, source: Site) -> bool {
         self.streams.get(&source).is_some_and(Stream::is_below_floor)
@@ -222,11 +227,23 @@ impl Receiver {
     }
 
     /// True if these chunks of one operation, and no others, are missing of it as its source has
-    /// begun it, and there is room for all of them.
-    pub(crate) fn takes_whole(&self, chunks: &[Data]) -> bool {
-        let Some(first) = chunks.first() else { return false };
-        let stream = self.streams.get(&first.op.source).filter(|it| it.life == first.op.life);
-        stream.is_some_and(|it| it.takes_whole(first, chunks, self.order, self.reorder_max))
+    /// begun it.
+    pub(crate) fn fits_whole(&self, chunks: &[Data]) -> bool {
+        let one = chunks.first();
+        one.is_some_and(|one| self.stream_of(one.op).is_some_and(|it| it.fits_whole(one, chunks)))
+    }
+
+    /// True if there is room for all of them.
+    pub(crate) fn has_room_for(&self, chunks: &[Data]) -> bool {
+        let one = chunks.first();
+        let has_room = |stream: &Stream, one: &Data| {
+            stream.has_room_for(one, chunks, self.order, self.reorder_max)
+        };
+        one.is_some_and(|one| self.stream_of(one.op).is_some_and(|it| has_room(it, one)))
+    }
+
+    fn stream_of(&self, op: OpId) -> Option<&Stream> {
+        self.streams.get(&op.source).filter(|stream| stream.life == op.life)
     }
 
     /// Chunks that are here of an operation that is not complete.

@@ -1,9 +1,9 @@
 //! Pull repair: what is kept for others, and what is asked of them.
 //!
 //! If a source dies with an operation half sent, some have it and others only know its name. Who
-//! misses it asks those that can be reached, one after the other. A source that is reached itself
-//! is asked alone, until it says that it has nothing or has not answered for long: what others say
-//! of its operations nobody vouches for.
+//! misses it asks those that can be reached, one after the other, the source first. A source that
+//! is reached itself and owes the operation is asked alone, until it says that it has nothing or
+//! has not answered for long: what others say of its operations nobody vouches for.
 
 #[cfg(test)]
 mod tests;
@@ -122,7 +122,7 @@ struct Answers {
 #[derive(Clone, Debug)]
 struct Fetching {
     asked: Option<Site>,
-    /// Since when its source is reached, and asked alone.
+    /// Since when its source is reached and owes it, and is asked alone.
     alone_since: Option<Timestamp>,
     tried: SiteSet,
     /// Sites that were asked, in any round: nobody else has an answer.
@@ -178,7 +178,7 @@ impl Fetches {
             return true;
         }
         let half = if is_pull { self.max / 2 } else { self.max.div_ceil(2) };
-        let alike = || self.table.iter().filter(|(_, it)| it.is_pull == is_pull);
+        let alike = || self.table.iter().filter(move |(_, it)| it.is_pull == is_pull);
         let of_source = alike().filter(|(other, _)| other.source == op.source).count();
         if self.table.len() >= self.max || of_source >= half.saturating_sub(alike().count()) {
             return false;
@@ -200,14 +200,20 @@ impl Fetches {
         true
     }
 
-    /// The next step that is due. Those in `up` can be asked: the source alone, if it is one of
-    /// them, and the others once that has nothing.
-    pub(crate) fn poll(&mut self, now: Timestamp, up: SiteSet) -> Option<Step> {
+    /// The next step that is due. Those in `up` can be asked: the source first, or alone while it
+    /// `owes` the operation and has not denied it.
+    pub(crate) fn poll(
+        &mut self,
+        now: Timestamp,
+        up: SiteSet,
+        owes: &dyn Fn(OpId) -> bool,
+    ) -> Option<Step> {
         let due = |(_, fetching): &(&OpId, &Fetching)| fetching.due <= now;
         let op = *self.table.iter().find(due)?.0;
         let fetching = self.table.get_mut(&op).expect("it was found above");
         fetching.due = now + self.timeout;
-        let may_answer = up.contains(op.source) && !fetching.denied.contains(op.source);
+        let is_reached = up.contains(op.source) && !fetching.denied.contains(op.source);
+        let may_answer = is_reached && owes(op);
         fetching.alone_since = may_answer.then(|| fetching.alone_since.unwrap_or(now));
         let is_alone = fetching.alone_since.is_some_and(|since| now < since + self.alone_for);
         let candidates = up.difference(fetching.tried);
@@ -236,7 +242,7 @@ impl Fetches {
             fetching.rounds_left -= 1;
         }
         if fetching.rounds_left > 0 {
-            return self.poll(now, up);
+            return self.poll(now, up, owes);
         }
         let (is_pull, until) = (fetching.is_pull, fetching.nothing_until);
         let until = if is_hopeless { until.max(op.seq + 1) } else { op.seq + 1 };
@@ -394,22 +400,15 @@ impl Fetches {
         self.table.range(op..end).next().is_some()
     }
 
-    /// True if a site has been asked for an operation with this sequence number, and is believed
-    /// about it: its source is not one of those that are `reached`, has nothing, or has not
-    /// answered for long.
-    pub(crate) fn believes(
-        &self,
-        now: Timestamp,
-        (op, count): (OpId, u32),
-        holder: Site,
-        reached: SiteSet,
-    ) -> bool {
+    /// True if a site has been asked for an operation with this sequence number.
+    pub(crate) fn asks(&self, op: OpId, count: u32, holder: Site) -> bool {
         let end = OpId { seq: op.seq + u64::from(count), ..op };
-        let is_mute = |it: &Fetching| it.alone_since.is_some_and(|at| now >= at + self.alone_for);
-        self.table.range(op..end).any(|(_, it)| {
-            let has_the_word = reached.contains(op.source) && !it.denied.contains(op.source);
-            it.asked_ever.contains(holder) && (!has_the_word || is_mute(it))
-        })
+        self.table.range(op..end).any(|(_, fetching)| fetching.asked_ever.contains(holder))
+    }
+
+    /// All that a site has brought of an operation cannot be it: it is not waited for.
+    pub(crate) fn on_useless(&mut self, from: Site) {
+        self.brought_at.remove(&from);
     }
 
     /// Chunks of an operation that need not be asked of a site: it has brought them, or they are

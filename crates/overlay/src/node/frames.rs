@@ -100,7 +100,7 @@ impl OverlayNode {
         }
         match from == source {
             true => self.receive(now, from, data),
-            false if data.is_repair && self.is_answer(now, from, &data) => {
+            false if data.is_repair && self.is_answer(from, &data) => {
                 self.take_answer(now, from, data)
             }
             false => self.prove(now, from, data),
@@ -108,15 +108,12 @@ impl OverlayNode {
     }
 
     /// True for an answer to a fetch, where no source says what it should be: it is gone, or has
-    /// given the operation up and has nothing of it any more.
-    fn is_answer(&self, now: Timestamp, from: Site, data: &Data) -> bool {
-        let owes = !self.receiver.is_given_up(data.op);
-        let will_come = owes && self.reach.reached().contains(data.op.source);
-        !will_come && self.proofs.check(data) == Proof::None && self.believes(now, from, data)
-    }
-
-    fn believes(&self, now: Timestamp, from: Site, data: &Data) -> bool {
-        self.fetches.believes(now, (data.op, data.count), from, self.reach.reached())
+    /// given the operation up.
+    fn is_answer(&self, from: Site, data: &Data) -> bool {
+        let will_come =
+            self.receiver.is_owed(data.op) && self.reach.reached().contains(data.op.source);
+        let is_open = !will_come && self.proofs.check(data) == Proof::None;
+        is_open && self.fetches.asks(data.op, data.count, from)
     }
 
     /// Takes a chunk of an answer. The stream gets it once it is whole.
@@ -129,8 +126,12 @@ impl OverlayNode {
     }
 
     fn take_whole(&mut self, now: Timestamp, from: Site, chunks: Vec<Data>) -> Result<(), Fault> {
-        let is_right = |chunk: &Data| self.is_answer(now, from, chunk);
-        if !self.receiver.takes_whole(&chunks) || !chunks.iter().all(is_right) {
+        if !self.receiver.fits_whole(&chunks) {
+            self.fetches.on_useless(from);
+            return Ok(());
+        }
+        let is_right = |chunk: &Data| self.is_answer(from, chunk);
+        if !self.receiver.has_room_for(&chunks) || !chunks.iter().all(is_right) {
             return Ok(()); // It is asked for again.
         }
         chunks.into_iter().try_for_each(|chunk| self.receive(now, from, chunk))
@@ -161,9 +162,7 @@ impl OverlayNode {
             Taken::New { complete, delivered } => {
                 self.proofs.on_taken(now, op.source, seq, from);
                 let is_asked = self.fetches.on_progress(now, op, count, from);
-                if is_asked && complete.is_none() {
-                    self.complete_asked(now, op)?;
-                }
+                let may_complete = is_asked && complete.is_none();
                 if let Some((op, payload)) = complete {
                     if self.fetches.on_complete(op, count.into()) {
                         self.pulls.insert(op.source, now); // The next of those that are missing.
@@ -172,6 +171,9 @@ impl OverlayNode {
                 }
                 self.deliver_all(delivered);
                 self.watch_holes(now, op.source);
+                if may_complete {
+                    self.complete_asked(now, op)?;
+                }
             }
             Taken::Duplicate => self.counters.duplicates += 1,
             Taken::NoRoom => self.find_no_room(now, from, op.source, seq),
@@ -206,7 +208,7 @@ impl OverlayNode {
 
     /// A chunk that no stream brings: of an earlier life of its source, or of what was skipped.
     fn take_fetched(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
-        let is_answer = from == data.op.source || self.believes(now, from, &data);
+        let is_answer = from == data.op.source || self.is_answer(from, &data);
         if !is_answer || !self.fetches.wants(data.op, data.count) {
             self.counters.stale += 1;
             return Ok(());

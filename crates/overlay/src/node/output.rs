@@ -220,7 +220,7 @@ impl OverlayNode {
     }
 
     pub(super) fn poll_fetches(&mut self, now: Timestamp) {
-        while let Some(step) = self.fetches.poll(now, self.reach.reached()) {
+        while let Some(step) = self.next_fetch(now) {
             match step {
                 Step::Ask(op, holder) => {
                     self.control.insert((holder, Control::Fetch(op)));
@@ -230,6 +230,11 @@ impl OverlayNode {
                 }
             }
         }
+    }
+
+    fn next_fetch(&mut self, now: Timestamp) -> Option<Step> {
+        let (receiver, reached) = (&self.receiver, self.reach.reached());
+        self.fetches.poll(now, reached, &|op| receiver.is_owed(op))
     }
 
     /// The stream goes on without the operation once its source has been gone for so long that it

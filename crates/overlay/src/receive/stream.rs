@@ -102,28 +102,32 @@ impl Stream {
         Ok(Taken::New { complete, delivered })
     }
 
-    /// True if these chunks, of which `one` is one, are all that is missing of their operation, no
-    /// other has any of its numbers, and there is room.
-    pub(super) fn takes_whole(
+    /// True if these chunks, of which `one` is one, are all that is missing of their operation, and
+    /// no other has any of its numbers.
+    pub(super) fn fits_whole(&self, one: &Data, chunks: &[Data]) -> bool {
+        let (first, end) = (one.op.seq, one.op.seq + u64::from(one.count));
+        let is_others = |it: u64| it != first;
+        let overlaps = self.partial_with(first).is_some_and(is_others)
+            || self.partial.range(first..end).any(|(it, _)| is_others(*it));
+        let here = self.partial.get(&first);
+        let is_same = here.is_none_or(|it| it.is_of(one.count, one.is_body));
+        let left = here.map_or(one.count as usize, Assembly::left);
+        let is_missing = chunks.iter().all(|chunk| !self.has(chunk.seq()));
+        !overlaps && is_same && is_missing && left == chunks.len()
+    }
+
+    /// True if there is room for all of them.
+    pub(super) fn has_room_for(
         &self,
         one: &Data,
         chunks: &[Data],
         order: Order,
         bytes_max: usize,
     ) -> bool {
-        let (first, end) = (one.op.seq, one.op.seq + u64::from(one.count));
-        let is_others = |it: u64| it != first;
-        let overlaps = self.partial_with(first).is_some_and(is_others)
-            || self.partial.range(first..end).any(|(it, _)| is_others(*it));
-        let is_missing = chunks.iter().all(|chunk| !self.has(chunk.seq()));
-        let here = self.partial.get(&first);
-        let is_same = here.is_none_or(|it| it.is_of(one.count, one.is_body));
-        let left = here.map_or(one.count as usize, Assembly::left);
         let payloads: usize = chunks.iter().map(|chunk| chunk.payload.len()).sum();
         let bytes = self.cost(one) - one.payload.len() + payloads;
-        let has_room = self.bytes + bytes <= bytes_max || self.is_urgent(one, order);
-        let is_near = end <= self.acked() + WINDOW;
-        !overlaps && is_missing && is_same && left == chunks.len() && has_room && is_near
+        let is_near = one.op.seq + u64::from(one.count) <= self.acked() + WINDOW;
+        is_near && (self.bytes + bytes <= bytes_max || self.is_urgent(one, order))
     }
 
     /// Bytes of memory that taking it would cost.

@@ -54,19 +54,19 @@ fn holders_are_asked_in_turn_the_source_first_until_all_rounds_are_over() {
     let mut fetches = fetches();
     assert!(fetches.start(at(0), op(7), false) && fetches.start(at(0), op(7), false));
     let up = sites(&[0, 1]);
-    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(0))));
-    assert_eq!(fetches.poll(at(999), up), None);
-    assert_eq!(fetches.poll(at(1_000), up), Some(Step::Ask(op(7), Site(1))));
+    assert_eq!(fetches.poll(at(0), up, &|_| true), Some(Step::Ask(op(7), Site(0))));
+    assert_eq!(fetches.poll(at(999), up, &|_| true), None);
+    assert_eq!(fetches.poll(at(1_000), up, &|_| true), Some(Step::Ask(op(7), Site(1))));
     fetches.on_have_not(at(1_010), op(7), 8, Site(0));
-    assert_eq!(fetches.poll(at(1_010), up), None, "it was not asked last");
+    assert_eq!(fetches.poll(at(1_010), up, &|_| true), None, "it was not asked last");
     fetches.on_have_not(at(1_020), op(7), 8, Site(1));
-    assert_eq!(fetches.poll(at(1_020), up), None, "the second round begins later");
-    assert_eq!(fetches.poll(at(2_020), up), Some(Step::Ask(op(7), Site(0))));
+    assert_eq!(fetches.poll(at(1_020), up, &|_| true), None, "the second round begins later");
+    assert_eq!(fetches.poll(at(2_020), up, &|_| true), Some(Step::Ask(op(7), Site(0))));
     fetches.on_have_not(at(2_030), op(7), 8, Site(0));
-    assert_eq!(fetches.poll(at(2_030), up), Some(Step::Ask(op(7), Site(1))));
+    assert_eq!(fetches.poll(at(2_030), up, &|_| true), Some(Step::Ask(op(7), Site(1))));
     fetches.on_have_not(at(2_040), op(7), 8, Site(1));
     assert_eq!(
-        fetches.poll(at(2_040), up),
+        fetches.poll(at(2_040), up, &|_| true),
         Some(Step::Unavailable { op: op(7), until: 8, is_pull: false })
     );
     assert_eq!((fetches.len(), fetches.poll_timeout()), (0, None));
@@ -81,22 +81,22 @@ fn a_source_that_is_reached_is_asked_alone_while_it_may_answer() {
         let up = sites(&[0, 2]);
         for second in 0..30 {
             let now = at(1_000 * second);
-            assert_eq!(fetches.poll(now, up), Some(Step::Ask(op(7), Site(2))));
-            assert!(!fetches.believes(now, (op(7), 1), Site(2), up), "it needs no belief");
+            assert_eq!(fetches.poll(now, up, &|_| true), Some(Step::Ask(op(7), Site(2))));
         }
         let now = at(if is_denied { 29_001 } else { 30_000 });
         if is_denied {
             fetches.on_have_not(now, op(7), 8, Site(2));
         }
-        assert_eq!(fetches.poll(now, up), Some(Step::Ask(op(7), Site(0))));
-        assert!(fetches.believes(now, (op(7), 1), Site(0), up));
-        // It is back, perhaps with what it had not got then.
+        assert_eq!(fetches.poll(now, up, &|_| true), Some(Step::Ask(op(7), Site(0))));
+        // It is back.
         let mut again = self::fetches();
         assert!(again.start(at(0), op(7), true));
-        assert_eq!(again.poll(at(0), sites(&[0])), Some(Step::Ask(op(7), Site(0))));
-        assert!(again.believes(at(1), (op(7), 1), Site(0), sites(&[0])));
-        assert!(!again.believes(at(1), (op(7), 1), Site(0), up));
-        assert_eq!(again.poll(at(1_000), up), Some(Step::Ask(op(7), Site(2))));
+        assert_eq!(again.poll(at(0), sites(&[0]), &|_| true), Some(Step::Ask(op(7), Site(0))));
+        assert_eq!(again.poll(at(1_000), up, &|_| true), Some(Step::Ask(op(7), Site(2))));
+        // It does not owe it any more.
+        assert_eq!(again.poll(at(2_000), up, &|_| false), None, "the second round begins later");
+        assert_eq!(again.poll(at(3_000), up, &|_| false), Some(Step::Ask(op(7), Site(2))));
+        assert_eq!(again.poll(at(4_000), up, &|_| false), Some(Step::Ask(op(7), Site(0))));
     }
 }
 
@@ -108,8 +108,8 @@ fn what_one_makes_up_leaves_room_for_what_others_bring() {
     let mut fetches = Fetches::new(&limits);
     let up = sites(&[0, 1]);
     (0..30).for_each(|seq| assert!(fetches.start(at(0), op(seq), true)));
-    while fetches.poll(at(0), up).is_some() {}
-    while fetches.poll(at(1_000), up).is_some() {}
+    while fetches.poll(at(0), up, &|_| true).is_some() {}
+    while fetches.poll(at(1_000), up, &|_| true).is_some() {}
     let chunk = |seq, index: u32, count| Data {
         op: op(seq),
         index,
@@ -142,11 +142,14 @@ fn what_all_say_that_they_do_not_have_is_not_asked_for_again_when_it_was_pulled(
     assert!(fetches.start(at(0), op(7), true) && fetches.start(at(0), op(8), true));
     let up = sites(&[0, 2]);
     for holder in [2, 0] {
-        assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(7), Site(holder))));
+        assert_eq!(fetches.poll(at(0), up, &|_| true), Some(Step::Ask(op(7), Site(holder))));
         fetches.on_have_not(at(0), op(7), 100 + u64::from(holder), Site(holder));
     }
     let gone = |seq| Some(Step::Unavailable { op: op(seq), until: 100, is_pull: true });
-    assert_eq!([fetches.poll(at(0), up), fetches.poll(at(0), up)], [gone(7), gone(8)]);
+    assert_eq!(
+        [fetches.poll(at(0), up, &|_| true), fetches.poll(at(0), up, &|_| true)],
+        [gone(7), gone(8)]
+    );
 }
 
 /// All its links may be down for a moment: nobody has said that there is nothing.
@@ -154,8 +157,8 @@ fn what_all_say_that_they_do_not_have_is_not_asked_for_again_when_it_was_pulled(
 fn what_nobody_could_be_asked_for_is_not_hopeless() {
     let mut fetches = fetches();
     assert!(fetches.start(at(0), op(7), true));
-    assert_eq!(fetches.poll(at(0), SiteSet::EMPTY), None);
-    assert_eq!(fetches.poll(at(1_000), sites(&[0])), Some(Step::Ask(op(7), Site(0))));
+    assert_eq!(fetches.poll(at(0), SiteSet::EMPTY, &|_| true), None);
+    assert_eq!(fetches.poll(at(1_000), sites(&[0]), &|_| true), Some(Step::Ask(op(7), Site(0))));
 }
 
 #[test]
@@ -198,11 +201,10 @@ fn an_operation_that_no_stream_brings_is_put_together_once() {
     assert!(fetches.start(at(0), op(5), false));
     assert!(fetches.wants(op(4), 3) && !fetches.wants(op(4), 1));
     let up = SiteSet::EMPTY.with(holder);
-    assert!(!fetches.believes(at(0), (op(4), 3), holder, up), "nobody was asked yet");
-    assert_eq!(fetches.poll(at(0), up), Some(Step::Ask(op(5), holder)));
-    assert!(fetches.believes(at(0), (op(4), 3), holder, up));
-    assert!(!fetches.believes(at(0), (op(4), 1), holder, up));
-    assert!(!fetches.believes(at(0), (op(4), 3), Site(3), up));
+    assert!(!fetches.asks(op(4), 3, holder), "nobody was asked yet");
+    assert_eq!(fetches.poll(at(0), up, &|_| true), Some(Step::Ask(op(5), holder)));
+    assert!(fetches.asks(op(4), 3, holder) && !fetches.asks(op(4), 1, holder));
+    assert!(!fetches.asks(op(4), 3, Site(3)));
     for index in [2, 0, 0] {
         assert!(fetches.take_own(at(1), holder, chunk(index)).expect("it is right").is_none());
     }
@@ -231,7 +233,7 @@ fn a_round_in_which_those_who_may_have_it_bring_something_does_not_count() {
         let mut fetches = fetches();
         assert!(fetches.start(at(0), op(7), false) && fetches.start(at(0), op(100), false));
         for second in 0..5 {
-            while fetches.poll(at(1_000 * second), up).is_some() {}
+            while fetches.poll(at(1_000 * second), up, &|_| true).is_some() {}
             if is_denied {
                 fetches.on_have_not(at(1_000 * second + 1), op(100), 101, Site(0));
             }
@@ -242,7 +244,7 @@ fn a_round_in_which_those_who_may_have_it_bring_something_does_not_count() {
         assert_eq!(fetches.wants(op(100), 1), is_kept, "{is_denied} {brings}");
         // Never for longer than a holder takes to send all that it keeps.
         for second in 5..550 {
-            while fetches.poll(at(1_000 * second), up).is_some() {}
+            while fetches.poll(at(1_000 * second), up, &|_| true).is_some() {}
             fetches.on_progress(at(1_000 * second + 500), op(5), 3, Site(0));
             assert!(second > 536 || fetches.wants(op(100), 1) == is_kept, "{second}");
         }

@@ -138,17 +138,17 @@ fn no_other_site_has_a_word_about_what_a_source_that_is_reached_has_sent() {
     let op = |seq| OpId { seq, ..data(Site(1), 0, Forward::Nobody, 0).op };
     assert!(matches!(node.fetch(at(1), op(0)), Ok(crate::event::Fetched::Asked)));
     let mut asked = is_asked(&mut node, at(1));
-    for second in 1..29 {
-        node.handle_timeout(at(1 + 1_000 * second));
-        asked.extend(is_asked(&mut node, at(1 + 1_000 * second)));
+    for now in (1..29).map(|second| at(1 + 1_000 * second)) {
+        node.handle_timeout(now);
+        asked.extend(is_asked(&mut node, now));
+        for liar in [2, 3].map(Site) {
+            for index in [0, 1, 7] {
+                let _ = node.handle_frame(now, liar, piece(op(0), index));
+            }
+            let _ = node.handle_frame(now, liar, repair(Site(1), 0, 9));
+        }
     }
     let now = at(29_000);
-    for liar in [2, 3].map(Site) {
-        for (first, index) in [(0, 0), (0, 1), (0, 7)] {
-            let _ = node.handle_frame(now, liar, piece(op(first), index));
-        }
-        let _ = node.handle_frame(now, liar, repair(Site(1), 0, 9));
-    }
     assert!(delivered(&mut node).is_empty());
     let ack = node.receiver.ack(Site(1)).expect("there is a stream");
     assert_eq!((ack.next, ack.beyond.len()), (0, 0), "nothing is acknowledged");
