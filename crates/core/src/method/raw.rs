@@ -127,12 +127,19 @@ pub trait RequestSeam: Sized {
     fn of_client(self, principal: Option<&Principal>) -> Self {
         self.raw_extension(Extension::client(principal))
     }
+
+    /// True when a pair of its metadata has found no room: it cannot leave, whatever follows.
+    fn is_oversize(&self) -> bool;
 }
 
 impl RequestSeam for Request<RawMessage> {
     fn raw_extension(mut self, extension: Extension) -> Self {
         self.root.extensions.push(extension);
         self
+    }
+
+    fn is_oversize(&self) -> bool {
+        self.oversize.is_some()
     }
 }
 

@@ -21,11 +21,15 @@ pub(super) const ANSWER_BYTES_MAX: usize = 8 * 1024;
 
 /// Most headers of a request with its path, in bytes: metadata of 16,000 bytes finds room, of which
 /// binary values take a third more. HTTP/2 reads more than these, so that a client is told.
+/// Each value of a header of several counts as a header: it becomes a pair.
 const REQUEST_BYTES_MAX: usize = 32 * 1024;
 
 /// Checks the headers of a request before anything of them is kept.
 pub(super) fn check_size(headers: &HeaderMap, path: &str) -> Result<(), Status> {
-    let sizes = headers.iter().map(|(key, value)| key.as_str().len() + value.len() + HEADER_BYTES);
+    let sizes = headers.iter().map(|(key, value)| {
+        let of_each = key.as_str().len() + HEADER_BYTES;
+        value.len() + of_each * (1 + further_values(key, value))
+    });
     let bytes = path.len() + sizes.sum::<usize>();
     if bytes <= REQUEST_BYTES_MAX {
         return Ok(());
@@ -37,7 +41,14 @@ pub(super) fn check_size(headers: &HeaderMap, path: &str) -> Result<(), Status> 
     Err(status::own(Code::ResourceExhausted, text, Executed::No))
 }
 
-/// Adds what the headers say to a request.
+/// Number of values of a header but for its first.
+fn further_values(key: &HeaderName, value: &HeaderValue) -> usize {
+    let is_binary = key.as_str().ends_with("-bin");
+    let commas = || value.as_bytes().iter().filter(|byte| **byte == b',').count();
+    if is_binary { commas() } else { 0 }
+}
+
+/// Adds what the headers say to a request, up to what finds no room.
 pub(super) fn apply(
     headers: &MetadataMap,
     mut request: Request<RawMessage>,
@@ -49,6 +60,9 @@ pub(super) fn apply(
                 binary(request, key.as_str(), value.as_encoded_bytes())?
             }
         };
+        if request.is_oversize() {
+            break;
+        }
     }
     Ok(request)
 }
@@ -136,6 +150,9 @@ fn binary(
     for value in values.split(|byte| *byte == b',').filter(|_| is_for_service(key)) {
         let value = from_base64(value).ok_or_else(|| not_base64(key))?;
         request = request.metadata(key, &value);
+        if request.is_oversize() {
+            break;
+        }
     }
     Ok(request)
 }
@@ -205,6 +222,30 @@ fn hex(text: &str, len: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn headers(key: &'static str, value: String) -> HeaderMap {
+        let value = value.try_into().expect("it is a value of a header");
+        HeaderMap::from_iter([(HeaderName::from_static(key), value)])
+    }
+
+    #[test]
+    fn each_of_several_values_in_one_header_counts_as_a_header() {
+        let refused = check_size(&headers("k-bin", ",".repeat(20_000)), "/a.B/C").unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        let text = headers("k", ",".repeat(20_000));
+        assert!(check_size(&text, "/a.B/C").is_ok(), "in a text a comma is a comma");
+        let few = headers("k-bin", ",".repeat(800));
+        assert!(check_size(&few, "/a.B/C").is_ok());
+    }
+
+    /// What follows is not looked at, as the end shows: it is not base64.
+    #[test]
+    fn no_value_is_read_behind_one_that_finds_no_room() {
+        let headers = headers("k-bin", ",".repeat(20_000) + "!");
+        let request = Request::raw("a.B/C", Bytes::new());
+        let applied = apply(&MetadataMap::from_headers(headers), request);
+        assert!(applied.expect("the call says it").is_oversize());
+    }
 
     #[test]
     fn timeouts_have_at_most_eight_digits_and_a_unit() {
