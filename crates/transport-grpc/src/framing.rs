@@ -4,7 +4,7 @@
 use tonic::Code;
 
 /// Bytes before a message: a flag and its length.
-const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// Position in the messages of a body.
 #[derive(Debug)]

@@ -7,9 +7,11 @@ use bytes::Bytes;
 use convoke_core::wire::Executed;
 use hyper::body::{Body, Frame};
 use tonic::codegen::StdError;
-use tonic::{Code, Status};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::{Code, Status, Streaming};
 
 use super::status;
+use crate::codec::BytesCodec;
 use crate::framing::{Breach, Framing};
 
 /// A body that breaks off with a status where its client breaks a rule.
@@ -66,6 +68,49 @@ where
     }
 }
 
+/// The headers of a request and its one message.
+pub(super) type Whole = (MetadataMap, Bytes);
+/// The headers of a request and its messages as they come.
+pub(super) type Several = (MetadataMap, Streaming<Bytes>);
+
+/// Reads a request of one message to its end.
+pub(super) async fn whole<B>(request: http::Request<Checked<B>>) -> Result<Whole, Status>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<StdError>,
+{
+    let (headers, mut messages) = messages(request)?;
+    let message = messages.message().await?.ok_or_else(|| not_one("no message"))?;
+    while messages.message().await?.is_some() {}
+    Ok((headers, message))
+}
+
+/// Begins to read a request of several messages.
+pub(super) fn messages<B>(request: http::Request<Checked<B>>) -> Result<Several, Status>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<StdError>,
+{
+    let (head, body) = request.into_parts();
+    if let Some(encoding) = head.headers.get(ENCODING).filter(|value| *value != IDENTITY) {
+        return Err(compressed(encoding.as_bytes()));
+    }
+    let messages = Streaming::new_request(BytesCodec::of_a_call(), body, None, Some(usize::MAX));
+    Ok((MetadataMap::from_headers(head.headers), messages))
+}
+
+const ENCODING: &str = "grpc-encoding";
+const IDENTITY: &str = "identity";
+
+/// Status of a request that is compressed, with what is not ("Compression" of gRPC).
+fn compressed(encoding: &[u8]) -> Status {
+    let text = format!("messages in \"{}\", where none are compressed", encoding.escape_ascii());
+    let mut status = status::own(Code::Unimplemented, text, Executed::No);
+    let taken = MetadataValue::from_static(IDENTITY);
+    status.metadata_mut().insert("grpc-accept-encoding", taken);
+    status
+}
+
 fn breach(breach: Breach) -> Status {
     status::own(breach.code(), breach.to_string(), Executed::No)
 }
@@ -88,10 +133,7 @@ fn broken(error: impl Into<StdError>) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use tonic::Streaming;
-
     use super::*;
-    use crate::codec::BytesCodec;
 
     /// A message and then a reset by its client, as tonic's own bodies tell of it.
     struct Reset(Option<Bytes>);

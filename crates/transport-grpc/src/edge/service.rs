@@ -18,23 +18,21 @@ use convoke_core::{
 use convoke_transport::parts::{Seat, Seats, SendPool, TIME_MAX};
 use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
-use http::{Extensions, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, StdError};
 use tonic::metadata::MetadataMap;
-use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic::{Code, Status};
 
 use super::answer::{Answer, Terms};
 use super::drain::Drained;
 use super::methods::{Known, Methods, Shape};
-use super::request::Checked;
+use super::request::{Checked, Whole, messages, whole};
 use super::standard::Standard;
 use super::stream::Pump;
 use super::{metadata, status};
-use crate::codec::{BytesCodec, Parts};
 use crate::headers::is_grpc;
 use crate::serve::Unread;
 
@@ -132,7 +130,7 @@ impl EdgeService {
         }
         let prepared = metadata::check_size(request.headers(), path);
         let prepared = prepared.and_then(|()| self.prepare(path, client, name));
-        let (shape, one, whole) = match prepared {
+        let (shape, one, coming) = match prepared {
             Ok(prepared) => prepared,
             Err(status) => {
                 tracing::debug!(%path, reason = status.message(), "gRPC request refused");
@@ -141,21 +139,14 @@ impl EdgeService {
         };
         let bytes_max = self.inner.message_bytes_max;
         let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one()));
-        let mut grpc = Grpc::new(BytesCodec::of_a_call())
-            .max_decoding_message_size(usize::MAX)
-            .max_encoding_message_size(usize::MAX);
         let response = async {
-            match shape {
-                Shape::Unary => grpc.unary(one, request).await,
-                Shape::ServerStreaming => grpc.server_streaming(one, request).await,
-                Shape::ClientStreaming => grpc.client_streaming(one, request).await,
-                Shape::Streaming => grpc.streaming(one, request).await,
-            }
+            let answered = one.answer(shape, request).await;
+            answered.unwrap_or_else(|refused| saying_that_nothing_ran(refused.into_http()))
         };
         tokio::select! {
             biased;
-            response = response => Answer::by_its_terms(saying_that_nothing_ran(response)),
-            late = late(message_time, whole) => late.into_http(),
+            response = response => response,
+            late = late(message_time, coming) => late.into_http(),
         }
     }
 
@@ -254,11 +245,8 @@ fn unknown(method: &str) -> Status {
 /// Adds to a refusal of tonic's that nothing ran: a status of the edge always says whether it did,
 /// so one that does not is about a request that tonic did not pass on.
 fn saying_that_nothing_ran(mut response: http::Response<Body>) -> http::Response<Body> {
-    let headers = response.headers_mut();
-    if headers.contains_key(Status::GRPC_STATUS) {
-        let said = headers.entry(status::EXECUTED);
-        said.or_insert(HeaderValue::from_static("no"));
-    }
+    let said = response.headers_mut().entry(status::EXECUTED);
+    said.or_insert(HeaderValue::from_static("no"));
     response
 }
 
@@ -279,8 +267,39 @@ pub(super) struct One {
 }
 
 impl One {
-    fn builder(&self, request: tonic::Request<Bytes>) -> Result<CallBuilder<RawMessage>, Status> {
-        let (headers, _, message) = request.into_parts();
+    /// Answers the request, whose messages may be yet to come.
+    async fn answer<B>(
+        self,
+        shape: Shape,
+        request: http::Request<Checked<B>>,
+    ) -> Result<http::Response<Body>, Status>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<StdError>,
+    {
+        match shape {
+            Shape::Unary => self.unary(whole(request).await?).await,
+            Shape::ServerStreaming => self.server_streaming(whole(request).await?).await,
+            Shape::ClientStreaming => self.client_streaming(messages(request)?).await,
+            Shape::Streaming => self.streaming(messages(request)?).await,
+        }
+    }
+
+    async fn unary(mut self, request: Whole) -> Result<http::Response<Body>, Status> {
+        let (call, terms) = self.open(request).await?;
+        Ok(answer(only_reply(call, self.known).await?, terms))
+    }
+
+    /// Answers when there is a first reply, or none: so that a call that fails has only a status.
+    async fn server_streaming(mut self, request: Whole) -> Result<http::Response<Body>, Status> {
+        let (call, terms) = self.open(request).await?;
+        let mut replies = Replies::new(call, None);
+        let first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
+        let headers = std::mem::take(&mut replies.beside);
+        Ok(Answer { headers, first, replies: Some(replies), terms }.into_http())
+    }
+
+    fn builder(&self, (headers, message): Whole) -> Result<CallBuilder<RawMessage>, Status> {
         let request = self.request(&headers, message)?;
         let deadline = request.deadline_set();
         let builder = self.inner.endpoint.invoke(request).to(self.peer);
@@ -326,44 +345,22 @@ impl One {
         known.or_else(|| self.inner.endpoint.served_method(&self.method))
     }
 
-    fn open(
-        &mut self,
-        request: tonic::Request<Bytes>,
-    ) -> impl Future<Output = Result<(Call<RawMessage>, Terms), Status>> + use<> {
+    async fn open(&mut self, request: Whole) -> Result<(Call<RawMessage>, Terms), Status> {
         self.coming = None;
-        let is_set = request.metadata().contains_key(metadata::TIMEOUT);
-        let builder = self.builder(request);
-        let opening = builder.map(|builder| (self.terms(is_set, builder.budget()), builder));
-        async move {
-            let (terms, builder) = opening?;
-            let call = builder.open_when_writable().await;
-            Ok((call.map_err(|error| status::of_error(&error))?, terms))
-        }
-    }
-}
-
-impl UnaryService<Bytes> for One {
-    type Response = Parts;
-    type Future = BoxFuture<tonic::Response<Parts>, Status>;
-
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let known = self.known;
-        let opening = self.open(request);
-        Box::pin(async move {
-            let (call, terms) = opening.await?;
-            Ok(answer(only_reply(call, known).await?, terms))
-        })
+        let is_set = request.0.contains_key(metadata::TIMEOUT);
+        let builder = self.builder(request)?;
+        let terms = self.terms(is_set, builder.budget());
+        let call = builder.open_when_writable().await;
+        Ok((call.map_err(|error| status::of_error(&error))?, terms))
     }
 }
 
 /// The one reply of a call with what it carries.
-pub(super) fn answer(reply: Reply<RawMessage>, terms: Terms) -> tonic::Response<Parts> {
+pub(super) fn answer(reply: Reply<RawMessage>, terms: Terms) -> http::Response<Body> {
     let mut headers = MetadataMap::new();
     metadata::append(reply.metadata(), &mut headers, 0);
-    let message = reply.into_inner().into_bytes();
-    let mut extensions = Extensions::default();
-    terms.add_to(&mut extensions, message.len());
-    tonic::Response::from_parts(headers, message.into(), extensions)
+    let first = Some(reply.into_inner().into_bytes());
+    Answer::<Replies> { headers, first, replies: None, terms }.into_http()
 }
 
 /// The reply of a call that has one, read to its end: never a part of what it answers.
@@ -393,26 +390,6 @@ pub(super) async fn only_reply(
     }
 }
 
-impl ServerStreamingService<Bytes> for One {
-    type Response = Parts;
-    type ResponseStream = Replies;
-    type Future = BoxFuture<tonic::Response<Replies>, Status>;
-
-    /// Answers when there is a first reply, or none: so that a call that fails has only a status.
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        let opening = self.open(request);
-        Box::pin(async move {
-            let (call, terms) = opening.await?;
-            let mut replies = Replies::new(call, None);
-            replies.first = poll_fn(|cx| Pin::new(&mut replies).poll_next(cx)).await.transpose()?;
-            let headers = std::mem::take(&mut replies.beside);
-            let mut extensions = Extensions::default();
-            extensions.insert(terms);
-            Ok(tonic::Response::from_parts(headers, replies, extensions))
-        })
-    }
-}
-
 /// The replies of a call, and at their end its status where it is not complete. Dropped before
 /// that, it cancels the call.
 pub(super) struct Replies {
@@ -420,24 +397,20 @@ pub(super) struct Replies {
     call: Option<Call<RawMessage>>,
     /// Passes on the messages of a streamed request.
     pump: Option<Pump>,
-    first: Option<Parts>,
     /// Metadata of the replies since the headers left, which the trailers take.
     beside: MetadataMap,
 }
 
 impl Stream for Replies {
-    type Item = Result<Parts, Status>;
+    type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(first)));
-        }
         loop {
             let Some(call) = &mut self.call else { return Poll::Ready(None) };
             match ready!(Pin::new(call).poll_next(cx)) {
                 Some(Ok(reply)) => {
                     metadata::append(reply.metadata(), &mut self.beside, 0);
-                    return Poll::Ready(Some(Ok(reply.into_inner().into_bytes().into())));
+                    return Poll::Ready(Some(Ok(reply.into_inner().into_bytes())));
                 }
                 // The outcome has it; the other branches' replies follow.
                 Some(Err(CallError::Branch(_))) => {}
@@ -453,10 +426,10 @@ impl Stream for Replies {
 
 impl Replies {
     pub(super) fn new(call: Call<RawMessage>, pump: Option<Pump>) -> Self {
-        Self { call: Some(call), pump, first: None, beside: MetadataMap::new() }
+        Self { call: Some(call), pump, beside: MetadataMap::new() }
     }
 
-    fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Parts, Status>> {
+    fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Bytes, Status>> {
         let outcome = std::pin::pin!(self.call.take()?.outcome());
         match outcome.poll(cx) {
             Poll::Ready(outcome) => {

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use convoke_core::wire::Executed;
 use convoke_core::{Call, RawMessage, RequestStream, SendError};
 use tokio::sync::oneshot;
-use tonic::codegen::BoxFuture;
-use tonic::server::{ClientStreamingService, StreamingService};
+use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status, Streaming};
 
-use super::answer::Terms;
+use super::answer::{Answer, Terms};
+use super::request::Several;
 use super::service::{One, Replies, answer, only_reply};
 use super::{metadata, status};
-use crate::codec::Parts;
 
 /// The passing on of a client's messages. Dropped, it stops; unless the client had finished, that
 /// cancels the call.
@@ -83,54 +83,34 @@ async fn pass_on(
 type Opened = (Call<RawMessage>, Pump, Terms);
 
 impl One {
-    fn open_stream(
-        &mut self,
-        request: tonic::Request<Streaming<Bytes>>,
-    ) -> impl Future<Output = Result<Opened, Status>> + use<> {
+    async fn open_stream(&mut self, (headers, messages): Several) -> Result<Opened, Status> {
         self.coming = None;
-        let (headers, _, messages) = request.into_parts();
         let is_set = headers.contains_key(metadata::TIMEOUT);
-        let builder = self.stream_builder(&headers);
-        let opening = builder.map(|builder| (self.terms(is_set, builder.budget()), builder));
-        async move {
-            let (terms, builder) = opening?;
-            let opened = builder.open_when_writable().await;
-            let (items, call) = opened.map_err(|error| status::of_error(&error))?;
-            Ok((call, Pump::start(messages, items), terms))
+        let builder = self.stream_builder(&headers)?;
+        let terms = self.terms(is_set, builder.budget());
+        let opened = builder.open_when_writable().await;
+        let (items, call) = opened.map_err(|error| status::of_error(&error))?;
+        Ok((call, Pump::start(messages, items), terms))
+    }
+
+    pub(super) async fn client_streaming(
+        mut self,
+        request: Several,
+    ) -> Result<http::Response<Body>, Status> {
+        let (call, pump, terms) = self.open_stream(request).await?;
+        match only_reply(call, self.known).await {
+            Ok(reply) => Ok(answer(reply, terms)),
+            Err(status) => Err(pump.fault().unwrap_or(status)),
         }
     }
-}
-
-impl ClientStreamingService<Bytes> for One {
-    type Response = Parts;
-    type Future = BoxFuture<tonic::Response<Parts>, Status>;
-
-    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
-        let known = self.known;
-        let opening = self.open_stream(request);
-        Box::pin(async move {
-            let (call, pump, terms) = opening.await?;
-            match only_reply(call, known).await {
-                Ok(reply) => Ok(answer(reply, terms)),
-                Err(status) => Err(pump.fault().unwrap_or(status)),
-            }
-        })
-    }
-}
-
-impl StreamingService<Bytes> for One {
-    type Response = Parts;
-    type ResponseStream = Replies;
-    type Future = BoxFuture<tonic::Response<Replies>, Status>;
 
     /// Answers at once: a client may wait for that before it sends anything.
-    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
-        let opening = self.open_stream(request);
-        Box::pin(async move {
-            let (call, pump, terms) = opening.await?;
-            let mut response = tonic::Response::new(Replies::new(call, Some(pump)));
-            response.extensions_mut().insert(terms);
-            Ok(response)
-        })
+    pub(super) async fn streaming(
+        mut self,
+        request: Several,
+    ) -> Result<http::Response<Body>, Status> {
+        let (call, pump, terms) = self.open_stream(request).await?;
+        let replies = Some(Replies::new(call, Some(pump)));
+        Ok(Answer { headers: MetadataMap::new(), first: None, replies, terms }.into_http())
     }
 }
