@@ -57,7 +57,7 @@ pub struct GrpcEdge {
 /// | [`route`](Self::route) | to the endpoint itself |
 /// | [`health`](Self::health) | the edge and the services of its descriptor set are serving |
 /// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
-/// | [`calls_max`](Self::calls_max) | 16,384 |
+/// | [`calls_max`](Self::calls_max), [`checks_max`](Self::checks_max) | 16,384, 4,096 |
 /// | [`answer_bytes_total_max`](Self::answer_bytes_total_max) | 1 GiB |
 /// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 1,024, 256 |
@@ -73,6 +73,7 @@ pub struct GrpcEdgeBuilder {
     health: Option<Health>,
     message_bytes_max: usize,
     calls_max: usize,
+    checks_max: usize,
     answer_bytes_total_max: usize,
     handshakes_max: usize,
     connections_max: usize,
@@ -129,6 +130,7 @@ impl GrpcEdge {
             health: None,
             message_bytes_max: 4 << 20,
             calls_max: 16_384,
+            checks_max: 4_096,
             answer_bytes_total_max: 1 << 30,
             handshakes_max: 256,
             connections_max: 1_024,
@@ -214,9 +216,20 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Most bytes of answers that their clients have not read, over all connections, beside the
-    /// last 64 KiB of each. Default 1 GiB; a larger answer ends with `RESOURCE_EXHAUSTED`. One
-    /// client may have as much as is free, and one answer a quarter of it.
+    /// Most requests to health and reflection under way, watches among them, over all connections.
+    /// Default 4,096; further ones are answered with `RESOURCE_EXHAUSTED`. They take none of
+    /// [`calls_max`](Self::calls_max), so that the health of an edge can be asked for when it is
+    /// full. One client may have as many as are free.
+    pub fn checks_max(mut self, count: usize) -> Self {
+        self.checks_max = count;
+        self
+    }
+
+    /// Most bytes of replies that their clients have not read, over all connections. A reply of more
+    /// than 32 KiB counts whole until the last of it has left; smaller ones, and the two pieces of
+    /// 32 KiB that HTTP/2 may have of each answer, are free. Default 1 GiB; a larger answer ends
+    /// with `RESOURCE_EXHAUSTED`. One client may have as much as is free, and one answer a quarter
+    /// of it.
     pub fn answer_bytes_total_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_total_max = bytes;
         self
@@ -330,7 +343,8 @@ impl GrpcEdgeBuilder {
 
     /// The same as a `tower` service, for a server of one's own. What concerns connections and
     /// streams is then that server's, TLS included: of the settings only the descriptor set, the
-    /// route, the health, the message size, the number of calls and the bytes of answers count.
+    /// route, the health, the message size, the numbers of calls and checks, and the bytes of
+    /// answers count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
@@ -353,6 +367,7 @@ impl GrpcEdgeBuilder {
             standard,
             message_bytes_max: self.message_bytes_max,
             calls: Seats::new(self.calls_max),
+            checks: Seats::new(self.checks_max),
             unread: SendPool::new(self.answer_bytes_total_max),
             unknown: PeerName::Place("clients of whom nothing is known".into()),
         }))
@@ -368,6 +383,7 @@ impl GrpcEdgeBuilder {
         let rules = [
             (self.message_bytes_max == 0, "message_bytes_max is zero"),
             (self.calls_max == 0, "calls_max is zero"),
+            (self.checks_max == 0, "checks_max is zero"),
             (self.answer_bytes_total_max == 0, "answer_bytes_total_max is zero"),
             (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),

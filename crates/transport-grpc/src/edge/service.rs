@@ -15,7 +15,7 @@ use convoke_core::{
     Call, CallBuilder, CallError, Endpoint, Peer, RawMessage, Reply, Request, StreamBuilder,
     StreamInvocation,
 };
-use convoke_transport::parts::{Seat, Seats, SendPool, TIME_MAX};
+use convoke_transport::parts::{NoSeat, Seat, Seats, SendPool, TIME_MAX};
 use convoke_transport::{PeerName, Principal};
 use futures_core::Stream;
 use http::{HeaderValue, StatusCode};
@@ -32,7 +32,7 @@ use super::methods::{Known, Methods, Shape};
 use super::request::{Checked, Whole, messages, whole};
 use super::standard::Standard;
 use super::stream::Pump;
-use super::{metadata, status};
+use super::{metadata, standard, status};
 use crate::headers::is_grpc;
 use crate::serve::Unread;
 
@@ -81,6 +81,8 @@ pub(super) struct Inner {
     pub(super) standard: Standard,
     pub(super) message_bytes_max: usize,
     pub(super) calls: Arc<Seats>,
+    /// Of requests to the standard services, which are answered also where there is no other.
+    pub(super) checks: Arc<Seats>,
     /// Room for answers that are not read.
     pub(super) unread: Arc<SendPool>,
     /// Name of all clients of whom nothing is known, in a server of one's own.
@@ -121,21 +123,26 @@ impl EdgeService {
         let name = name.or_else(|| client.clone().map(PeerName::Certified));
         let name = name.unwrap_or_else(|| self.inner.unknown.clone());
         let path = request.uri().path();
+        if let Err(status) = metadata::check_size(request.headers(), path) {
+            return refusal(path, status);
+        }
         let message_time = metadata::deadline(request.headers())
             .map_or(MESSAGE_TIME_MAX, |deadline| deadline.min(MESSAGE_TIME_MAX));
         if let Some(standard) = self.inner.standard.find(path) {
+            let place = match self.inner.checks.take(name) {
+                Ok(seat) => Arc::new(seat),
+                Err(full) => return refusal(path, no_seat("places for health", &full)),
+            };
             let checked = |body| Body::new(Checked::new(body, STANDARD_BYTES_MAX, false));
             let answered = timeout(message_time, standard(request.map(checked))).await;
-            return answered.unwrap_or_else(|_| not_whole(message_time).into_http());
+            return match answered {
+                Ok(response) => standard::placed(response, place),
+                Err(_) => not_whole(message_time).into_http(),
+            };
         }
-        let prepared = metadata::check_size(request.headers(), path);
-        let prepared = prepared.and_then(|()| self.prepare(path, client, name));
-        let (shape, one, coming) = match prepared {
+        let (shape, one, coming) = match self.prepare(path, client, name) {
             Ok(prepared) => prepared,
-            Err(status) => {
-                tracing::debug!(%path, reason = status.message(), "gRPC request refused");
-                return status.into_http();
-            }
+            Err(status) => return refusal(path, status),
         };
         let bytes_max = self.inner.message_bytes_max;
         let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one()));
@@ -169,9 +176,8 @@ impl EdgeService {
             None if inner.endpoint.takes_items(method) => Shape::Streaming,
             None => Shape::ServerStreaming,
         };
-        let permit = inner.calls.take(client_name.clone()).map_err(|full| {
-            status::own(Code::ResourceExhausted, format!("of the calls {full}"), Executed::No)
-        })?;
+        let permit = inner.calls.take(client_name.clone());
+        let permit = permit.map_err(|full| no_seat("calls", &full))?;
         let me = || inner.endpoint.me();
         let peer = inner.route.as_ref().map_or_else(me, |route| route(method));
         let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
@@ -235,6 +241,15 @@ fn not_grpc<B>(request: &http::Request<B>) -> Option<http::Response<Body>> {
     let mut response = http::Response::new(Body::empty());
     *response.status_mut() = code;
     Some(response)
+}
+
+fn refusal(path: &str, status: Status) -> http::Response<Body> {
+    tracing::debug!(%path, reason = status.message(), "gRPC request refused");
+    status.into_http()
+}
+
+fn no_seat(what: &str, full: &NoSeat) -> Status {
+    status::own(Code::ResourceExhausted, format!("of the {what} {full}"), Executed::No)
 }
 
 fn unknown(method: &str) -> Status {

@@ -3,13 +3,20 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use convoke_transport::parts::Seat;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic_health::pb::health_server::HealthServer;
 
 use super::EdgeError;
 use super::health::EdgeHealth;
+use crate::serve::Unread;
 
 type Answer = Pin<Box<dyn Future<Output = http::Response<Body>> + Send>>;
 type Answering = Arc<dyn Fn(http::Request<Body>) -> Answer + Send + Sync>;
@@ -55,6 +62,41 @@ impl Standard {
     /// The health service.
     pub(super) fn health(&self) -> &EdgeHealth {
         &self.health
+    }
+}
+
+/// Has an answer keep its place until it has ended and its client has taken all of it.
+pub(super) fn placed(response: http::Response<Body>, place: Arc<Seat>) -> http::Response<Body> {
+    // No watch is read by a certain time; each piece has its time from when it leaves.
+    let unread = Unread { read_by: Instant::now(), place: Arc::clone(&place) as _ };
+    let mut response = response.map(|body| Body::new(Placed { body, _place: place }));
+    response.extensions_mut().insert(unread);
+    response
+}
+
+/// The body of an answer with its place.
+struct Placed {
+    body: Body,
+    _place: Arc<Seat>,
+}
+
+impl HttpBody for Placed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_core::Endpoint;
 use convoke_core::health::{Health, ServingState};
+use convoke_transport::Principal;
 use convoke_transport_grpc::{EdgeError, GrpcEdge, GrpcEdgeBuilder};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -459,6 +461,42 @@ async fn health_says_what_it_was_told() {
     assert_eq!(check("edge.test.Echo").await.unwrap(), ServingStatus::NotServing);
     assert_eq!(check("nobody").await.unwrap_err().code(), Code::NotFound);
     stage.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_watches_much_has_its_share_of_the_places_for_that() {
+    let endpoint = Endpoint::builder().start().await.expect("it starts");
+    let edge = GrpcEdge::builder(&endpoint).checks_max(8).into_service().expect("it is legal");
+    let client = |name: &'static str| {
+        HealthClient::with_interceptor(edge.clone(), move |mut request: Request<()>| {
+            request.extensions_mut().insert(Principal::new(name));
+            Ok(request)
+        })
+    };
+    let (mut greedy, mut other) = (client("greedy"), client("other"));
+    let mut watches = Vec::new();
+    let refused = loop {
+        match in_time(greedy.watch(HealthCheckRequest::default())).await {
+            Ok(watch) => watches.push(watch.into_inner()),
+            Err(refused) => break refused,
+        }
+        assert!(watches.len() < 100, "it has places without end");
+    };
+    assert_eq!((watches.len(), refused.code()), (4, Code::ResourceExhausted), "{refused}");
+    let check = in_time(greedy.check(HealthCheckRequest::default())).await;
+    assert_eq!(check.expect_err("it has its share").code(), Code::ResourceExhausted);
+    for _ in 0..20 {
+        in_time(other.check(HealthCheckRequest::default())).await.expect("there is room for it");
+    }
+    let first = in_time(watches[0].message()).await.expect("it goes on").expect("it says a state");
+    assert_eq!(first.status(), ServingStatus::Serving);
+    drop(watches.pop());
+    watches.push(in_time(greedy.watch(HealthCheckRequest::default())).await.unwrap().into_inner());
+
+    let mut headers = Request::new(HealthCheckRequest::default());
+    headers.metadata_mut().insert("much", "x".repeat(40_000).parse().unwrap());
+    let refused = in_time(other.check(headers)).await.expect_err("its headers are too large");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
 }
 
 #[tokio::test]
