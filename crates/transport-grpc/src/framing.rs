@@ -70,7 +70,17 @@ impl Framing {
 
     /// Ends the body.
     pub(crate) fn handle_end(&self) -> Result<(), Breach> {
-        if self.left == 0 && self.prefix_bytes == 0 { Ok(()) } else { Err(Breach::Cut) }
+        if self.is_within() { Err(Breach::Cut) } else { Ok(()) }
+    }
+
+    /// True when a message, or its prefix, has begun and is not whole.
+    pub(crate) fn is_within(&self) -> bool {
+        self.left > 0 || self.prefix_bytes > 0
+    }
+
+    /// Messages that have come whole.
+    pub(crate) fn whole(&self) -> u64 {
+        self.begun - u64::from(self.left > 0)
     }
 
     /// Messages that have begun.
@@ -102,7 +112,7 @@ mod tests {
             for (index, piece) in body.chunks(piece).enumerate() {
                 assert_eq!(framing.handle_data(piece), Ok(()), "piece {index}");
             }
-            assert_eq!((framing.begun(), framing.handle_end()), (3, Ok(())));
+            assert_eq!((framing.begun(), framing.whole(), framing.handle_end()), (3, 3, Ok(())));
         }
     }
 
@@ -112,7 +122,11 @@ mod tests {
         for len in 1..body.len() {
             let mut framing = Framing::new(2);
             framing.handle_data(&body[..len]).expect("it is within the limit");
-            assert_eq!(framing.handle_end(), Err(Breach::Cut), "{len} bytes");
+            assert_eq!(
+                (framing.handle_end(), framing.whole()),
+                (Err(Breach::Cut), 0),
+                "{len} bytes"
+            );
         }
     }
 

@@ -1,11 +1,13 @@
-//! The body of a request, whose messages are measured and counted before any of them is kept.
+//! The body of a request, whose messages are measured, counted and timed before any is kept.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::wire::Executed;
 use hyper::body::{Body, Frame};
+use tokio::time::{Sleep, sleep};
 use tonic::codegen::StdError;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status, Streaming};
@@ -20,19 +22,39 @@ pub(super) struct Checked<B> {
     framing: Framing,
     /// The method takes one message.
     is_of_one: bool,
+    /// End of the time for the message that has begun, once it was waited for.
+    late: Option<Pin<Box<Sleep>>>,
 }
+
+/// Longest time for the message of a request to come whole, whatever its deadline: so that who
+/// sends but a part of many holds no places for ever.
+pub(super) const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl<B> Checked<B> {
     pub(super) fn new(body: B, message_bytes_max: usize, is_of_one: bool) -> Self {
-        Self { body, framing: Framing::new(message_bytes_max), is_of_one }
+        Self { body, framing: Framing::new(message_bytes_max), is_of_one, late: None }
     }
 
     fn check(&mut self, data: &[u8]) -> Result<(), Status> {
+        let whole = self.framing.whole();
         self.framing.handle_data(data).map_err(breach)?;
+        if self.framing.whole() > whole {
+            self.late = None;
+        }
         if self.is_of_one && self.framing.begun() > 1 {
             return Err(not_one("more than one message"));
         }
         Ok(())
+    }
+
+    /// Resolves when a message that has begun did not come whole in time. Between two, and while
+    /// nobody reads, its client has any.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if !self.framing.is_within() {
+            return Poll::Pending;
+        }
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(MESSAGE_TIME_MAX)));
+        late.as_mut().poll(cx).map(|()| not_whole(MESSAGE_TIME_MAX))
     }
 
     fn check_end(&self) -> Result<(), Status> {
@@ -56,7 +78,10 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            return Poll::Ready(Some(Err(ready!(self.poll_late(cx)))));
+        };
+        Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => Some(self.check(&data).map(|()| Frame::data(data))),
                 // tonic would put trailers in the place of headers, which layers have set or seen.
@@ -115,6 +140,12 @@ fn breach(breach: Breach) -> Status {
     status::own(breach.code(), breach.to_string(), Executed::No)
 }
 
+/// Status of a request whose message did not come whole within this time.
+pub(super) fn not_whole(time: Duration) -> Status {
+    let text = format!("the message of the request did not come whole within {time:?}");
+    status::own(Code::DeadlineExceeded, text, Executed::No)
+}
+
 /// "Request cardinality violation" of gRPC's status codes.
 fn not_one(found: &str) -> Status {
     let text = format!("{found} in the request of a method that takes one");
@@ -133,6 +164,9 @@ fn broken(error: impl Into<StdError>) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+    use tokio::time::{Instant, timeout};
+
     use super::*;
 
     /// A message and then a reset by its client, as tonic's own bodies tell of it.
@@ -159,5 +193,84 @@ mod tests {
         assert_eq!(messages.message().await.unwrap(), Some(Bytes::new()));
         let status = messages.message().await.unwrap_err();
         assert_eq!(status.code(), Code::Aborted, "{status}");
+    }
+
+    /// Data as a test gives it.
+    struct Given(mpsc::Receiver<Bytes>);
+
+    impl Body for Given {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data))))
+        }
+    }
+
+    fn given() -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
+        let (give, taken) = mpsc::channel(8);
+        let body = Checked::new(Given(taken), 100, false);
+        (give, Streaming::new_request(BytesCodec::of_a_call(), body, None, None))
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// However far it has come, and though some of it comes again and again.
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_has_begun_comes_whole_in_time_or_ends_the_stream() {
+        let whole = [&[0, 0, 0, 0, 90][..], &[7; 90]].concat();
+        for part in [1, 4, 5, 6, 94] {
+            let (give, mut messages) = given();
+            let dribbles = tokio::spawn({
+                let whole = whole.clone();
+                async move {
+                    give.send([&whole[..], &whole[..part]].concat().into()).await.expect("first");
+                    for byte in &whole[part..94] {
+                        sleep(30 * SECOND).await;
+                        if give.send(vec![*byte].into()).await.is_err() {
+                            return;
+                        }
+                    }
+                    std::future::pending().await
+                }
+            });
+            assert_eq!(messages.message().await.expect("it is whole").expect("it is").len(), 90);
+            let began = Instant::now();
+            let late = timeout(3_600 * SECOND, messages.message()).await.expect("it ends");
+            let late = late.expect_err("it is late");
+            assert_eq!(late.code(), Code::DeadlineExceeded, "{part}: {late}");
+            assert_eq!(began.elapsed().as_secs(), 60, "{part}");
+            dribbles.abort();
+        }
+    }
+
+    /// Time in which nobody waits for a message is not its client's, nor is that between two.
+    #[tokio::test(start_paused = true)]
+    async fn clients_may_pause_between_messages_and_handlers_within_them() {
+        let (give, mut messages) = given();
+        let message = Bytes::from_static(&[0, 0, 0, 0, 2, 7, 7]);
+        let gives = async {
+            for _ in 0..3 {
+                sleep(600 * SECOND).await;
+                give.send(message.slice(..6)).await.expect("it is taken");
+                sleep(59 * SECOND).await;
+                give.send(message.slice(6..)).await.expect("it is taken");
+            }
+            // The half of one more comes with the last, before the handler reads on.
+            give.send([&message[..], &message[..6]].concat().into()).await.expect("it is taken");
+            sleep(1_000 * SECOND).await;
+            give.send(message.slice(6..)).await.expect("it is taken");
+        };
+        let takes = async {
+            for _ in 0..4 {
+                assert_eq!(messages.message().await.expect("in time").expect("one").len(), 2);
+            }
+            sleep(990 * SECOND).await;
+            assert_eq!(messages.message().await.expect("in time").expect("one").len(), 2);
+        };
+        tokio::join!(gives, takes);
     }
 }

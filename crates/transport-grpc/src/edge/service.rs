@@ -29,7 +29,7 @@ use tonic::{Code, Status};
 use super::answer::{Answer, Terms};
 use super::drain::Drained;
 use super::methods::{Known, Methods, Shape};
-use super::request::{Checked, Whole, messages, whole};
+use super::request::{Checked, MESSAGE_TIME_MAX, Whole, messages, not_whole, whole};
 use super::standard::Standard;
 use super::stream::Pump;
 use super::{metadata, standard, status};
@@ -91,9 +91,6 @@ pub(super) struct Inner {
 
 /// Largest message to the standard services: a name.
 const STANDARD_BYTES_MAX: usize = 16 << 10;
-/// Longest time for the message of a request to come whole, whatever its deadline: so that who
-/// sends but a part of many holds no places for ever.
-const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time from the deadline of a call until its answer has to be read: of one that its client set,
 /// and has given it up by then, and of another, for clients that read slowly.
 const READ_GRACE: Duration = Duration::from_secs(1);
@@ -193,11 +190,6 @@ async fn late(time: Duration, whole: oneshot::Receiver<Infallible>) -> Status {
         return pending().await;
     }
     not_whole(time)
-}
-
-fn not_whole(time: Duration) -> Status {
-    let text = format!("the message of the request did not come whole within {time:?}");
-    status::own(Code::DeadlineExceeded, text, Executed::No)
 }
 
 impl<B> Service<http::Request<B>> for EdgeService
