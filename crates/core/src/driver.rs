@@ -48,8 +48,6 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-#[cfg(feature = "tower")]
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -83,7 +81,8 @@ use drain::{Aftermath, Rare};
 pub(crate) use ending::{Deferral, HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
-use full::FullNodes;
+use full::FullConnections;
+pub(crate) use full::RoomWait;
 use gate::Gates;
 use joint::Joint;
 pub use load::Load;
@@ -130,7 +129,7 @@ pub(crate) struct Driver {
     pub(crate) health: Option<Health>,
     doors: Doors,
     cores: Cores,
-    full: Arc<FullNodes>,
+    full: Arc<FullConnections>,
     admission: Mutex<Admission>,
     gates: Mutex<Gates>,
     advertised: Mutex<Vec<Address>>,
@@ -177,7 +176,7 @@ impl Driver {
         let Parts { transports, resolver, methods, telemetry, packing, health, pull, cores } =
             parts;
         let routes = convoke_proto::cores::Routes::new(identity.incarnation, cores);
-        let full = Arc::new(FullNodes::default());
+        let full = Arc::new(FullConnections::default());
         let cores = Cores::new(routes, |index, place| {
             let outlet = Outlet::new(telemetry.clone(), full.clone());
             let secret = (secret, seed.wrapping_add(index as u64));
@@ -373,13 +372,6 @@ impl Driver {
         core.connections().get(link).map(|attached| attached.connection.clone())
     }
 
-    /// Ready while the connection to a node has room for requests of calls to it, or while
-    /// there is none.
-    #[cfg(feature = "tower")]
-    pub(crate) fn poll_writable(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        self.cores.lock(self.cores.routes.of_peer(node)).poll_room(node, cx)
-    }
-
     /// Open branches of this node's calls at another.
     pub(crate) fn open_at(&self, node: NodeId) -> usize {
         self.cores.total(|core| core.node.open_at(node))
@@ -564,9 +556,10 @@ impl Driver {
         for (core, connection) in rare.held {
             self.send_held(core, connection);
         }
-        for (core, what, connection) in rare.choked {
-            self.tell_of_room(core, what, connection);
+        for (core, connection) in rare.choked {
+            self.tell_of_room(core, connection);
         }
+        rare.filled.into_iter().for_each(|connection| self.await_room(connection));
         rare.events.into_iter().for_each(|event| self.handle_event(event));
     }
 

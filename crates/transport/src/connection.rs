@@ -273,7 +273,9 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// Ready once everything appended before has been handed to the network, or on close.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Ready while the lane has room, or on close. Several tasks may wait.
+    /// Ready while the lane has room, or on close. Several tasks may wait. The waker of each is
+    /// kept until then, also of one that waits no longer: many who come and go wait for one task
+    /// that waits here.
     fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Closes: sends what was appended and the reason if the peer takes them within the transport's

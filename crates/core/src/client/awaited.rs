@@ -5,11 +5,11 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::driver::OpenTerms;
+use crate::driver::{OpenTerms, RoomWait};
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::telemetry::CallProbe;
-use crate::transport::{BoxFuture, Lane};
+use crate::transport::BoxFuture;
 
 use super::{Call, CallBuilder, Reply};
 
@@ -114,18 +114,12 @@ async fn when_writable<Resp: Payload>((mut builder, probe): Begun<Resp>) -> Begu
     let driver = builder.client().endpoint().driver().clone();
     let budget = builder.budget();
     let start = driver.now();
-    let nodes = builder.branches().map(|(peer, _)| peer.node());
-    let connections: Vec<_> = nodes.filter_map(|node| driver.connection_to(node)).collect();
-    let writable = poll_fn(|cx| {
-        let mut polls = connections.iter().map(|of| of.poll_writable(Lane::Data, cx));
-        match connections.is_empty() || polls.any(|poll| poll.is_ready()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    });
+    let nodes: Vec<_> = builder.branches().map(|(peer, _)| peer.node()).collect();
+    let mut wait = RoomWait::default();
+    let room = poll_fn(|cx| driver.poll_room(&nodes, &mut wait, cx));
     // A connection that stays full is no reason to wait beyond the deadline: the call then opens
     // with nothing left, and fails as any that is late.
-    let _ = driver.within(budget, writable).await;
+    let _ = driver.within(budget, room).await;
     builder.deadline = Some(budget.saturating_sub(driver.now().since(start)));
     (builder, probe)
 }

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use crate::driver::RoomWait;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;
@@ -20,12 +21,13 @@ use super::Client;
 pub struct PeerService {
     client: Client,
     peer: Peer,
+    room: RoomWait,
 }
 
 impl Client {
     /// Calls to `peer` as a tower service, for layers that retry, limit or buffer them.
     pub fn service(&self, peer: impl Into<Peer>) -> PeerService {
-        PeerService { client: self.clone(), peer: peer.into() }
+        PeerService { client: self.clone(), peer: peer.into(), room: RoomWait::default() }
     }
 }
 
@@ -45,7 +47,8 @@ where
     type Future = BoxFuture<Result<Resp, CallError>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        self.client.endpoint().driver().poll_writable(self.peer.node(), cx).map(Ok)
+        let driver = self.client.endpoint().driver();
+        driver.poll_room(&[self.peer.node()], &mut self.room, cx).map(Ok)
     }
 
     fn call(&mut self, request: Request<Resp>) -> Self::Future {

@@ -9,6 +9,7 @@ use convoke_proto::encoded::Encoded;
 use convoke_proto::id::CallId;
 use convoke_proto::task::SendError;
 
+use crate::driver::RoomWait;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;
@@ -123,7 +124,8 @@ impl<Req: Payload> RequestStream<Req> {
     pub async fn send(&mut self, item: &Req) -> Result<(), SendError> {
         let (driver, call, mut payload) = (self.endpoint.driver(), self.call, item.to_encoded());
         driver.check_size(&payload)?;
-        poll_fn(|cx| driver.poll_send_item(call, &mut payload, cx)).await
+        let mut room = RoomWait::default();
+        poll_fn(|cx| driver.poll_send_item(call, &mut payload, &mut room, cx)).await
     }
 }
 

@@ -19,14 +19,14 @@ use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 
 use crate::error::CallError;
-use crate::transport::{Connection, Lane};
+use crate::transport::Connection;
 use crate::way::Way;
 
 use super::connections::Attached;
 use super::cores::Core;
 use super::flush::{Dirty, Due};
 use super::promise::{TRUST, Turn};
-use super::{Aftermath, Driver, FlushScope, Node};
+use super::{Aftermath, Driver, FlushScope, Node, RoomWait};
 
 /// Way in which the frames of a caller leave.
 #[derive(Debug, Default)]
@@ -205,23 +205,28 @@ impl Driver {
         self: &Arc<Self>,
         call: CallId,
         payload: &mut Encoded,
+        room: &mut RoomWait,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        let scope = FlushScope::enter();
-        let (sent, _dropped_unlocked) =
-            self.with_core(self.cores.routes.of(call.origin), |core, now, _| {
-                let sent = core.poll_send_item(now, call, payload, cx);
-                let waits = sent == Ok(false);
-                let waker =
-                    waits.then(|| core.item_wakers.insert(call, cx.waker().clone())).flatten();
-                (sent, waker)
-            });
-        // Items that follow at once leave with it.
-        self.end_scope_with_more(scope);
-        match sent {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => Poll::Pending,
-            Err(refusal) => Poll::Ready(Err(refusal)),
+        loop {
+            let is_told = room.poll(cx).is_ready();
+            let scope = FlushScope::enter();
+            let (sent, _dropped_unlocked) =
+                self.with_core(self.cores.routes.of(call.origin), |core, now, _| {
+                    let sent = core.send_item(now, call, payload, room);
+                    let waits = sent == Ok(false);
+                    let waker =
+                        waits.then(|| core.item_wakers.insert(call, cx.waker().clone())).flatten();
+                    (sent, waker)
+                });
+            // Items that follow at once leave with it.
+            self.end_scope_with_more(scope);
+            match sent {
+                Ok(true) => return Poll::Ready(Ok(())),
+                Ok(false) if is_told && !room.is_over() => {} // It is to be polled.
+                Ok(false) => return Poll::Pending,
+                Err(refusal) => return Poll::Ready(Err(refusal)),
+            }
         }
     }
 
@@ -244,7 +249,8 @@ impl Core {
     fn has_no_room(&self, opening: &Opening<'_>) -> bool {
         let (full, branches) = (&self.node.outbox().full, &*opening.branches);
         let mut nodes = (0..).take(branches.count()).map(|index| branches.to(index));
-        !full.is_empty() && branches.count() > 0 && nodes.all(|node| full.contains(node))
+        let is_full = |node| self.full_at(node).is_some();
+        !full.is_empty() && branches.count() > 0 && nodes.all(is_full)
     }
 
     /// Opens a call whose caller sees to it that its requests leave.
@@ -262,21 +268,21 @@ impl Core {
         Ok((opened?, flush))
     }
 
-    /// Takes and sends an item if it can leave now.
-    fn poll_send_item(
+    /// Takes and sends an item if it can leave now. One that waits for room alone does so by
+    /// `room`.
+    fn send_item(
         &mut self,
         now: Timestamp,
         call: CallId,
         payload: &mut Encoded,
-        cx: &mut Context<'_>,
+        room: &mut RoomWait,
     ) -> Result<bool, SendError> {
-        if !self.node.poll_items_writable(call)? {
+        if !self.node.poll_items_writable(call)? || !room.is_over() {
             return Ok(false);
         }
         let link = self.node.items_link(call);
-        if let Some(way) = link.and_then(|link| self.connections().get(link))
-            && way.connection.poll_writable(Lane::Data, cx).is_pending()
-        {
+        if let Some(told) = link.and_then(|link| self.full_link(link)) {
+            room.add(told);
             return Ok(false);
         }
         self.node.send_item(now, call, std::mem::take(payload)).map(|()| true)

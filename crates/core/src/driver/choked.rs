@@ -1,7 +1,5 @@
-//! Acts that wait until a connection that was full has room again.
-//!
-//! Casts that found none are lost, and their readers are told, so that they say them again to a
-//! member that was only slow. Replies that have credit wait in their tasks, and go on.
+//! Casts that found no room at a connection that was full: they are lost, and their readers are
+//! told once it has room again, so that they say them again to a member that was only slow.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,21 +14,12 @@ use super::{Driver, FlushScope};
 /// room is taken by others is writable, too, and yet takes nothing.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Kinds of what a connection had no room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choked {
-    Casts,
-    Replies,
-}
-
 impl Driver {
-    /// Tells the node of a core once a connection has room again for what waits or was lost.
-    pub(super) fn tell_of_room(&self, core: usize, what: Choked, connection: Arc<dyn Connection>) {
+    /// Tells the readers of a core once a connection that had no room for a cast has some again.
+    pub(super) fn tell_of_room(&self, core: usize, connection: Arc<dyn Connection>) {
         let driver = self.me.clone();
         self.runtime.spawn(async move {
-            if what == Choked::Casts {
-                tokio::time::sleep(PAUSE).await;
-            }
+            tokio::time::sleep(PAUSE).await;
             poll_fn(|cx| connection.poll_writable(Lane::Data, cx)).await;
             let Some(driver) = driver.upgrade() else { return };
             let link = connection.link();
@@ -38,16 +27,8 @@ impl Driver {
             driver.with_core(core, |core, now, _| {
                 let Some(id) = core.connections().id(link.peer.node, link.nonce) else { return };
                 let Some(attached) = core.connections_mut().get_mut(id) else { return };
-                match what {
-                    Choked::Casts => {
-                        attached.is_choked = false;
-                        core.node.handle_writable(now);
-                    }
-                    Choked::Replies => {
-                        attached.is_awaited = false;
-                        core.node.handle_room(now, id);
-                    }
-                }
+                attached.is_choked = false;
+                core.node.handle_writable(now);
             });
             driver.end_scope(scope);
         });

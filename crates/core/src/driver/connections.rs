@@ -19,14 +19,12 @@ pub(super) struct Attached {
     pub(super) held: HeldCancels,
     /// It had no room for a cast; somebody waits until it has, to say so.
     pub(super) is_choked: bool,
-    /// The node is to be told once it has room for what can wait.
-    pub(super) is_awaited: bool,
 }
 
 impl Attached {
     pub(super) fn new(connection: Arc<dyn Connection>) -> Self {
         let (promise, held) = (Promise::default(), HeldCancels::default());
-        Self { connection, promise, held, is_choked: false, is_awaited: false }
+        Self { connection, promise, held, is_choked: false }
     }
 }
 

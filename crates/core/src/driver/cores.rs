@@ -3,14 +3,14 @@
 //! One core has all that is known of a call ([`convoke_proto::cores`]), so whoever brings input for
 //! a call takes the lock of that core alone. Connections and configuration concern all cores, which
 //! are told one after the other. Nobody holds two at once. With a core only the lock of a
-//! connection's buffer is taken, or that of the ledger, beneath it.
+//! connection's buffer is taken, that of the ledger, or that of the full connections, beneath it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 use convoke_proto::cores::{Place, Routes};
 use convoke_proto::id::{CallId, Incarnation, LinkId, NodeId};
@@ -19,8 +19,7 @@ use convoke_proto::mailbox::MailReader;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_transport::parts::Mutex;
-
-use crate::transport::Lane;
+use tokio::sync::futures::OwnedNotified;
 
 use super::Node;
 use super::connections::Connections;
@@ -161,16 +160,22 @@ impl Core {
         }
     }
 
-    /// Ready while the connection to a node has room for requests, or while there is none.
-    pub(super) fn poll_room(&self, node: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.node.outbox().full.contains(node) {
-            return Poll::Ready(());
+    /// A wait for the connection to a node to have room for requests; `None` when it has some, and
+    /// while there is none.
+    pub(super) fn full_at(&self, node: NodeId) -> Option<OwnedNotified> {
+        if self.node.outbox().full.is_empty() {
+            return None;
         }
-        let link = self.node.links().current(node);
-        match link.and_then(|link| self.connections().get(link)) {
-            Some(way) => way.connection.poll_writable(Lane::Data, cx),
-            None => Poll::Ready(()),
+        self.full_link(self.node.links().current(node)?)
+    }
+
+    /// The same for a connection.
+    pub(super) fn full_link(&self, link: LinkId) -> Option<OwnedNotified> {
+        let full = &self.node.outbox().full;
+        if full.is_empty() {
+            return None;
         }
+        full.wait(self.connections().get(link)?.connection.as_ref())
     }
 
     pub(super) fn connections(&self) -> &Connections {

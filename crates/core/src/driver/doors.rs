@@ -75,5 +75,6 @@ impl Driver {
         for connection in self.connections() {
             connection.close(CloseReason::Local);
         }
+        self.full.close();
     }
 }

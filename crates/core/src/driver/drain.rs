@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 
 use crate::transport::{CloseReason, Connection};
 
-use super::choked::Choked;
 use super::cores::Core;
 use super::run_queue;
 use super::spare::Spare;
@@ -39,8 +38,10 @@ pub(super) struct Rare {
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait in a core.
     pub(super) held: Vec<(usize, Arc<dyn Connection>)>,
-    /// Those that had no room for something of a core.
-    pub(super) choked: Vec<(usize, Choked, Arc<dyn Connection>)>,
+    /// Those that had no room for a cast of a core.
+    pub(super) choked: Vec<(usize, Arc<dyn Connection>)>,
+    /// Those that have become full.
+    pub(super) filled: Vec<Arc<dyn Connection>>,
 }
 
 impl Aftermath {
@@ -116,8 +117,8 @@ impl Core {
         let (index, outlet) = (self.index, self.node.outbox_mut());
         rare.closes.append(&mut outlet.closes);
         rare.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
-        let choked = outlet.choked.drain(..);
-        rare.choked.extend(choked.map(|(what, connection)| (index, what, connection)));
+        rare.choked.extend(outlet.choked.drain(..).map(|connection| (index, connection)));
+        rare.filled.append(&mut outlet.filled);
     }
 
     /// True when the timer is to wake earlier than it would.

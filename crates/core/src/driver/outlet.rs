@@ -14,28 +14,29 @@ use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
 
 use super::FlushScope;
 use super::caller::CallerFlush;
-use super::choked::Choked;
 use super::connections::{Attached, Connections};
-use super::full::FullNodes;
+use super::full::FullConnections;
 use super::held::HeldCancels;
 
 /// The connections, and what sending over them leaves to be done.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     pub(super) connections: Connections,
-    pub(super) full: Arc<FullNodes>,
+    pub(super) full: Arc<FullConnections>,
     /// When the frames are those of a caller: how they leave. Else with the open [`FlushScope`].
     pub(super) caller: Option<CallerFlush>,
     pub(super) closes: Vec<(Arc<dyn Connection>, CloseReason)>,
     /// For these, cancels have begun to wait.
     pub(super) held: Vec<Arc<dyn Connection>>,
-    /// Those that had no room, of which nobody has been told that they have, and for what.
-    pub(super) choked: Vec<(Choked, Arc<dyn Connection>)>,
+    /// Those that had no room for a cast, of which nobody has been told that they have.
+    pub(super) choked: Vec<Arc<dyn Connection>>,
+    /// Those that have become full, at which no task waits yet.
+    pub(super) filled: Vec<Arc<dyn Connection>>,
     telemetry: Telemetry,
 }
 
 impl Outlet {
-    pub(super) fn new(telemetry: Telemetry, full: Arc<FullNodes>) -> Self {
+    pub(super) fn new(telemetry: Telemetry, full: Arc<FullConnections>) -> Self {
         Self {
             connections: Connections::default(),
             full,
@@ -43,6 +44,7 @@ impl Outlet {
             closes: Vec::new(),
             held: Vec::new(),
             choked: Vec::new(),
+            filled: Vec::new(),
             telemetry,
         }
     }
@@ -55,12 +57,12 @@ impl Outlet {
         let connection = &attached.connection;
         if left.was_full {
             FlushScope::note_full();
-            if to.lane == Lane::Data && !std::mem::replace(&mut attached.is_awaited, true) {
-                self.choked.push((Choked::Replies, connection.clone()));
+            if to.lane == Lane::Data && self.full.insert(connection.as_ref()) {
+                self.filled.push(connection.clone());
             }
         }
         if left.has_refused_cast && !std::mem::replace(&mut attached.is_choked, true) {
-            self.choked.push((Choked::Casts, connection.clone()));
+            self.choked.push(connection.clone());
         }
         if left.has_held {
             self.held.push(connection.clone());
@@ -72,7 +74,8 @@ impl Outlet {
 
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
-        !self.closes.is_empty() || !self.held.is_empty() || !self.choked.is_empty()
+        let is_quiet = self.closes.is_empty() && self.held.is_empty();
+        !is_quiet || !self.choked.is_empty() || !self.filled.is_empty()
     }
 }
 
@@ -94,7 +97,7 @@ impl Outbox for Outlet {
             });
         });
         let left = sending.left;
-        attached.leave(now, to, &left, (&self.full, &mut self.caller));
+        attached.leave(now, &left, &mut self.caller);
         if left.is_more() {
             self.see_to(to, &left);
         }
@@ -118,7 +121,7 @@ impl Outbox for Outlet {
         let mut sending = Sending { now, to, held, left: Left::default() };
         let sent = sending.on_appended(head, appended);
         let left = sending.left;
-        attached.leave(now, to, &left, (&self.full, &mut self.caller));
+        attached.leave(now, &left, &mut self.caller);
         if left.is_more() {
             self.see_to(to, &left);
         }
@@ -139,7 +142,7 @@ struct Sending<'a> {
 struct Left {
     /// Something was appended.
     is_new: bool,
-    /// Something was appended that left no room for what can wait.
+    /// Something was appended that left no room for what can wait, or a request found none.
     was_full: bool,
     /// Whether there was room after the last frame.
     is_full: bool,
@@ -181,7 +184,7 @@ impl Sending<'_> {
             Err(NotWritable::Closed) => {}
             // Nothing was promised yet: the branch fails, and the connection carries on.
             Err(NotWritable::Full) if head.is_request() => {
-                left.is_full = true;
+                (left.is_full, left.was_full) = (true, true);
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
             Err(NotWritable::Full) => self.find_no_room(head),
@@ -209,23 +212,9 @@ impl Sending<'_> {
 }
 
 impl Attached {
-    /// Notes the room that there is now, and sees to it that what is new is flushed.
+    /// Sees to it that what is new is flushed.
     #[inline]
-    fn leave(
-        &mut self,
-        now: Timestamp,
-        to: Destination,
-        left: &Left,
-        (full, caller): (&FullNodes, &mut Option<CallerFlush>),
-    ) {
-        // Callers append to this lane alone.
-        if to.lane == Lane::Data {
-            if left.is_full {
-                full.insert(to.to);
-            } else if left.is_new {
-                full.remove(to.to);
-            }
-        }
+    fn leave(&mut self, now: Timestamp, left: &Left, caller: &mut Option<CallerFlush>) {
         if left.is_new {
             match caller {
                 Some(caller) => self.arrange_flush(now, caller, left.is_full),

@@ -76,7 +76,6 @@ impl Sink for Driver {
         }
         self.packing.forget(peer, nonce);
         let mut closed = None;
-        self.full.remove(peer);
         self.as_arc().with_each(|core, now, _| {
             if let Some((id, attached)) = core.connections_mut().remove(peer, nonce) {
                 core.node.handle_link_down(now, id);

@@ -9,7 +9,7 @@ use convoke_proto::task::SendError;
 use smallvec::SmallVec;
 
 use crate::carrier;
-use crate::driver::NewBranches;
+use crate::driver::{NewBranches, RoomWait};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -27,6 +27,7 @@ pub struct FanOut<Resp> {
     task: Option<Task<Resp>>,
     /// Those that are not opened yet, or why one of them cannot be.
     branches: Result<NewBranches, SendError>,
+    room: RoomWait,
 }
 
 impl<Resp: Payload> Task<Resp> {
@@ -70,7 +71,7 @@ impl<Resp: Payload> Task<Resp> {
         let me = driver.identity().node;
         carrier::carry(me, |to, body| driver.offer(to, body), &mut branches);
         let branches = branches.iter().map(|(peer, request)| self.handle().branch(request, *peer));
-        FanOut { branches: branches.collect(), task: Some(self) }
+        FanOut { branches: branches.collect(), room: RoomWait::default(), task: Some(self) }
     }
 }
 
@@ -80,12 +81,11 @@ impl<Resp: Payload> Future for FanOut<Resp> {
     /// # Panics
     /// When it is polled after it has resolved.
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let Self { task, branches } = &mut *self;
+        let Self { task, branches, room } = &mut *self;
         let handle = task.as_ref().expect("it is polled until it resolves").handle();
         let branches = branches.as_mut().map_err(|refusal| Status::from(*refusal))?;
-        branches.begin_poll();
         while !branches.is_empty() {
-            ready!(handle.poll_fan_out(branches, cx))?;
+            ready!(handle.poll_fan_out(branches, room, cx))?;
         }
         let task = task.take().expect("it was there above");
         Poll::Ready(Ok(task.finish()))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use convoke_proto::task::SendError;
 
-use crate::driver::{HandlerResult, LastWord, TaskHandle};
+use crate::driver::{HandlerResult, LastWord, RoomWait, TaskHandle};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
@@ -165,7 +165,10 @@ impl<Resp: Payload> Task<Resp> {
     ) -> Result<(), Refused<Resp>> {
         let handle = self.handle();
         let opened = match handle.branch(&request, peer.into()) {
-            Ok(mut branch) => poll_fn(|cx| handle.poll_delegate(&mut branch, cx)).await,
+            Ok(mut branch) => {
+                let mut room = RoomWait::default();
+                poll_fn(|cx| handle.poll_delegate(&mut branch, &mut room, cx)).await
+            }
             Err(reason) => Err(reason),
         };
         opened.map_err(|reason| Refused { reason, request })
@@ -189,7 +192,10 @@ impl<Resp: Payload> Task<Resp> {
     ) -> Result<Finish, Refused<Resp>> {
         let handle = self.handle();
         let taken = match handle.branch(&request, peer.into()) {
-            Ok(mut branch) => poll_fn(|cx| handle.poll_tail(&mut branch, cx)).await,
+            Ok(mut branch) => {
+                let mut room = RoomWait::default();
+                poll_fn(|cx| handle.poll_tail(&mut branch, &mut room, cx)).await
+            }
             Err(reason) => Err(reason),
         };
         match taken {

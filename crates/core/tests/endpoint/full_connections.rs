@@ -1,8 +1,10 @@
 //! Waits for room at a connection whose peer takes nothing: they end with what they are part of.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::pin::pin;
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as Polling, Wake, Waker};
 use std::time::Duration;
 
 use convoke_core::proto::task::SendError;
@@ -196,10 +198,63 @@ fn a_call_that_is_awaited_outside_a_runtime_waits_for_room() {
     });
     let mut call = pin!(client.call(PART, 1).deadline(LONG / 4).to(peer).into_future());
     let mut shutdown = pin!(client.clone().shutdown(LONG / 2));
-    let cx = &mut std::task::Context::from_waker(Waker::noop());
+    let cx = &mut Polling::from_waker(Waker::noop());
     assert!(call.as_mut().poll(cx).is_pending(), "the connection is full");
     assert!(shutdown.as_mut().poll(cx).is_pending(), "a call is open");
     let late = runtime.block_on(call).expect_err("it waits");
     assert_eq!(late.failure().map(|failure| failure.cause), Some(Cause::Deadline));
     assert!(!runtime.block_on(shutdown), "calls are open");
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Polls once, as a task of its own that then ends.
+fn poll_and_leave(waits: impl Future) -> Arc<Count> {
+    let task = Arc::<Count>::default();
+    let waker = Waker::from(task.clone());
+    assert!(pin!(waits).poll(&mut Polling::from_waker(&waker)).is_pending(), "there is no room");
+    task
+}
+
+/// How many of these tasks are kept by somebody.
+fn kept(tasks: &[Arc<Count>]) -> usize {
+    tasks.iter().filter(|task| Arc::strong_count(task) > 1).count()
+}
+
+/// As those do that reach their deadline: a connection that stays full would keep all of them.
+#[tokio::test(start_paused = true)]
+async fn who_waits_no_longer_leaves_nothing_at_a_full_connection() {
+    let network = SimNetwork::new(5);
+    let part = |number: u64, _: Context| async move { Ok::<_, Status>(number) };
+    let _server = start(&network, 2, service().unary(PART, part)).await;
+    let client = start(&network, 1, Service::new()).await;
+    let peer = meet(&client).await;
+    let call = client.call_stream(COUNT).deadline(2 * LONG).to(peer);
+    let (mut items, counted) = call.open().expect("there is room");
+    items.send(&"taken".to_owned()).await.expect("there is room");
+    let _held = fill(&network, &client, peer).await;
+    let (mut opening, mut awaited, mut writing) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..10_000 {
+        let call = || client.call(PART, number).to(peer);
+        opening.push(poll_and_leave(call().open_when_writable()));
+        awaited.push(poll_and_leave(call().into_future()));
+        writing.push(poll_and_leave(items.send(&"waits".to_owned())));
+    }
+    assert_eq!((kept(&opening), kept(&awaited)), (0, 0));
+    assert_eq!(kept(&writing), 1, "the last of a call's writers is told of its end");
+    let waits = client.call(PART, 7).to(peer).into_future();
+    let waiting = tokio::spawn(waits);
+    tokio::task::yield_now().await;
+    network.heal_all();
+    assert!(matches!(waiting.await.expect("it does not panic"), Ok(7)), "there is room again");
+    items.send(&"taken, too".to_owned()).await.expect("there is room again");
+    items.finish();
+    assert_eq!(counted.first().await.expect("it was counted").into_inner(), 2);
 }

@@ -23,14 +23,14 @@ impl NewBranch {
 }
 
 /// Branches of a fan-out that are not opened yet. Those of nodes without room are kept by node: so
-/// each such node is looked at once a poll, however many branches wait for it.
+/// each such node is looked at once, however many branches wait for it, until one has room.
 #[derive(Debug, Default)]
 pub(crate) struct NewBranches {
     /// In their order, those that were never passed over.
     fresh: VecDeque<NewBranch>,
-    /// Nodes that had no room at the last poll, and have to be looked at in this.
+    /// Nodes that had no room, and have to be looked at again.
     again: BTreeMap<NodeId, VecDeque<NewBranch>>,
-    /// Nodes that have no room at this poll.
+    /// Nodes that have no room since they were looked at.
     full: BTreeMap<NodeId, VecDeque<NewBranch>>,
 }
 
@@ -50,14 +50,19 @@ impl NewBranches {
         self.fresh.is_empty() && self.again.is_empty() && self.full.is_empty()
     }
 
-    /// A poll begins: nodes that had no room may have.
-    pub(crate) fn begin_poll(&mut self) {
-        debug_assert!(self.again.is_empty(), "the last poll has looked at all");
+    /// True when none can be opened before a node without room has some.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.fresh.is_empty() && self.again.is_empty() && !self.full.is_empty()
+    }
+
+    /// Nodes that had no room may have.
+    pub(super) fn look_again(&mut self) {
+        debug_assert!(self.again.is_empty(), "all were looked at");
         self.again = mem::take(&mut self.full);
     }
 
-    /// The next branch whose node has room; `None` when none has at this poll. Those of one node
-    /// come in their order.
+    /// The next branch whose node has room; `None` when none has. Those of one node come in their
+    /// order.
     pub(super) fn next(&mut self, mut has_room: impl FnMut(NodeId) -> bool) -> Option<NewBranch> {
         while let Some(mut waiting) = self.again.first_entry() {
             if !has_room(*waiting.key()) {
@@ -112,7 +117,7 @@ mod tests {
                 looks += 1;
                 to.get() > least
             };
-            branches.begin_poll();
+            branches.look_again();
             while let Some(NewBranch { branch, budget }) = branches.next(&mut has_room) {
                 opened.push((branch.to, budget));
             }

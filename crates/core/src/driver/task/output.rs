@@ -12,9 +12,8 @@ use convoke_proto::wire::Extension;
 use crate::method::Request;
 use crate::peer::Peer;
 
-use super::super::Node;
 use super::super::ahead::Ahead;
-use super::super::cores::Core;
+use super::super::{Node, RoomWait};
 use super::TaskHandle;
 use super::branches::{NewBranch, NewBranches};
 
@@ -99,10 +98,11 @@ impl TaskHandle {
     pub(crate) fn poll_delegate(
         &self,
         branch: &mut NewBranch,
+        room: &mut RoomWait,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
+        ready!(self.poll_room(branch.branch.to, room, cx));
         self.driver().with_core(self.core_index(), |core, now, _| {
-            ready!(self.poll_room(core, branch.branch.to, cx));
             self.hand_over(&mut core.node, now);
             let opened = core.node.delegate(now, self.task(), branch.take(now));
             self.let_go_beside_poll(&mut core.node, now);
@@ -116,15 +116,23 @@ impl TaskHandle {
     pub(crate) fn poll_fan_out(
         &self,
         branches: &mut NewBranches,
+        room: &mut RoomWait,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
+        if branches.waits_for_room() {
+            ready!(self.poll_told(room, cx));
+            branches.look_again();
+        }
         self.driver().with_core(self.core_index(), |core, now, _| {
             self.hand_over(&mut core.node, now);
             for _ in 0..BRANCHES_A_LOCK {
-                let Some(mut branch) = branches.next(|to| self.poll_room(core, to, cx).is_ready())
-                else {
-                    return if branches.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
-                };
+                let next = branches.next(|to| {
+                    let told = core.full_at(to).filter(|_| core.node.is_running(self.task()));
+                    let has_room = told.is_none();
+                    told.into_iter().for_each(|told| room.add(told));
+                    has_room
+                });
+                let Some(mut branch) = next else { break };
                 let (to, node) = (branch.branch.to, &mut core.node);
                 match node.delegate(now, self.task(), branch.take(now)) {
                     Ok(_) => {}
@@ -141,12 +149,13 @@ impl TaskHandle {
     pub(crate) fn poll_tail(
         &self,
         branch: &mut NewBranch,
+        room: &mut RoomWait,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Branch, SendError>> {
         let now = self.driver().now();
-        let mut core = self.driver().cores.lock(self.core_index());
         let Branch { to, ref payload, .. } = branch.branch;
-        ready!(self.poll_room(&mut core, to, cx));
+        ready!(self.poll_room(to, room, cx));
+        let core = self.driver().cores.lock(self.core_index());
         core.node.check_branch(now, self.task(), to, payload.len())?;
         Poll::Ready(Ok(branch.take(now)))
     }
@@ -157,8 +166,27 @@ impl TaskHandle {
 
     /// Ready while the connection to a node has room for requests, and when the task is over: a
     /// part of it that was spawned waits no longer than that.
-    fn poll_room(&self, core: &mut Core, to: NodeId, cx: &mut Context<'_>) -> Poll<()> {
-        if core.poll_room(to, cx).is_ready() || !core.node.is_running(self.task()) {
+    fn poll_room(&self, to: NodeId, room: &mut RoomWait, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.poll_told(room, cx));
+            if self.driver().full.is_empty() {
+                return Poll::Ready(());
+            }
+            let core = self.driver().cores.lock(self.core_index());
+            match core.full_at(to).filter(|_| core.node.is_running(self.task())) {
+                Some(told) => room.add(told),
+                None => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Ready once one of the connections has had room, and when the task is over.
+    fn poll_told(&self, room: &mut RoomWait, cx: &mut Context<'_>) -> Poll<()> {
+        if room.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut core = self.driver().cores.lock(self.core_index());
+        if !core.node.is_running(self.task()) {
             return Poll::Ready(());
         }
         self.note_kept();
