@@ -14,6 +14,11 @@ const OWN_BYTES_MAX: usize = TEXT_BYTES_MAX + 2 * WORD_BYTES;
 
 /// Largest window of an HTTP/2 stream or connection (RFC 9113, section 6.9.1).
 pub(crate) const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+/// Windows of a stream that make that of a connection, at least. `h2` reckons 256 bytes for an unread
+/// DATA frame that has fewer, and ends the connection where it has reckoned more than half of the
+/// connection's window beyond what came: for one stream full of frames of 16 bytes, and ours are
+/// longer, that is 15 times the stream's window.
+const WINDOWS_MIN: u32 = 32;
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;
 /// Largest message; far below what a length can say.
@@ -135,9 +140,9 @@ impl Config {
     }
 
     /// The window of a TCP connection: room for every stream, so that none that is not read can
-    /// stop another.
+    /// stop another. Their own windows bound what is unread.
     pub(crate) fn connection_window_bytes(&self, streams: u32) -> u32 {
-        self.window_bytes.saturating_mul(streams).min(WINDOW_BYTES_MAX)
+        self.window_bytes.saturating_mul(streams.max(WINDOWS_MIN)).min(WINDOW_BYTES_MAX)
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -146,7 +151,7 @@ impl Config {
             (self.message_bytes_max > MESSAGE_BYTES_MAX, "message_bytes_max is above 16 MiB"),
             (self.window_bytes < WINDOW_BYTES_MIN, "window_bytes is below 65,535"),
             (
-                self.connection_window_bytes(self.streams_max) == WINDOW_BYTES_MAX,
+                self.window_bytes.saturating_mul(self.streams_max) >= WINDOW_BYTES_MAX,
                 "window_bytes times streams_max is above 2 GiB",
             ),
             (self.streams_max == 0, "streams_max is zero"),

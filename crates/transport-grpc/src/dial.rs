@@ -211,7 +211,7 @@ fn in_words(status: &Status) -> String {
 fn http2_terms(config: &Config) -> http2::Terms {
     http2::Terms {
         stream_window_bytes: config.window_bytes,
-        connection_window_bytes: config.connection_window_bytes(2),
+        connection_window_bytes: config.connection_window_bytes(1),
         frame_bytes_max: HTTP2_FRAME_BYTES,
         ping_interval: config.common.keep_alive_timeout,
         ping_timeout: config.common.keep_alive_timeout,

@@ -12,6 +12,8 @@ mod trust;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use convoke_transport::Lane;
 use convoke_transport::conformance::{self, Setup};
 #[cfg(feature = "tls")]
 use convoke_transport_grpc::Identity;
@@ -90,6 +92,32 @@ async fn processes_that_hang_or_end_are_noticed() {
     let transport = hasty().build().expect("the settings are legal");
     let setup = || Setup { dialling: Arc::new(transport.clone()), ..setup(&transport) };
     conformance::processes(setup).await;
+}
+
+/// A reader that is held up stops the sender when the window of the stream is used up. Each frame
+/// is in a DATA frame of its own, of which HTTP/2's implementation has its own opinion.
+async fn small_frames_that_are_not_read_end_nothing(builder: GrpcTransportBuilder, count: u8) {
+    const EACH: usize = 100;
+    let pair = over_plain(builder).connect().await;
+    let ends = [(&pair.a, &pair.to_a), (&pair.b, &pair.to_b)];
+    for (reader, to_reader) in ends {
+        reader.gate().shut();
+        let frames = || (0..count).flat_map(|number| [[number; 20]; EACH]).map(Bytes::from_owner);
+        for frame in frames() {
+            conformance::send(to_reader, Lane::Data, &frame).await;
+            conformance::flushed(to_reader).await;
+        }
+        reader.gate().open();
+        let seen = reader.frames(to_reader.link().nonce, usize::from(count) * EACH).await;
+        assert!(seen.into_iter().map(|(_, frame)| frame).eq(frames()), "frames were lost");
+    }
+    pair.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn small_frames_that_a_node_does_not_read_end_nothing() {
+    small_frames_that_are_not_read_end_nothing(GrpcTransport::builder(), 40).await;
+    small_frames_that_are_not_read_end_nothing(smallest().streams_max(1), 10).await;
 }
 
 /// Bounds of a transport that serves many who do not read, and little to each.
