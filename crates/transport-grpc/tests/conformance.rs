@@ -120,6 +120,12 @@ async fn small_frames_that_a_node_does_not_read_end_nothing() {
     small_frames_that_are_not_read_end_nothing(smallest().streams_max(1), 10).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_owner_of_what_is_not_sent_may_look_at_the_connection() {
+    let setup = setup(&GrpcTransport::new());
+    conformance::an_owner_of_what_is_not_sent_may_look_at_the_connection(setup).await;
+}
+
 /// Bounds of a transport that serves many who do not read, and little to each.
 fn crowded() -> GrpcTransportBuilder {
     let builder = GrpcTransport::builder().frame_bytes_max(1 << 20).window_bytes(65_535);

@@ -215,8 +215,8 @@ impl<P: Platform> Connection for TcpConnection<P> {
 
     fn close(&self, reason: CloseReason) {
         let closed = self.out.lock().outbound.close(reason);
-        if let Some(woken) = closed {
-            woken.wake();
+        if let Some(ended) = closed {
+            ended.wake();
             self.flush();
             self.reader_signal.notify_one();
         }
@@ -230,11 +230,11 @@ impl<P: Platform> Connection for TcpConnection<P> {
 impl<P: Platform> Ends for TcpConnection<P> {
     fn end(&self, reason: CloseReason) {
         let mut out = self.out.lock();
-        let woken = out.outbound.abandon(reason);
+        let ended = out.outbound.abandon(reason);
         let gone = std::mem::replace(&mut out.duty, Duty::Gone);
         drop(out);
         drop(gone);
-        woken.wake();
+        ended.wake();
     }
 }
 
@@ -248,7 +248,8 @@ impl<P: Platform> Carrier for TcpConnection<P> {
     }
 
     fn stop_waiting(&self) {
-        self.out.lock().outbound.queue.close(String::new(), false);
+        let unsent = self.out.lock().outbound.queue.close(String::new(), false);
+        drop(unsent);
         self.flush();
     }
 

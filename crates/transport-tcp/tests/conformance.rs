@@ -112,6 +112,14 @@ fn over_tls_as(builder: TcpTransportBuilder, identity: &Identity) -> Setup {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_owner_of_what_is_not_sent_may_look_at_the_connection() {
+    for flows in [1, 3] {
+        let setup = over_flows(&TcpTransport::builder(), flows);
+        conformance::an_owner_of_what_is_not_sent_may_look_at_the_connection(setup).await;
+    }
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn tls_keeps_the_promises_of_a_transport() {
@@ -155,6 +163,13 @@ fn over_quic_as(
         dialling: transport(),
         listen: "quic://127.0.0.1:0".parse().expect("it is an address"),
     }
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_owner_of_what_is_not_sent_over_quic_may_look_at_the_connection() {
+    let setup = over_quic(|builder| builder);
+    conformance::an_owner_of_what_is_not_sent_may_look_at_the_connection(setup).await;
 }
 
 #[cfg(feature = "quic")]

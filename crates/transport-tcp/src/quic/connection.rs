@@ -248,10 +248,10 @@ impl QuicConnection {
     fn abandon(&self, reason: CloseReason, is_delivering: bool) {
         let mut out = self.out.lock();
         out.closing.get_or_insert(Closing { reason, is_delivering });
-        let gone = out.lanes.each_mut().map(|lane| {
-            lane.queue.abandon();
-            std::mem::replace(&mut lane.duty, Duty::Gone)
-        });
+        let gone = out
+            .lanes
+            .each_mut()
+            .map(|lane| (lane.queue.abandon(), std::mem::replace(&mut lane.duty, Duty::Gone)));
         out.account.abandon();
         let woken = out.waiters.take_all();
         drop(out);

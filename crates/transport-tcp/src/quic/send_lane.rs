@@ -132,14 +132,14 @@ impl SendLane {
         self.is_closed = true;
     }
 
-    /// Drops everything, and takes no more.
-    pub(crate) fn abandon(&mut self) {
-        self.sealed = VecDeque::new();
+    /// Takes no more. Gives what is not sent, to be dropped without the connection's lock: the
+    /// owner of a body may call back.
+    pub(crate) fn abandon(&mut self) -> impl Sized + use<> {
         self.open = BytesMut::new();
-        self.large = VecDeque::new();
         (self.frames, self.transport_frames) = (0, 0);
         (self.large_under_way, self.batch_bytes) = (0, 0);
         self.is_closed = true;
+        (std::mem::take(&mut self.sealed), std::mem::take(&mut self.large))
     }
 
     /// Moves blocks into `batch`, of which all is written: it gives its room back. Answers whether

@@ -1,14 +1,17 @@
 //! Ends: with a reason, once, and never with half a frame.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use super::Setup;
 use super::frames::{pattern, send};
 use super::recorder::Recorder;
-use crate::{CloseReason, Lane, NotWritable};
+use super::{PATIENCE, Setup};
+use crate::{CloseReason, Connection, Lane, NotWritable};
 
 /// A close ends both ends, each once, the other with the text; handles then answer that it is over.
 pub async fn a_close_reaches_both_ends_once(setup: Setup) {
@@ -109,4 +112,42 @@ pub async fn both_ends_may_close_at_once(setup: Setup) {
         assert!(matches!(reason, CloseReason::Local | CloseReason::Peer(_)), "{reason:?}");
     }
     pair.finish().await;
+}
+
+/// Owner of a body that looks at the connection when that drops it.
+struct Looks(Arc<dyn Connection>);
+
+impl AsRef<[u8]> for Looks {
+    fn as_ref(&self) -> &[u8] {
+        &[7; 32 << 10]
+    }
+}
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.0.counters();
+        let _ = self.0.poll_writable(Lane::Data, &mut Context::from_waker(Waker::noop()));
+    }
+}
+
+/// What a connection does not send any more is dropped without its lock: an owner may do anything
+/// then, and need not know of the connection.
+pub async fn an_owner_of_what_is_not_sent_may_look_at_the_connection(setup: Setup) {
+    for is_closed_here in [true, false] {
+        let pair = setup.connect().await;
+        for _ in 0..3 {
+            let body = Bytes::from_owner(Looks(Arc::clone(&pair.to_b)));
+            pair.to_b.append_bytes(Lane::Data, &[], body).expect("there is room");
+        }
+        let closed = Arc::clone(if is_closed_here { &pair.to_b } else { &pair.to_a });
+        let (ended, ends) = oneshot::channel();
+        thread::spawn(move || {
+            closed.close(CloseReason::Fault("enough".into()));
+            ended.send(())
+        });
+        let ends = tokio::time::timeout(PATIENCE, ends).await;
+        ends.expect("a close does not hang").expect("a close does not panic");
+        pair.a.closed(pair.to_b.link().nonce).await;
+        pair.finish().await;
+    }
 }

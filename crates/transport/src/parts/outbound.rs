@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use super::lanes::index;
 use super::life::Closing;
-use super::{SendQueue, Waiters, Wakers};
+use super::{SendQueue, Unsent, Waiters, Wakers};
 use crate::{CloseReason, Lane};
 
 /// A queue with those who wait for it. Tasks that it answers are to be woken without the lock.
@@ -18,6 +18,21 @@ pub struct Outbound {
     closing: Option<CloseReason>,
 }
 
+/// Tasks to be woken at an end, and frames to be dropped, both without the lock.
+#[derive(Debug)]
+pub struct Ended {
+    woken: Wakers,
+    unsent: Unsent,
+}
+
+impl Ended {
+    /// Wakes those who waited. To be called without any lock: what it runs may call back.
+    pub fn wake(self) {
+        drop(self.unsent);
+        self.woken.wake();
+    }
+}
+
 impl Outbound {
     /// One that nobody waits for.
     pub fn new(queue: SendQueue) -> Self {
@@ -26,13 +41,13 @@ impl Outbound {
 
     /// Closes: what was appended is still sent when the reason is gentle, then a goodbye. Answers
     /// who is to be woken; `None` when it was closed before, and then nothing has changed.
-    pub fn close(&mut self, reason: CloseReason) -> Option<Wakers> {
+    pub fn close(&mut self, reason: CloseReason) -> Option<Ended> {
         if self.closing.is_some() {
             return None;
         }
-        self.queue.close(reason.goodbye_text(), reason.is_gentle());
+        let unsent = self.queue.close(reason.goodbye_text(), reason.is_gentle());
         self.closing = Some(reason);
-        Some(self.waiters.take_all())
+        Some(Ended { woken: self.waiters.take_all(), unsent })
     }
 
     /// Begins the end by the peer, whose goodbye is expected. What is queued still goes out; nobody
@@ -43,22 +58,22 @@ impl Outbound {
     }
 
     /// Ends it: everything is dropped, and nothing goes out any more. An earlier reason stands.
-    pub fn abandon(&mut self, reason: CloseReason) -> Wakers {
+    pub fn abandon(&mut self, reason: CloseReason) -> Ended {
         self.closing.get_or_insert(reason);
         self.finish()
     }
 
     /// Sends nothing more, for the peer reads nothing more.
-    pub fn finish(&mut self) -> Wakers {
-        self.queue.abandon();
-        self.waiters.take_all()
+    pub fn finish(&mut self) -> Ended {
+        let unsent = self.queue.abandon();
+        Ended { woken: self.waiters.take_all(), unsent }
     }
 
     /// Ends it with a goodbye, before which everything is dropped. An earlier reason stands.
-    pub fn say_goodbye(&mut self, reason: CloseReason) -> Wakers {
+    pub fn say_goodbye(&mut self, reason: CloseReason) -> Ended {
         let reason = self.closing.get_or_insert(reason);
-        self.queue.close(reason.goodbye_text(), false);
-        self.waiters.take_all()
+        let unsent = self.queue.close(reason.goodbye_text(), false);
+        Ended { woken: self.waiters.take_all(), unsent }
     }
 
     /// End of the connection, once it has begun.

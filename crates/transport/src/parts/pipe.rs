@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::chunk::{Words, put_goodbye};
 use super::{
-    Batch, Carrier, Closing, Ends, Fault, Inbound, Life, LiveCounters, Outbound, QueueLimits,
-    SendQueue, SendShare, Verdict, Wakers,
+    Batch, Carrier, Closing, Ended, Ends, Fault, Inbound, Life, LiveCounters, Outbound,
+    QueueLimits, SendQueue, SendShare, Verdict,
 };
 use crate::{Buffer, CloseReason, Connection, Counters, Lane, Link};
 
@@ -66,17 +66,18 @@ impl Pipe {
     /// Says goodbye, be there a connection or not.
     pub fn refuse(&self, text: &str) {
         let mut out = self.out.lock();
-        let woken = match &mut out.outbound {
-            Some(outbound) => outbound.say_goodbye(CloseReason::Fault(text.into())),
+        let ended = match &mut out.outbound {
+            Some(outbound) => Some(outbound.say_goodbye(CloseReason::Fault(text.into()))),
             None => {
                 let mut goodbye = BytesMut::new();
                 put_goodbye(&mut goodbye, Words::WITHOUT_CREDIT, text);
                 out.refusal = Some(goodbye.freeze());
-                Wakers::default()
+                None
             }
         };
         drop(out);
-        self.wake(woken);
+        ended.into_iter().for_each(Ended::wake);
+        self.wake_carrier();
     }
 
     /// The next message, for the carrier, of which there is one; `None` after the last.
@@ -116,12 +117,12 @@ impl Pipe {
     pub fn on_gone(&self, early: &str) {
         let mut out = self.out.lock();
         out.is_gone = true;
-        let woken = out.outbound.as_mut().map(|outbound| match outbound.queue.is_finished() {
+        let ended = out.outbound.as_mut().map(|outbound| match outbound.queue.is_finished() {
             true => outbound.finish(),
             false => outbound.abandon(CloseReason::Network(early.into())),
         });
         drop(out);
-        woken.into_iter().for_each(Wakers::wake);
+        ended.into_iter().for_each(Ended::wake);
         self.signal.notify_one();
     }
 
@@ -134,9 +135,7 @@ impl Pipe {
         parts
     }
 
-    /// Wakes those who waited for something that has ended, and the carrier.
-    fn wake(&self, woken: Wakers) {
-        woken.wake();
+    fn wake_carrier(&self) {
         let carrier = self.out.lock().carrier.take();
         carrier.into_iter().for_each(Waker::wake);
     }
@@ -172,7 +171,7 @@ impl Connection for PipeConnection {
     }
 
     fn flush(&self) {
-        self.pipe.wake(Wakers::default());
+        self.pipe.wake_carrier();
     }
 
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -185,8 +184,9 @@ impl Connection for PipeConnection {
     }
 
     fn close(&self, reason: CloseReason) {
-        if let Some(woken) = self.with(|outbound| outbound.close(reason)) {
-            self.pipe.wake(woken);
+        if let Some(ended) = self.with(|outbound| outbound.close(reason)) {
+            ended.wake();
+            self.pipe.wake_carrier();
             self.pipe.signal.notify_one();
         }
     }
@@ -199,8 +199,8 @@ impl Connection for PipeConnection {
 impl Ends for PipeConnection {
     /// The goodbye goes out if the carrier takes it.
     fn end(&self, reason: CloseReason) {
-        let woken = self.with(|outbound| outbound.say_goodbye(reason));
-        self.pipe.wake(woken);
+        self.with(|outbound| outbound.say_goodbye(reason)).wake();
+        self.pipe.wake_carrier();
     }
 }
 
@@ -215,8 +215,8 @@ impl Carrier for PipeConnection {
 
     /// The messages end in order.
     fn peer_has_left(&self) {
-        let woken = self.with(Outbound::finish);
-        self.pipe.wake(woken);
+        self.with(Outbound::finish).wake();
+        self.pipe.wake_carrier();
     }
 
     /// The carrier has credit of its own.

@@ -61,6 +61,14 @@ pub struct SendQueue {
     scratch: BytesMut,
 }
 
+/// Frames that a queue will not send. They are to be dropped without the connection's lock, for the
+/// owner of a body may call back.
+#[must_use = "it is to be dropped without the lock"]
+#[derive(Debug, Default)]
+pub struct Unsent {
+    _of_lanes: [VecDeque<Block>; 2],
+}
+
 #[derive(Debug)]
 enum Ending {
     /// Frames are taken.
@@ -126,22 +134,22 @@ impl SendQueue {
 
     /// Takes no more frames, and ends with a goodbye: after what was appended (`is_kept`), or right
     /// after the batch being written.
-    pub fn close(&mut self, text: String, is_kept: bool) {
-        if !is_kept {
-            self.clear();
-        }
+    pub fn close(&mut self, text: String, is_kept: bool) -> Unsent {
+        let unsent = if is_kept { Unsent::default() } else { self.clear() };
         self.account.close();
         if matches!(self.ending, Ending::Open) {
             self.ending = Ending::Goodbye(text);
         }
+        unsent
     }
 
-    /// Drops everything; nothing goes out any more.
-    pub fn abandon(&mut self) {
+    /// Takes everything out; nothing goes out any more.
+    pub fn abandon(&mut self) -> Unsent {
         self.batch_bytes = 0;
-        self.clear();
+        let unsent = self.clear();
         self.account.abandon();
         self.ending = Ending::Finished;
+        unsent
     }
 
     /// Moves what may go out now into `batch`, which is empty: what was in it is written, and gives
@@ -194,9 +202,9 @@ impl SendQueue {
         self.account.is_worth_waking(lane)
     }
 
-    fn clear(&mut self) {
-        self.lanes.iter_mut().for_each(LaneQueue::clear);
+    fn clear(&mut self) -> Unsent {
         self.account.clear();
+        Unsent { _of_lanes: self.lanes.each_mut().map(LaneQueue::clear) }
     }
 
     fn fill_own(&mut self, batch: &mut Batch) {
@@ -412,10 +420,10 @@ impl LaneQueue {
         }
     }
 
-    fn clear(&mut self) {
-        self.sealed = VecDeque::new();
+    fn clear(&mut self) -> VecDeque<Block> {
         self.open = BytesMut::new();
         self.open_frames = 0;
+        std::mem::take(&mut self.sealed)
     }
 }
 

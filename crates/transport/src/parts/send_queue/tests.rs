@@ -273,7 +273,7 @@ fn a_frame_whose_writer_panics_leaves_no_trace() {
 fn the_goodbye_comes_after_what_was_appended() {
     let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
-    queue.close("that is all".into(), true);
+    drop(queue.close("that is all".into(), true));
     assert_eq!(append(&mut queue, Lane::Data, b"x"), Err(NotWritable::Closed));
     peer.take_all(&mut queue);
     assert_eq!(peer.frames.len(), 1);
@@ -285,7 +285,7 @@ fn the_goodbye_comes_after_what_was_appended() {
 fn an_abrupt_close_drops_what_was_appended() {
     let (mut queue, mut peer) = (queue_of(&limits()), Peer::new());
     append(&mut queue, Lane::Data, &[1; 9_000]).unwrap();
-    queue.close("enough".into(), false);
+    drop(queue.close("enough".into(), false));
     let completed = peer.take_batch(&mut queue, 1);
     assert_eq!(completed, Completed { frames: 0, transport_frames: 1 });
     assert_eq!((peer.frames.len(), peer.goodbye.as_deref()), (0, Some("enough")));
