@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::io;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{self, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use convoke_core::{Code, Context, Method, Payload, Status};
 use convoke_transport::BoxFuture;
 use convoke_transport::parts::{Mutex, TIME_MAX};
+use futures_core::Stream;
 use http::uri::PathAndQuery;
 use http::{StatusCode, Uri};
 use hyper::body::Frame;
@@ -32,7 +33,8 @@ use convoke_transport::sockets;
 
 /// A gRPC server that is no node, such as a service of another team. Cheap to clone; clones share
 /// one connection, which is opened by the first call, and again by the next one after it was lost,
-/// or has brought nothing while a call waited for its answer until the deadline. Nothing is
+/// or has brought nothing while a call waited for its answer until the deadline, or has taken no
+/// further call until the deadline of one: servers bound the streams of a connection. Nothing is
 /// encrypted.
 ///
 /// ```no_run
@@ -63,6 +65,7 @@ type Attempt = Option<Result<Arc<Line>, String>>;
 /// A connection, which stays until nobody calls over it and its last call has ended.
 struct Line {
     http2: Http2,
+    opened: Instant,
     /// When something of an answer last came.
     heard: Mutex<Instant>,
     _kept: Kept,
@@ -84,8 +87,28 @@ pub struct ForeignCall<Resp> {
 /// The replies of a server-streaming method. Dropped, it cancels the call.
 pub struct ForeignReplies<Resp> {
     incoming: Streaming<Bytes>,
+    /// Kept until HTTP/2 takes it, which may be after the answer has begun.
+    _message: Arc<Unsent>,
     deadline: Instant,
     types: PhantomData<fn() -> Resp>,
+}
+
+/// The message of a request that HTTP/2 has not taken. A connection that has as many streams as its
+/// server allows keeps requests until one ends, also those of calls that are long over: the
+/// message is the call's, and goes with it.
+#[derive(Debug, Default)]
+struct Unsent(Mutex<Option<Bytes>>);
+
+/// The message as the body of a request.
+struct Outgoing(Weak<Unsent>);
+
+impl Stream for Outgoing {
+    type Item = Parts;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Option<Parts>> {
+        let message = self.0.upgrade().and_then(|unsent| unsent.0.lock().take());
+        Poll::Ready(message.map(Parts::from))
+    }
 }
 
 /// As for any call.
@@ -93,6 +116,8 @@ const DEADLINE_DEFAULT: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Time for a connection to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time in which a connection takes a request, unless it has as many as its server allows.
+const TAKEN_WITHIN: Duration = Duration::from_millis(100);
 /// Time between two pings of a connection. Servers close one that is pinged more often than every
 /// five minutes while they have nothing to say (gRPC A8, "Server Enforcement").
 const PING_INTERVAL: Duration = Duration::from_secs(310);
@@ -161,11 +186,15 @@ impl ForeignServer {
     }
 
     /// A call that began then has waited in vain. If nothing else has come, either, there may be
-    /// nobody behind the connection: later calls open another, and those under way keep it.
-    fn note_late(&self, began: Instant) {
+    /// nobody behind the connection; if the call `is_unsent`, it takes no more. Later calls open
+    /// another, and those under way keep it.
+    fn note_late(&self, began: Instant, is_unsent: bool) {
         self.inner.connection.lock().take_if(|attempt| {
-            let is_silent = |line: &Arc<Line>| *line.heard.lock() <= began;
-            matches!(attempt.borrow().as_ref(), Some(Ok(line)) if is_silent(line))
+            let is_of_no_use = |line: &Arc<Line>| match is_unsent {
+                true => line.opened <= began,
+                false => *line.heard.lock() <= began,
+            };
+            matches!(attempt.borrow().as_ref(), Some(Ok(line)) if is_of_no_use(line))
         });
     }
 }
@@ -175,7 +204,8 @@ async fn open(address: &str) -> io::Result<Line> {
     let stream = sockets::connect_to(address, CONNECT_TIMEOUT).await?;
     let spoken = timeout_at(deadline, http2::speak(stream, terms())).await?;
     let (http2, kept) = spoken.map_err(io::Error::other)?;
-    Ok(Line { http2, heard: Mutex::new(Instant::now()), _kept: kept })
+    let opened = Instant::now();
+    Ok(Line { http2, opened, heard: Mutex::new(opened), _kept: kept })
 }
 
 fn terms() -> Terms {
@@ -230,26 +260,31 @@ impl<Resp: Payload> ForeignCall<Resp> {
     pub async fn stream(self) -> Result<ForeignReplies<Resp>, Status> {
         let (began, server) = (Instant::now(), self.server.clone());
         let deadline = began + self.deadline;
-        let opened = timeout_at(deadline, self.open()).await;
+        let message = Arc::<Unsent>::default();
+        let opened = timeout_at(deadline, self.open(&message)).await;
         let incoming = opened.unwrap_or_else(|_| {
-            server.note_late(began);
+            let is_unsent = deadline - began >= TAKEN_WITHIN && message.0.lock().is_some();
+            server.note_late(began, is_unsent);
             Err(late())
         })?;
-        Ok(ForeignReplies { incoming, deadline, types: PhantomData })
+        Ok(ForeignReplies { incoming, _message: message, deadline, types: PhantomData })
     }
 
-    async fn open(self) -> Result<Streaming<Bytes>, Status> {
-        let opened = match self.try_open().await? {
+    async fn open(self, message: &Arc<Unsent>) -> Result<Streaming<Bytes>, Status> {
+        let opened = match self.try_open(message).await? {
             // The server had closed the connection, which was not known yet.
-            Err(status) if http2::was_not_sent(&status) => self.try_open().await?,
+            Err(status) if http2::was_not_sent(&status) => self.try_open(message).await?,
             opened => opened,
         };
         opened.map_err(|status| ours(&status))
     }
 
     /// Opens the stream; the inner error is what came of it.
-    async fn try_open(&self) -> Result<Result<Streaming<Bytes>, tonic::Status>, Status> {
-        let request = self.request()?;
+    async fn try_open(
+        &self,
+        message: &Arc<Unsent>,
+    ) -> Result<Result<Streaming<Bytes>, tonic::Status>, Status> {
+        let request = self.request(message)?;
         let line = self.server.connection().await.map_err(|error| self.unreachable(&error))?;
         let origin = Uri::builder().scheme("http").authority(self.server.inner.address.as_str());
         let origin = origin.path_and_query("/").build().map_err(|error| invalid(&error))?;
@@ -262,12 +297,13 @@ impl<Resp: Payload> ForeignCall<Resp> {
         if let Err(error) = grpc.ready().await {
             return Ok(Err(tonic::Status::from_error(Box::new(error))));
         }
-        let streaming = grpc.server_streaming(request, path, BytesCodec::of_a_call()).await;
+        *message.0.lock() = Some(self.message.clone());
+        let streaming = grpc.streaming(request, path, BytesCodec::of_a_call()).await;
         Ok(streaming.map(tonic::Response::into_inner))
     }
 
-    fn request(&self) -> Result<tonic::Request<Parts>, Status> {
-        let mut request = tonic::Request::new(Parts::from(self.message.clone()));
+    fn request(&self, message: &Arc<Unsent>) -> Result<tonic::Request<Outgoing>, Status> {
+        let mut request = tonic::Request::new(Outgoing(Arc::downgrade(message)));
         request.set_timeout(self.deadline);
         for (key, value) in &self.metadata {
             let header = Header::of(key, value).filter(|_| is_for_service(key));

@@ -1,5 +1,6 @@
 //! Calls out of convoke, to a server that speaks gRPC: here an edge, which does.
 
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use convoke_core::{Code, Context, Endpoint, Method, Payload, RawMessage, Service, Status};
@@ -298,6 +299,43 @@ async fn metadata_that_is_passed_on_cannot_break_the_call() {
         assert_eq!(seen.text.trim(), "tenant=shop", "{key}");
     }
     stage.stop().await;
+}
+
+/// A server that takes one stream at a time and has a long one: what waits for its turn behind that
+/// is given up, with its message, and later calls have another connection.
+#[tokio::test]
+async fn a_stream_that_goes_on_does_not_keep_all_other_calls_from_being_sent() {
+    const RAW: Method<RawMessage, Text> = Method::new("edge.test.Echo/Say");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
+    let server = ForeignServer::new(listener.local_addr().expect("it is bound").to_string());
+    let (go_on, goes_on) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (mut busy, _) = listener.accept().await?;
+        busy.read_exact(&mut [0; 24]).await?;
+        let one_at_a_time = [0, 3, 0, 0, 0, 1];
+        busy.write_all(&frame(4, 0, 0, &one_at_a_time)).await?;
+        let long = next_call(&mut busy).await?;
+        busy.write_all(&begun(long)).await?;
+        let _ = goes_on.await;
+        busy.write_all(&frame(0, 0, long, &message(b"\x0a\x01B"))).await?;
+        let (mut other, _) = listener.accept().await?;
+        begin(&mut other).await?;
+        let next = next_call(&mut other).await?;
+        other.write_all(&answer_of(next, &message(b""), &[("grpc-status", "0")])).await?;
+        next_call(&mut other).await
+    });
+    let mut long = server.call(SAY, &text("a")).stream().await.expect("it begins");
+    assert_eq!(long.next().await.expect("it goes on"), Some(text("A")));
+    let request = RawMessage::new(vec![7; 1 << 20].into());
+    let waits = server.call(RAW, &request).deadline(Duration::from_millis(300)).into_future();
+    let waiting = tokio::spawn(waits);
+    tokio::task::yield_now().await; // It has begun, and the connection is heard of afterwards.
+    go_on.send(()).expect("the server is there");
+    assert_eq!(long.next().await.expect("it goes on"), Some(text("B")));
+    let late = waiting.await.expect("it does not panic").expect_err("it waits for its turn");
+    assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+    assert!(request.into_bytes().is_unique(), "the message is kept");
+    assert_eq!(server.call(SAY, &text("a")).await.expect("it is sent"), text(""));
 }
 
 /// Many calls of a server that takes no connection wait for one attempt, and are told together.
