@@ -10,12 +10,14 @@ use crate::site::Site;
 use crate::uplink::Item;
 use crate::wire::{Data, Forward};
 
-/// Bytes that a frame to be forwarded takes besides its payload, in the tree of those that wait:
-/// its nodes are half full at worst.
-const FRAME_COST: usize = 2 * size_of::<(u64, Waiting)>();
+/// Bytes that a frame to be forwarded costs besides its payload: what it takes in the tree of those
+/// that wait, whose nodes are half full at worst. A number, for both ends count the same.
+const FRAME_COST: usize = 256;
+const _: () = assert!(FRAME_COST >= 2 * size_of::<(u64, Waiting)>());
 
-/// Bytes that it takes for each site that it is for, in the queue to that one.
-const COPY_COST: usize = size_of::<(Item, usize)>();
+/// Bytes that it costs for each site that it is for, in the queue to that one.
+const COPY_COST: usize = 32;
+const _: () = assert!(COPY_COST >= size_of::<(Item, usize)>());
 
 /// Credit that a frame costs among so many sites: both ends count the same, whomever it is for.
 pub(crate) fn cost(payload_len: usize, sites: usize) -> u64 {

@@ -56,6 +56,8 @@ pub enum Mutant {
     ProposalsBelieved,
     /// A primary proposes what nobody else may have heard of.
     UnbackedProposed,
+    /// Batches are forgotten with the views in which they were voted for.
+    VotedForgotten,
 }
 
 impl Mutant {
@@ -93,7 +95,8 @@ impl Mutant {
     ];
 
     /// Those that a simulation does not meet: a test of the rule itself finds them.
-    pub const BY_RULES: &[Self] = &[Self::EarlyCommitsDropped, Self::LackingNotPulled];
+    pub const BY_RULES: &[Self] =
+        &[Self::EarlyCommitsDropped, Self::LackingNotPulled, Self::VotedForgotten];
 }
 
 /// No mutant has this name.

@@ -14,8 +14,8 @@ use convoke_sim::random::Random;
 
 use super::Menu;
 use crate::core::{
-    Batch, ClientId, Digest, Fetched, Keys, Message, NewView, Outline, Request, Scope, Sequence,
-    Signature, Signed, SignedRequest, Signer, Trust, View, ViewChange, Vote, Vouch,
+    Batch, ClientId, Digest, Fetched, Keys, Message, NewView, Outline, Phase, Request, Scope,
+    Sequence, Signature, Signed, SignedRequest, Signer, Trust, View, ViewChange, Vote, Vouch,
 };
 
 #[derive(Debug)]
@@ -91,7 +91,15 @@ impl Liar {
         if others.take(usize::try_from(habits.silent_to).unwrap_or(0)).any(|of| of == to.get()) {
             return Vec::new();
         }
+        if habits.hoards && !self.shares(menu, to, &message.body) {
+            return Vec::new();
+        }
         let mut said = Vec::new();
+        if let Message::Status(status) = message.body
+            && habits.hoards
+        {
+            said.extend(self.want(status.view.next()));
+        }
         if random.per_mille(habits.replayed_per_mille) {
             said.extend(random.pick(&self.heard).cloned());
         }
@@ -116,6 +124,26 @@ impl Liar {
             said.push(message);
         }
         said
+    }
+
+    /// True for words that it says to this one where it keeps what is prepared to liars.
+    fn shares(&self, menu: &Menu, to: NodeId, body: &Message) -> bool {
+        let needed = (self.keys.group().quorum() as u64).saturating_sub(menu.liars);
+        let is_needed = to.get() + needed > menu.nodes;
+        let is_liar = to.get() <= menu.liars;
+        match body {
+            Message::Propose(..) | Message::Outline(..) => is_liar || is_needed,
+            Message::Vote(vote) => is_liar || vote.phase == Phase::Commit,
+            Message::Fetched(_) => is_liar,
+            _ => true,
+        }
+    }
+
+    /// Word that it wants this view, with what it took along the last time.
+    fn want(&self, view: View) -> Option<Signed<Message>> {
+        let last = self.changes.iter().rev().find(|change| change.by == self.node)?;
+        let change = ViewChange { view, ..(*last.body).clone() };
+        Some(self.sign(self.node, Message::ViewChange(Arc::new(change))))
     }
 
     /// A request that its client never made, signed with a key that is not the client's where it is

@@ -25,6 +25,10 @@ pub struct Habits {
     pub silent_to: u64,
     /// Of a hundred of its words, those that come about a timeout late.
     pub late_percent: u32,
+    /// It has batches prepared for liars alone: it proposes to just so many others as their votes
+    /// need, gives its votes to prepare to liars, and answers nobody else who asks for a batch. It
+    /// wants each next view before all others. Never drawn.
+    pub hoards: bool,
 }
 
 /// Faults of a run.
@@ -185,6 +189,7 @@ impl Habits {
             invented_per_mille: odd(random, 20),
             silent_to: if random.chance(30) { random.within(0..nodes) } else { 0 },
             late_percent: odd(random, 30),
+            hoards: false,
         }
     }
 }

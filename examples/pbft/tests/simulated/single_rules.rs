@@ -3,15 +3,17 @@
 mod rules {
     use std::collections::BTreeMap;
     use std::ops::Range;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use bytes::Bytes;
     use convoke::NodeId;
     use node_kit::durable::{Durable, Position};
     use pbft::core::{
-        Batch, Checkpoint, ClientId, Digest, Effect, Fetched, Keys, Message, Outcome, Outline,
-        Phase, Prepared, Record, Refused, Replica, Reply, Request, Scope, Sequence, Settings,
-        Signed, SignedReply, SignedRequest, Stable, Unproven, View, ViewChange, Vote,
+        Batch, Checkpoint, ClientId, Digest, Effect, Fetch, Fetched, Keys, Message, NewView,
+        Outcome, Outline, Phase, Prepared, Record, Refused, Replica, Reply, Request, Scope,
+        Sequence, Settings, Signed, SignedReply, SignedRequest, Stable, Unproven, View, ViewChange,
+        Vote,
     };
 
     use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
@@ -286,8 +288,8 @@ mod rules {
         expect(replica.view() == (VIEW, true) && replica.waiting() == 0, &found)
     }
 
-    /// Word of a member that wants the second view, with a proof of each of these places.
-    fn wish(places: u64) -> Message {
+    /// Word that the second view is wanted, with a proof of each of these places.
+    fn change(places: u64) -> Arc<ViewChange> {
         let (view, digest) = (VIEW, batch(0).digest());
         let prepared = |place| {
             let signature = |by: u64| {
@@ -305,7 +307,92 @@ mod rules {
         let checkpoint = Checkpoint { sequence: Sequence(0), digest: Digest([0; 32]) };
         let stable = Stable { checkpoint, signatures: BTreeMap::new() };
         let prepared = (1..=places).map(prepared).collect();
-        Message::ViewChange(ViewChange { view: view.next(), stable, prepared }.into())
+        ViewChange { view: view.next(), stable, prepared }.into()
+    }
+
+    fn wish(places: u64) -> Message {
+        Message::ViewChange(change(places))
+    }
+
+    /// A view begins by word of all but member 4, that so many places were prepared.
+    fn begin(replica: &mut Replica<Counter>, view: u64, places: u64) {
+        let view = View(view);
+        let body = Arc::new(ViewChange { view, ..(*change(places)).clone() });
+        let change = |by: u64| {
+            let signed = signer(by).sign(SCOPE, NodeId::new(by), Message::ViewChange(body.clone()));
+            let Signed { epoch, by, signature, .. } = signed;
+            Signed { epoch, by, body: body.clone(), signature }
+        };
+        let changes = (1..=3).map(change).collect();
+        hear(replica, view.0 % 4 + 1, Message::NewView(NewView { view, changes }.into()));
+    }
+
+    /// Member 4, the primary of none of the first three views, as its ledger has it.
+    fn last_member(records: impl IntoIterator<Item = Record>) -> Replica<Counter> {
+        let settings = Settings { node: NodeId::new(4), ..settings() };
+        let mut replica = Replica::new(settings, Counter(0));
+        records.into_iter().for_each(|record| replica.replay(record));
+        replica.start(NOW);
+        effects(&mut replica);
+        replica
+    }
+
+    fn appended(replica: &mut Replica<Counter>) -> Vec<Record> {
+        let record = |effect| match effect {
+            Effect::Append(record) => Some(record),
+            _ => None,
+        };
+        effects(replica).into_iter().filter_map(record).collect()
+    }
+
+    /// True when it sends a batch to a member that asks for it.
+    fn has(replica: &mut Replica<Counter>, batch: &Batch) -> bool {
+        hear(replica, 2, Message::Fetch(Fetch::Batch(batch.digest())));
+        let answer = Message::Fetched(Fetched::Batch(batch.clone()));
+        said(&effects(replica)).contains(&(vec![NodeId::new(2)], answer))
+    }
+
+    /// It votes for a batch in the first view and for another one in the second. Others may have
+    /// prepared either, and count on it where they have only the proof of that.
+    pub(super) fn what_it_has_voted_for_it_keeps() -> Result<(), String> {
+        let mut replica = last_member([]);
+        propose(&mut replica, 1, &batch(0));
+        begin(&mut replica, 1, 0);
+        let other = Vote { view: View(1), ..vote(Phase::Propose, 1, &batch(1)) };
+        hear(&mut replica, 2, Message::Propose(other, Some(batch(1))));
+        let mut ledger = appended(&mut replica);
+        // Nobody knows of anything prepared, or somebody does.
+        for places in 0..2 {
+            let mut replica = replica.clone();
+            begin(&mut replica, 2, places);
+            ledger.extend(appended(&mut replica));
+            let replayed = last_member(ledger.iter().cloned());
+            let compacted = last_member(replica.records());
+            let all = [("itself", replica), ("replayed", replayed), ("compacted", compacted)];
+            for (name, mut of) in all {
+                let kept = (has(&mut of, &batch(0)), has(&mut of, &batch(1)));
+                if kept != (true, true) {
+                    return Err(format!("{name}, with {places} places prepared: {kept:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is committed in a later view is what all later ones begin with.
+    pub(super) fn what_another_was_committed_after_it_forgets() -> Result<(), String> {
+        let mut replica = last_member([]);
+        propose(&mut replica, 1, &batch(0));
+        begin(&mut replica, 1, 0);
+        let in_second = |phase| Vote { view: View(1), ..vote(phase, 1, &batch(1)) };
+        hear(&mut replica, 2, Message::Propose(in_second(Phase::Propose), Some(batch(1))));
+        for (phase, by) in [(Phase::Prepare, 3..=4), (Phase::Commit, 1..=3)] {
+            by.for_each(|by| hear(&mut replica, by, Message::Vote(in_second(phase))));
+        }
+        let found = effects(&mut replica);
+        begin(&mut replica, 2, 0);
+        let kept = (has(&mut replica, &batch(0)), has(&mut replica, &batch(1)));
+        expect(is_executed(&found) && kept == (false, true), &found)
     }
 
     /// A liar takes along places since the first, so many that its word could leave no room in a
@@ -381,6 +468,8 @@ node_kit::rule_tests! {
     a_restart_keeps_the_vote
     a_request_that_is_too_old_fails_no_view
     a_view_begins_beside_a_word_that_takes_too_much_along
+    what_it_has_voted_for_it_keeps
+    what_another_was_committed_after_it_forgets
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it
     a_batch_of_unsigned_requests_does_not_enter
@@ -392,7 +481,7 @@ fn each_broken_rule_is_found() {
     use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    let broken: [(Mutant, Rule); 9] = [
+    let broken: [(Mutant, Rule); 10] = [
         (Mutant::LackingNotPulled, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::PulledUnchecked, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
@@ -401,6 +490,7 @@ fn each_broken_rule_is_found() {
         (Mutant::VoteNotDurable, rules::a_vote_is_said_behind_its_record),
         (Mutant::WatermarkOffByOne, rules::nothing_is_open_above_the_window),
         (Mutant::VoteUnverified, rules::only_signed_words_enter),
+        (Mutant::VotedForgotten, rules::what_it_has_voted_for_it_keeps),
         (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
     ];
     assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));

@@ -1,8 +1,10 @@
 //! The core under seeded faults and lies: safety after every event, progress after all has healed.
 
 use pbft::core::{Refused, Trust};
+use pbft::mutant::{Mutant, set};
 use pbft::world::{
-    Menu, Report, Violation, lose_backup, run, run_channels, run_members, run_menu, silence_primary,
+    Habits, Menu, Report, Violation, lose_backup, run, run_channels, run_members, run_menu,
+    silence_primary,
 };
 
 type Run = fn(u64) -> Result<Report, Violation>;
@@ -79,6 +81,25 @@ fn views_stay_where_few_requests_are_slow() -> Result<(), Violation> {
 #[test]
 fn what_one_has_executed_ends_the_view_of_the_others() -> Result<(), Violation> {
     run_channels(8_000_201).map(drop)
+}
+
+/// Liars had a batch prepared for themselves, by votes of others that lacked theirs, and gave it to
+/// nobody. Those had voted for it and forgot it with the view, so no later view that had to begin
+/// with it could.
+#[test]
+fn what_liars_alone_have_prepared_stops_no_view() {
+    for (seed, is_outlined) in [(0, false), (1, false), (2, true)] {
+        let habits = Habits { hoards: true, ..Habits::default() };
+        let menu = Menu { liars: 2, habits, is_outlined, ..Menu::calm(7) };
+        let report = run_menu(seed, menu.clone(), false);
+        let report = report.unwrap_or_else(|of| panic!("seed {seed}: {of}"));
+        assert_eq!(report.asked, report.accepted, "seed {seed}");
+        assert!(report.view > 1 && report.accepted > 20, "seed {seed}: {report:?}");
+        set(Some(Mutant::VotedForgotten));
+        let forgetful = run_menu(seed, menu, false);
+        set(None);
+        assert!(matches!(forgetful, Err(Violation::Stuck(_))), "seed {seed}: {forgetful:?}");
+    }
 }
 
 #[test]

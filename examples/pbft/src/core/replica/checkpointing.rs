@@ -1,5 +1,6 @@
 //! Checkpoints: claims, their proof, and what can be forgotten then.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use convoke::NodeId;
@@ -8,6 +9,7 @@ use super::Replica;
 use crate::core::group::Digest;
 use crate::core::message::{Checkpoint, Record, Signatures, Stable};
 use crate::core::signature::Signature;
+use crate::core::slot::Slot;
 use crate::core::state::Machine;
 
 impl<M: Machine> Replica<M> {
@@ -65,8 +67,7 @@ impl<M: Machine> Replica<M> {
         let low = self.low().min(self.executed);
         self.slots.retain(|sequence, _| *sequence > low);
         self.outlines.retain(|sequence, _| *sequence > low);
-        let slots = &self.slots;
-        let is_needed = |digest: &Digest| slots.values().any(|slot| slot.needs(*digest));
-        self.batches.retain(|digest, _| is_needed(digest));
+        let needed: BTreeSet<Digest> = self.slots.values().flat_map(Slot::needed).collect();
+        self.batches.retain(|digest, _| needed.contains(digest));
     }
 }

@@ -44,7 +44,10 @@ impl<M: Machine> Replica<M> {
     /// Proposes a batch for a place. It is in the ledger before anybody hears of it.
     pub(super) fn propose(&mut self, sequence: Sequence, digest: Digest, batch: Option<Batch>) {
         self.proposed = self.proposed.max(sequence);
-        self.slots.entry(sequence).or_default().proposal = Some(digest);
+        let members = self.group.members().len();
+        let slot = self.slots.entry(sequence).or_default();
+        slot.proposal = Some(digest);
+        slot.vote(self.view, digest, members);
         let vote = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
         let proposal = match batch {
             Some(batch) if self.settings.is_outlined => {
@@ -116,7 +119,10 @@ impl<M: Machine> Replica<M> {
         if !self.is_vouched(sequence, digest, &batch) {
             return;
         }
-        self.slots.entry(sequence).or_default().is_accepted = true;
+        let members = self.group.members().len();
+        let slot = self.slots.entry(sequence).or_default();
+        slot.is_accepted = true;
+        slot.vote(self.view, digest, members);
         self.forget_outline(sequence);
         self.know_requests(now, &batch);
         let proposal = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
@@ -200,7 +206,7 @@ impl<M: Machine> Replica<M> {
         let Some(digest) = slot.proposal.filter(|of| slot.commits.count(*of) >= quorum) else {
             return;
         };
-        slot.committed = Some((view, digest));
+        slot.commit(view, digest);
         self.append(Record::Committed(Vote { phase: Phase::Commit, view, sequence, digest }));
         self.execute(now);
     }
