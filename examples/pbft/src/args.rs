@@ -370,7 +370,7 @@ pub(crate) struct BenchArgs {
     /// Place of the records.
     #[arg(long, value_enum, default_value_t = Ledger::Disk)]
     pub(crate) ledger: Ledger,
-    /// Requests of one batch, at most.
+    /// Requests of one batch, at most: 256 or less.
     #[arg(long, default_value_t = 256)]
     pub(crate) batch: usize,
     /// Batches under way, at most.

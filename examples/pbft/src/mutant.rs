@@ -56,6 +56,8 @@ pub enum Mutant {
     ProposalsBelieved,
     /// A primary proposes what nobody else may have heard of.
     UnbackedProposed,
+    /// Batches of any size are taken.
+    SizesUnchecked,
     /// Batches are forgotten with the views in which they were voted for.
     VotedForgotten,
 }
@@ -95,8 +97,12 @@ impl Mutant {
     ];
 
     /// Those that a simulation does not meet: a test of the rule itself finds them.
-    pub const BY_RULES: &[Self] =
-        &[Self::EarlyCommitsDropped, Self::LackingNotPulled, Self::VotedForgotten];
+    pub const BY_RULES: &[Self] = &[
+        Self::EarlyCommitsDropped,
+        Self::LackingNotPulled,
+        Self::VotedForgotten,
+        Self::SizesUnchecked,
+    ];
 }
 
 /// No mutant has this name.

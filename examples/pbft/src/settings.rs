@@ -9,7 +9,9 @@ use convoke::transport::Address;
 use node_kit::cluster::{Cluster, LedgerForm, Node, Protocol};
 use serde::{Deserialize, Serialize};
 
-use crate::core::{Checker, ClientId, FIRST_EPOCH, Group, Keys, NoMembers, Scope, Signer, Trust};
+use crate::core::{
+    Batch, Checker, ClientId, FIRST_EPOCH, Group, Keys, NoMembers, Scope, Signer, Trust,
+};
 use crate::key_file::PublicKey;
 use crate::node::Options;
 
@@ -98,7 +100,7 @@ pub struct Settings {
     /// than 15 replicas need fewer, as a view begins with a proof of each since the last, in one
     /// message.
     pub checkpoint_every: u64,
-    /// Requests of one batch, at most. Default 256.
+    /// Requests of one batch, at most. Default 256, and no more.
     pub batch_max: usize,
     /// Batches that are proposed and not executed yet, at most. Default 4: requests that come
     /// meanwhile are the next batch.
@@ -125,7 +127,7 @@ impl Default for Settings {
             proposals: Proposals::Whole,
             timeout_ms: 2_000,
             checkpoint_every: 256,
-            batch_max: 256,
+            batch_max: Batch::REQUESTS_MAX,
             in_flight: 4,
             snapshot_mib: 256,
             epoch: FIRST_EPOCH,
@@ -184,6 +186,9 @@ impl Protocol for Settings {
                  or more"
                     .to_owned(),
             );
+        }
+        if self.batch_max > Batch::REQUESTS_MAX {
+            found.push(format!("batch_max has to be {} or less", Batch::REQUESTS_MAX));
         }
         found
     }
@@ -482,6 +487,15 @@ mod tests {
         assert!(words.contains("connection of node 3, which is a replica"), "{words}");
         let words = refused(&text(&channel("")).replace("auth = 'channel'", "auth = 'signed'"));
         assert!(words.contains("client 9 has no key"), "{words}");
+    }
+
+    #[test]
+    fn a_batch_that_others_would_refuse_is_refused_in_the_file() {
+        let keys = keys_of("member", &[1, 2, 3, 4]) + &keys_of("client", &[9]);
+        let with = |most: usize| text(&format!("batch_max = {most}\n{keys}"));
+        assert!(Cluster::<Settings>::parse(&with(256)).is_ok());
+        let refused = Cluster::<Settings>::parse(&with(257)).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("batch_max has to be 256 or less"), "{refused}");
     }
 
     #[test]

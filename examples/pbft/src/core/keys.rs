@@ -118,6 +118,13 @@ pub enum Refused {
     /// It takes up more than its share of the message with which a view begins.
     #[error("it is larger than one word of those with which a view begins may be")]
     OverShare,
+    /// A batch in it is larger than one may be.
+    #[error(
+        "a batch in it has more than {} requests or {} bytes",
+        Batch::REQUESTS_MAX,
+        Batch::BYTES_MAX
+    )]
+    Batch,
     /// It is unsigned, and the connection by which it came proves somebody else.
     #[error("the connection does not prove its sender")]
     Connection,
@@ -279,6 +286,7 @@ impl Keys {
             Message::ViewChange(change) if !is_small(change, self.group.quorum()) => {
                 return Err(Refused::OverShare);
             }
+            Message::Outline(_, outline) if !outline.is_small() => return Err(Refused::Batch),
             Message::ViewChange(change) => self.claim_change(change, &mut claims)?,
             Message::NewView(new_view) => self.claim_new_view(new_view, &mut claims)?,
             Message::Stable(stable) => self.claim_stable(stable, &mut claims)?,
@@ -392,6 +400,9 @@ impl Keys {
     }
 
     fn claim_batch(&self, batch: &Batch, claims: &mut Claims) -> Result<(), Refused> {
+        if !batch.is_small() {
+            return Err(Refused::Batch);
+        }
         self.claim_requests(batch.requests(), claims)
     }
 

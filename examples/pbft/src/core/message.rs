@@ -13,6 +13,7 @@ use super::keys::Signed;
 use super::members::Membership;
 use super::signature::Signature;
 use super::text::Text;
+use crate::mutant::{self, Mutant};
 
 /// An operation that a client wants executed once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,11 @@ impl Outline {
         &self.requests
     }
 
+    /// True for one of a batch that may have so many requests.
+    pub(super) fn is_small(&self) -> bool {
+        self.requests.len() <= Batch::REQUESTS_MAX || mutant::is(Mutant::SizesUnchecked)
+    }
+
     /// The digest of the batch.
     pub fn digest(&self) -> Digest {
         self.digest
@@ -100,6 +106,13 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Requests of a batch, at most. Settings of a primary may say fewer: nodes whose settings differ
+    /// take each other's batches.
+    pub const REQUESTS_MAX: usize = 256;
+
+    /// Bytes of the operations of a batch, if it has more than one request.
+    pub const BYTES_MAX: usize = 1 << 20;
+
     /// A batch of these.
     pub fn new(requests: impl IntoIterator<Item = SignedRequest>) -> Self {
         let requests: Arc<[SignedRequest]> = requests.into_iter().collect();
@@ -130,6 +143,14 @@ impl Batch {
     /// The digest of all of it, signatures included.
     pub fn digest(&self) -> Digest {
         self.outline.digest
+    }
+
+    /// True for a batch of which a replica holds as many as there are places.
+    pub(super) fn is_small(&self) -> bool {
+        let bytes: usize = self.requests.iter().map(|signed| signed.request.operation.len()).sum();
+        let is_one = self.requests.len() == 1;
+        self.outline.is_small()
+            && (is_one || bytes <= Self::BYTES_MAX || mutant::is(Mutant::SizesUnchecked))
     }
 }
 

@@ -60,9 +60,11 @@ pub struct Settings {
     pub window: u64,
     /// Batches that are proposed and not executed yet, at most. Default 32.
     pub in_flight: u64,
-    /// Requests of one batch, at most. Default 256.
+    /// Requests of one batch that it proposes, at most. Default [`Batch::REQUESTS_MAX`], and never
+    /// more.
     pub batch_max: usize,
-    /// Bytes of the operations of one batch, if it has more than one request. Default 1 MiB.
+    /// Bytes of the operations of one batch that it proposes, if it has more than one request.
+    /// Default [`Batch::BYTES_MAX`], and never more.
     pub batch_bytes_max: usize,
     /// Requests of one client in flight, at most; its session remembers so many. Default 16.
     pub each_client_max: usize,
@@ -93,8 +95,8 @@ impl Settings {
             checkpoint_every: 128,
             window: 256,
             in_flight: 32,
-            batch_max: 256,
-            batch_bytes_max: 1 << 20,
+            batch_max: Batch::REQUESTS_MAX,
+            batch_bytes_max: Batch::BYTES_MAX,
             each_client_max: 16,
             timeout: Duration::from_secs(1),
             repeat: Duration::from_millis(100),

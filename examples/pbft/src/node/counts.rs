@@ -41,6 +41,7 @@ impl Dropped {
             Self::Refused(Refused::Certificate) => "certificate",
             Self::Refused(Refused::OverShare) => "over_share",
             Self::Refused(Refused::Connection) => "connection",
+            Self::Refused(Refused::Batch) => "batch",
         }
     }
 }

@@ -415,6 +415,52 @@ mod rules {
         if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
     }
 
+    /// A batch comes with the proposal, from anybody, or request by request.
+    pub(super) fn a_batch_that_is_too_large_is_not_voted_for() -> Result<(), String> {
+        let settings = Settings { each_client_max: 300, ..settings() };
+        let (most, half) = (1 << 20, 1 << 19);
+        for (count, bytes, is_taken) in [
+            (256, 0, true),
+            (257, 0, false),
+            (2, half, true),
+            (2, half + 1, false),
+            (1, most + 1, true),
+        ] {
+            let sized = |number| {
+                let operation = Bytes::from(vec![0; bytes]);
+                let request = Request { client: ClientId(9), number, operation };
+                signer(9).sign_request(SCOPE, request)
+            };
+            let batch = Batch::new((0..count).map(sized));
+            let vote = vote(Phase::Propose, 1, &batch);
+            let whole = Message::Propose(vote, Some(batch.clone()));
+            let without = Message::Propose(vote, None);
+            let fetched = Message::Fetched(Fetched::Batch(batch.clone()));
+            let outline = Message::Outline(vote, batch.outline().clone());
+            let ways =
+                [(vec![whole], false), (vec![without, fetched], false), (vec![outline], true)];
+            for (way, (words, is_asked)) in ways.into_iter().enumerate() {
+                let mut replica = Replica::new(settings.clone(), Counter(0));
+                replica.start(Duration::ZERO);
+                for request in batch.requests().iter().filter(|_| is_asked) {
+                    let request = keys().examine_request(FROM, request.clone());
+                    let request = request.and_then(Unproven::open).expect("it is signed");
+                    replica.handle_request(NOW, request);
+                }
+                for body in words {
+                    let signed = signer(1).sign(SCOPE, FROM, body);
+                    if let Ok(words) = keys().open(FROM, signed) {
+                        replica.handle_message(NOW, words);
+                    }
+                }
+                if (accepted(&effects(&mut replica)) == 1) != is_taken {
+                    return Err(format!("{count} requests of {bytes} bytes, way {way}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn only_signed_words_enter() -> Result<(), String> {
         let vote = Message::Vote(vote(Phase::Commit, 1, &batch(0)));
         let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
@@ -470,6 +516,7 @@ node_kit::rule_tests! {
     a_view_begins_beside_a_word_that_takes_too_much_along
     what_it_has_voted_for_it_keeps
     what_another_was_committed_after_it_forgets
+    a_batch_that_is_too_large_is_not_voted_for
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it
     a_batch_of_unsigned_requests_does_not_enter
@@ -481,7 +528,7 @@ fn each_broken_rule_is_found() {
     use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    let broken: [(Mutant, Rule); 10] = [
+    let broken: [(Mutant, Rule); 11] = [
         (Mutant::LackingNotPulled, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::PulledUnchecked, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
@@ -491,6 +538,7 @@ fn each_broken_rule_is_found() {
         (Mutant::WatermarkOffByOne, rules::nothing_is_open_above_the_window),
         (Mutant::VoteUnverified, rules::only_signed_words_enter),
         (Mutant::VotedForgotten, rules::what_it_has_voted_for_it_keeps),
+        (Mutant::SizesUnchecked, rules::a_batch_that_is_too_large_is_not_voted_for),
         (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
     ];
     assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use convoke::NodeId;
 
-use super::{Effect, Replica, Settings, message};
+use super::{Effect, Replica, message};
 use crate::core::group::{Digest, Sequence};
 use crate::core::keys::Signed;
 use crate::core::message::{Batch, Message, Phase, Prepared, Record, Vote};
@@ -32,8 +32,9 @@ impl<M: Machine> Replica<M> {
             if !has_enough && self.end().is_none() {
                 return;
             }
-            let Settings { batch_max, batch_bytes_max, .. } = self.settings;
-            let batch = Batch::new(self.requests.next_batch(batch_max, batch_bytes_max));
+            let count = self.settings.batch_max.min(Batch::REQUESTS_MAX);
+            let bytes = self.settings.batch_bytes_max.min(Batch::BYTES_MAX);
+            let batch = Batch::new(self.requests.next_batch(count, bytes));
             self.mark_proposed(&batch);
             let digest = batch.digest();
             self.keep_batch(batch.clone());

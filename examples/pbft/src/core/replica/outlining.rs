@@ -30,7 +30,7 @@ impl<M: Machine> Replica<M> {
         signature: Signature,
         outline: Outline,
     ) {
-        if outline.digest() != vote.digest || outline.requests().len() > self.settings.batch_max {
+        if outline.digest() != vote.digest {
             return;
         }
         self.on_propose(now, by, vote, signature, None);
@@ -52,6 +52,9 @@ impl<M: Machine> Replica<M> {
         if let Some(requests) = requests.collect::<Option<Vec<SignedRequest>>>() {
             let batch = Batch::filled(outline.clone(), requests);
             self.forget_outline(sequence);
+            if !batch.is_small() {
+                return; // only its requests say how many bytes it has
+            }
             self.keep_batch(batch);
             self.accept(now, sequence);
         }
@@ -83,7 +86,7 @@ impl<M: Machine> Replica<M> {
     /// Sends a member requests that it lacks, as far as they are here and an answer takes them.
     pub(super) fn on_pull(&mut self, by: NodeId, digests: &[Digest]) {
         let (mut found, mut room) = (Vec::new(), PULLED_BYTES_MAX);
-        let wanted = digests.iter().take(self.settings.batch_max);
+        let wanted = digests.iter().take(Batch::REQUESTS_MAX);
         for signed in wanted.filter_map(|digest| self.requests.find(digest)) {
             let size = signed.request.operation.len();
             if size > room && !found.is_empty() {
