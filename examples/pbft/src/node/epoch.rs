@@ -63,19 +63,51 @@ impl Epoch {
 pub(super) struct Joined(BTreeMap<NodeId, KeepConnected>);
 
 impl Joined {
-    /// Dials those that have joined, and lets go of those that have left.
+    /// Dials those that have joined, each at its latest addresses, and lets go of those that have
+    /// left.
     pub(super) fn follow(&mut self, members: &Members, options: &Options, endpoint: &Endpoint) {
         for (node, member) in &members.nodes {
             let is_other = *node != options.core.node && !member.addresses.is_empty();
-            if !is_other || self.0.contains_key(node) {
+            if !is_other {
                 continue;
             }
             match endpoint.peer(*node, &member.addresses) {
-                Ok(peer) => drop(self.0.insert(*node, endpoint.keep_connected(peer))),
+                Ok(peer) => {
+                    self.0.entry(*node).or_insert_with(|| endpoint.keep_connected(peer));
+                }
                 Err(error) => tracing::error!("the addresses of member {node}: {error}"),
             }
         }
         let all: BTreeSet<NodeId> = members.nodes.keys().copied().collect();
         self.0.retain(|node, _| all.contains(node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::{Checker, Group, Member, Scope, Signer};
+
+    /// The next epoch has it under its own name on another host.
+    #[tokio::test]
+    async fn a_member_that_moves_is_dialled_at_its_new_address()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let (own, moved) = (NodeId::new(1), NodeId::new(2));
+        let endpoint = Endpoint::builder().node(own).start().await?;
+        let other = Endpoint::builder().node(moved).listen("tcp://127.0.0.1:0").start().await?;
+        let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let (group, scope) = (Group::new([own])?, Scope { cluster: 7, epoch: 1 });
+        let keys = Keys::new(scope, group, BTreeMap::new(), BTreeMap::new());
+        let options = Options::new(own, Configuration::new(vec![own])?, keys, Signer::Unsigned);
+        let mut joined = Joined::default();
+        for (epoch, address) in
+            [(2, format!("tcp://{gone}")), (3, other.addresses()[0].to_string())]
+        {
+            let member = Member { key: Checker::Unsigned, addresses: vec![address] };
+            let members = Members { epoch, nodes: BTreeMap::from([(moved, member)]) };
+            joined.follow(&members, &options, &endpoint);
+        }
+        endpoint.warm_up(moved).await?;
+        Ok(())
     }
 }
