@@ -56,6 +56,10 @@ pub enum Mutant {
     ProposalsBelieved,
     /// A primary proposes what nobody else may have heard of.
     UnbackedProposed,
+    /// All signatures in the beginning of a view are checked, whoever begins it.
+    BegunByAnybody,
+    /// A member has all answers that it asks for, at once.
+    AllFetchesAnswered,
     /// Batches of any size are taken.
     SizesUnchecked,
     /// Batches are forgotten with the views in which they were voted for.
@@ -102,6 +106,8 @@ impl Mutant {
         Self::LackingNotPulled,
         Self::VotedForgotten,
         Self::SizesUnchecked,
+        Self::AllFetchesAnswered,
+        Self::BegunByAnybody,
     ];
 }
 

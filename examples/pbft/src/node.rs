@@ -180,6 +180,13 @@ pub struct Standing {
     pub primary: NodeId,
 }
 
+impl Standing {
+    /// True where this view has begun, or is left.
+    fn is_past(self, view: View) -> bool {
+        view < self.view || (view == self.view && self.has_begun)
+    }
+}
+
 /// A running node. Dropped, it stops at once, as in a crash.
 #[derive(Debug)]
 pub struct Node {
@@ -223,6 +230,7 @@ impl Node {
             questions: Questions::default(),
             inputs: inputs.clone(),
             counts: Arc::clone(&counts),
+            standing: standing.clone(),
         };
         let endpoint = builder
             .node(options.core.node)
@@ -316,5 +324,19 @@ fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Resu
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_that_is_wanted_may_begin_once() {
+        let primary = NodeId::new(1);
+        for (has_begun, past) in [(false, [true, false, false]), (true, [true, true, false])] {
+            let standing = Standing { view: View(5), has_begun, primary };
+            assert_eq!([4, 5, 6].map(|view| standing.is_past(View(view))), past);
+        }
     }
 }

@@ -266,6 +266,12 @@ impl Keys {
             return Self { scope, ..self.clone() }.examine(from, message);
         }
         let Signed { by, body, signature, .. } = &message;
+        if let Message::NewView(new_view) = body
+            && *by != self.primary(new_view.view)
+            && !mutant::is(Mutant::BegunByAnybody)
+        {
+            return Err(Refused::Certificate);
+        }
         match self.trust.signs(body) {
             true => self.claim(body, *by, signature, Refused::Signature, &mut claims)?,
             false => self.claim_connection(from, *by, signature)?,
@@ -288,7 +294,13 @@ impl Keys {
             }
             Message::Outline(_, outline) if !outline.is_small() => return Err(Refused::Batch),
             Message::ViewChange(change) => self.claim_change(change, &mut claims)?,
-            Message::NewView(new_view) => self.claim_new_view(new_view, &mut claims)?,
+            Message::NewView(new_view) => {
+                // Of the thousands in it none is looked at for somebody else in that name.
+                if !mutant::is(Mutant::BegunByAnybody) {
+                    std::mem::replace(&mut claims, self.no_claims()).verdict()?;
+                }
+                self.claim_new_view(new_view, &mut claims)?;
+            }
             Message::Stable(stable) => self.claim_stable(stable, &mut claims)?,
             _ => {}
         }

@@ -210,6 +210,8 @@ pub struct Replica<M> {
     transfer: Option<Transfer>,
     /// When each member's status was answered.
     answered: BTreeMap<NodeId, Duration>,
+    /// Since when each member's questions are counted, and how many came.
+    fetches: BTreeMap<NodeId, (Duration, usize)>,
     /// Turns of asking: whom to ask next.
     turn: u64,
     effects: VecDeque<Effect>,
@@ -255,6 +257,7 @@ impl<M: Machine> Replica<M> {
             clock: Clock::new(settings.timeout),
             transfer: None,
             answered: BTreeMap::new(),
+            fetches: BTreeMap::new(),
             turn: settings.node.get(),
             effects: VecDeque::new(),
             settings,
@@ -280,7 +283,7 @@ impl<M: Machine> Replica<M> {
             Message::NewView(body) => self.on_new_view(now, Signed { epoch, by, body, signature }),
             Message::Stable(stable) => self.on_stable(now, stable),
             Message::Status(status) => self.on_status(now, by, status),
-            Message::Fetch(fetch) => self.on_fetch(by, fetch),
+            Message::Fetch(fetch) => self.on_fetch(now, by, fetch),
             Message::Fetched(fetched) => self.on_fetched(now, by, fetched),
             Message::Vouch(vouches) => self.on_vouch(now, by, &vouches),
             Message::Pass(requests) => self.on_pass(now, by, &requests),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke::{Caller, Code, Context, Finish, NodeId, Status, Task};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
+use super::Standing;
 use super::actor::Input;
 use super::counts::{Counts, Dropped};
 use super::epoch::{Epoch, Shared};
@@ -28,6 +29,7 @@ pub(super) struct Front {
     pub(super) questions: Questions,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) counts: Arc<Counts>,
+    pub(super) standing: watch::Receiver<Standing>,
 }
 
 impl Pbft for Front {
@@ -42,6 +44,9 @@ impl Pbft for Front {
                     // A member that is behind, or was one, is told so.
                     self.send(Input::OtherEpoch { from, epoch, _share: share })?;
                     return Err(self.refuse(Dropped::Refused(Refused::Epoch)));
+                }
+                if self.has_begun(&words.1.body) {
+                    return Ok(());
                 }
                 let words = self.open(from, words).await?;
                 self.send(Input::Words { words, _share: share })
@@ -163,6 +168,13 @@ impl Front {
         let size = bytes.len();
         let words = wire::decode(bytes).map_err(|_| self.refuse(Dropped::Malformed))?;
         Ok((size, words))
+    }
+
+    /// True for words that begin a view, where it or a later one has begun. Their signatures would
+    /// be checked for nothing.
+    fn has_begun(&self, words: &Message) -> bool {
+        let Message::NewView(new_view) = words else { return false };
+        self.standing.borrow().is_past(new_view.view)
     }
 
     async fn open(

@@ -12,8 +12,8 @@ mod rules {
     use pbft::core::{
         Batch, Checkpoint, ClientId, Digest, Effect, Fetch, Fetched, Keys, Message, NewView,
         Outcome, Outline, Phase, Prepared, Record, Refused, Replica, Reply, Request, Scope,
-        Sequence, Settings, Signed, SignedReply, SignedRequest, Stable, Unproven, View, ViewChange,
-        Vote,
+        Sequence, Settings, Signed, SignedReply, SignedRequest, Signer, Stable, Unproven, View,
+        ViewChange, Vote,
     };
 
     use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
@@ -461,6 +461,48 @@ mod rules {
         Ok(())
     }
 
+    /// Each answer is signed, and may have all of a part of a state.
+    pub(super) fn a_member_that_asks_all_the_time_is_answered_so_often() -> Result<(), String> {
+        let (mut replica, batch) = (backup(), batch(0));
+        propose(&mut replica, 1, &batch);
+        effects(&mut replica);
+        let mut answered = |by: u64, now: Duration| {
+            for _ in 0..100 {
+                let fetch = Message::Fetch(Fetch::Batch(batch.digest()));
+                let signed = signer(by).sign(SCOPE, NodeId::new(by), fetch);
+                let words = keys().open(NodeId::new(by), signed).expect("it is signed");
+                replica.handle_message(now, words);
+            }
+            said(&effects(&mut replica)).len()
+        };
+        let pause = settings().repeat / 2;
+        let found = [(3, NOW), (4, NOW), (3, NOW + pause / 2), (3, NOW + pause)];
+        let found = found.map(|(by, now)| answered(by, now));
+        if found == [16, 16, 0, 16] { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    /// Its proofs have thousands of signatures: none is looked at before it is known to be of that
+    /// primary, which only the signature under all of it says.
+    pub(super) fn a_view_begins_by_word_of_its_primary_alone() -> Result<(), String> {
+        let real = |number: u64| Signer::ed25519([u8::try_from(number).unwrap_or(0); 32]);
+        let checkers = (1..=4).map(|node| (NodeId::new(node), real(node).checker()));
+        let keys = Keys::new(SCOPE, group(), checkers.collect(), BTreeMap::new());
+        let signed = |by: u64, body: Message| real(by).sign(SCOPE, NodeId::new(by), body);
+        let change = |by: u64| {
+            let (body, view) = (change(0), Message::ViewChange(change(0)));
+            let Signed { epoch, by, signature, .. } = signed(by, view);
+            Signed { epoch, by, body, signature }
+        };
+        let changes = (1..=3).map(change).collect();
+        let body = Message::NewView(NewView { view: View(1), changes }.into());
+        let right = signed(2, body.clone());
+        let other = signed(3, body);
+        let forged = Signed { by: NodeId::new(2), ..other.clone() };
+        let found = [right, other, forged].map(|words| keys.examine(FROM, words).map(drop));
+        let wanted = [Ok(()), Err(Refused::Certificate), Err(Refused::Signature)];
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     pub(super) fn only_signed_words_enter() -> Result<(), String> {
         let vote = Message::Vote(vote(Phase::Commit, 1, &batch(0)));
         let stranger = signer(5).sign(SCOPE, NodeId::new(5), vote.clone());
@@ -517,6 +559,8 @@ node_kit::rule_tests! {
     what_it_has_voted_for_it_keeps
     what_another_was_committed_after_it_forgets
     a_batch_that_is_too_large_is_not_voted_for
+    a_member_that_asks_all_the_time_is_answered_so_often
+    a_view_begins_by_word_of_its_primary_alone
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it
     a_batch_of_unsigned_requests_does_not_enter
@@ -528,7 +572,7 @@ fn each_broken_rule_is_found() {
     use node_kit::mutant::{Rule, each_is_found};
     use pbft::mutant::{Mutant, set};
 
-    let broken: [(Mutant, Rule); 11] = [
+    let broken: [(Mutant, Rule); 13] = [
         (Mutant::LackingNotPulled, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::PulledUnchecked, rules::what_a_proposal_names_and_is_lacking_is_pulled),
         (Mutant::EarlyCommitsDropped, rules::votes_to_commit_may_come_first),
@@ -539,6 +583,8 @@ fn each_broken_rule_is_found() {
         (Mutant::VoteUnverified, rules::only_signed_words_enter),
         (Mutant::VotedForgotten, rules::what_it_has_voted_for_it_keeps),
         (Mutant::SizesUnchecked, rules::a_batch_that_is_too_large_is_not_voted_for),
+        (Mutant::AllFetchesAnswered, rules::a_member_that_asks_all_the_time_is_answered_so_often),
+        (Mutant::BegunByAnybody, rules::a_view_begins_by_word_of_its_primary_alone),
         (Mutant::RequestsUnsigned, rules::a_batch_of_unsigned_requests_does_not_enter),
     ];
     assert!(Mutant::BY_RULES.iter().all(|of| broken.iter().any(|(mutant, _)| mutant == of)));

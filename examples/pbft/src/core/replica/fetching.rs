@@ -14,7 +14,8 @@ use crate::core::message::{Batch, Checkpoint, Fetch, Fetched, Message};
 use crate::core::state::{Machine, Snapshot, State, part_digest, state_digest};
 use crate::mutant::{self, Mutant};
 
-/// Questions of one kind that are asked at a time.
+/// Questions of one kind that are asked at a time, and of one member that are answered in half a
+/// pause between two reports. Who asks in vain asks somebody else with its next report.
 const ASKED_MAX: usize = 16;
 
 /// A state that is being fetched.
@@ -105,7 +106,10 @@ impl<M: Machine> Replica<M> {
         others.get(usize::try_from(self.turn % count).unwrap_or(0)).copied()
     }
 
-    pub(super) fn on_fetch(&mut self, by: NodeId, fetch: Fetch) {
+    pub(super) fn on_fetch(&mut self, now: Duration, by: NodeId, fetch: Fetch) {
+        if !self.may_ask(now, by) {
+            return;
+        }
         let found = match fetch {
             Fetch::Batch(digest) => self.batches.get(&digest).cloned().map(Fetched::Batch),
             Fetch::Parts(sequence) => {
@@ -128,6 +132,16 @@ impl<M: Machine> Replica<M> {
             }
             (None, _) => {}
         }
+    }
+
+    /// Counts a question of a member. True for one that is answered.
+    fn may_ask(&mut self, now: Duration, by: NodeId) -> bool {
+        let (since, count) = self.fetches.entry(by).or_insert((now, 0));
+        if now >= *since + self.settings.repeat / 2 {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count <= ASKED_MAX || mutant::is(Mutant::AllFetchesAnswered)
     }
 
     pub(super) fn on_fetched(&mut self, now: Duration, by: NodeId, fetched: Fetched) {
