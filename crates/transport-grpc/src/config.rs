@@ -14,10 +14,10 @@ const OWN_BYTES_MAX: usize = TEXT_BYTES_MAX + 2 * WORD_BYTES;
 
 /// Largest window of an HTTP/2 stream or connection (RFC 9113, section 6.9.1).
 pub(crate) const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-/// Windows of a stream that make that of a connection, at least. `h2` reckons 256 bytes for an unread
-/// DATA frame that has fewer, and ends the connection where it has reckoned more than half of the
-/// connection's window beyond what came: for one stream full of frames of 16 bytes, and ours are
-/// longer, that is 15 times the stream's window.
+/// Windows of a stream that make that of a connection, at least. `h2` reckons 256 bytes for an
+/// unread DATA frame that has fewer, and ends the connection where it has reckoned more than half
+/// of the connection's window beyond what came: for one stream full of frames of 16 bytes, and ours
+/// are longer, that is 15 times the stream's window.
 const WINDOWS_MIN: u32 = 32;
 /// Smallest window of a stream: HTTP/2's default.
 const WINDOW_BYTES_MIN: u32 = 65_535;

@@ -225,11 +225,11 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Most bytes of replies that their clients have not read, over all connections. A reply of more
-    /// than 32 KiB counts whole until the last of it has left; smaller ones, and the two pieces of
-    /// 32 KiB that HTTP/2 may have of each answer, are free. Default 1 GiB; a larger answer ends
-    /// with `RESOURCE_EXHAUSTED`. One client may have as much as is free, and one answer a quarter
-    /// of it.
+    /// Most bytes of replies that their clients have not read, over all connections. A reply of
+    /// more than 32 KiB counts whole until the last of it has left; smaller ones, and the two
+    /// pieces of 32 KiB that HTTP/2 may have of each answer, are free. Default 1 GiB; a larger
+    /// answer ends with `RESOURCE_EXHAUSTED`. One client may have as much as is free, and one
+    /// answer a quarter of it.
     pub fn answer_bytes_total_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_total_max = bytes;
         self
