@@ -135,7 +135,7 @@ fn unharmed<T>(observer: &Observer, act: impl FnOnce() -> T) -> Option<T> {
     done.inspect_err(|_| observer.on_panic()).ok()
 }
 
-/// What applications give to observe their endpoints, which may panic at every frame.
+/// Observer of endpoints that an application has given, which may panic at every frame.
 #[cfg(any(feature = "metrics", feature = "tracing-spans"))]
 #[derive(Debug)]
 struct Observer {

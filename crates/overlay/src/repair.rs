@@ -348,8 +348,8 @@ impl Fetches {
         Ok(whole)
     }
 
-    /// What a site has brought of an operation, if that is all that is missing: more is `here`
-    /// now. And which site.
+    /// Chunks of an operation that a site has brought, if they are all that is missing: more is
+    /// `here` now. And which site.
     pub(crate) fn take_whole(&mut self, op: OpId, here: &[u8]) -> Option<(Site, Vec<Data>)> {
         let whole = |(from, it): (&Site, &mut Answers)| Some((*from, it.take_whole(op, here)?));
         self.answers.iter_mut().find_map(whole)

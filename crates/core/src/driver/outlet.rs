@@ -144,7 +144,7 @@ struct Left {
     is_new: bool,
     /// Something was appended that left no room for what can wait, or a request found none.
     was_full: bool,
-    /// Whether there was room after the last frame.
+    /// There was no room after the last frame.
     is_full: bool,
     has_refused_cast: bool,
     /// Cancels have begun to wait.

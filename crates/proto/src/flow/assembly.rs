@@ -176,9 +176,9 @@ impl Assembly {
     }
 
     /// Bytes it should be granted now. A message is granted whole. A stream is granted a window
-    /// ahead of what was read, and the whole of an item that is larger. It is topped up once half of
-    /// that is used and half was read, or all: short streams cost no CREDIT, and slow readers do not
-    /// send one for each item.
+    /// ahead of what was read, and the whole of an item that is larger. It is topped up once half
+    /// of that is used and half was read, or all: short streams cost no CREDIT, and slow readers do
+    /// not send one for each item.
     pub(crate) fn wants(&self, stream_window: u64) -> Wants {
         #[cfg(test)]
         ASKED.with(|asked| asked.set(asked.get() + 1));

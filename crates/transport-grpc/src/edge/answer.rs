@@ -83,7 +83,7 @@ struct Replying<S> {
     then: Then<S>,
 }
 
-/// What follows the data that is there.
+/// Rest of an answer behind the data that is there.
 enum Then<S> {
     Replies(S),
     Status(Status),

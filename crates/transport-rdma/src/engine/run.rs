@@ -32,8 +32,8 @@ struct Runner<P: Provider> {
 }
 
 impl<P: Provider> Engine<P> {
-    /// Starts the engine unless it runs. Answers whether it does: it goes on for what the caller has
-    /// put in its table, and ends at once where the caller's runtime has ended.
+    /// Starts the engine unless it runs. Answers whether it does: it goes on for what the caller
+    /// has put in its table, and ends at once where the caller's runtime has ended.
     pub(super) fn start(self: &Arc<Self>) -> bool {
         let mut running = self.running.lock();
         if running.is_running {

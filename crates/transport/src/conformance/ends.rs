@@ -130,8 +130,8 @@ impl Drop for Looks {
     }
 }
 
-/// What a connection does not send any more is dropped without its lock: an owner may do anything
-/// then, and need not know of the connection.
+/// Drops without its lock what a connection does not send any more: an owner may do anything then,
+/// and need not know of the connection.
 pub async fn an_owner_of_what_is_not_sent_may_look_at_the_connection(setup: Setup) {
     for is_closed_here in [true, false] {
         let pair = setup.connect().await;

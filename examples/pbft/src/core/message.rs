@@ -106,8 +106,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Requests of a batch, at most. Settings of a primary may say fewer: nodes whose settings differ
-    /// take each other's batches.
+    /// Requests of a batch, at most. Settings of a primary may say fewer: nodes whose settings
+    /// differ take each other's batches.
     pub const REQUESTS_MAX: usize = 256;
 
     /// Bytes of the operations of a batch, if it has more than one request.

@@ -1,7 +1,7 @@
 //! Agreement, checked exhaustively: four replicas of the core itself, of which one is twins that
 //! propose two requests for one place, each to some of the others; the others lose patience at any
-//! time, and a second view begins. Words arrive in every order, or not at all; the votes of the second
-//! view in one order, between all others in any.
+//! time, and a second view begins. Words arrive in every order, or not at all; the votes of the
+//! second view in one order, between all others in any.
 //!
 //! The model is everything around the replicas (`cluster.rs`): a network, clocks that may have run
 //! out whenever somebody looks, and the definition of agreement. Liars hear everything at once, and

@@ -8,8 +8,8 @@ use pbft::world::{Report, Violation, run, run_channels, run_members};
 
 const SEEDS: u64 = 2_000;
 
-/// Seeds that find them; tried first, so that the test is quick. After a change of the protocol they
-/// are others.
+/// Seeds that find them; tried first, so that the test is quick. After a change of the protocol
+/// they are others.
 const FOUND_BY: &[u64] = &[0, 2, 9, 8, 1, 0, 4, 23, 2, 74, 0, 0, 2, 8, 6, 0];
 
 /// Those where connections prove names.

@@ -1,7 +1,7 @@
-//! Checks of what passes between liars and correct nodes. Frames that a liar sends are compared with
-//! the state that they must not change, one by one: the calls that it has no part in, the branches
-//! beside its own, and the tasks that correct nodes were asked for by correct nodes (I34, I35). All
-//! else is for the invariants, which leave out its own branches and what is below them.
+//! Checks of what passes between liars and correct nodes. Frames that a liar sends are compared
+//! with the state that they must not change, one by one: the calls that it has no part in, the
+//! branches beside its own, and the tasks that correct nodes were asked for by correct nodes (I34,
+//! I35). All else is for the invariants, which leave out its own branches and what is below them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

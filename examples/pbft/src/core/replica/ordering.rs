@@ -23,8 +23,8 @@ impl<M: Machine> Replica<M> {
             if !self.is_open(sequence) || sequence > limit {
                 return;
             }
-            // A batch costs votes and syncs whatever is in it. Beside others it begins once it is as
-            // large as all of them, so that under load there are few and equal ones.
+            // A batch costs votes and syncs whatever is in it. Beside others it begins once it is
+            // as large as all of them, so that under load there are few and equal ones.
             let is_alone = sequence <= self.executed.next();
             let enough = if is_alone { 1 } else { self.requests.proposed().max(1) };
             let has_enough = self.requests.unproposed().take(enough).count() == enough;
