@@ -85,6 +85,8 @@ impl Joined {
 
 #[cfg(test)]
 mod tests {
+    use convoke::transport::TcpTransport;
+
     use super::*;
     use crate::core::{Checker, Group, Member, Scope, Signer};
 
@@ -93,8 +95,9 @@ mod tests {
     async fn a_member_that_moves_is_dialled_at_its_new_address()
     -> Result<(), Box<dyn std::error::Error>> {
         let (own, moved) = (NodeId::new(1), NodeId::new(2));
-        let endpoint = Endpoint::builder().node(own).start().await?;
-        let other = Endpoint::builder().node(moved).listen("tcp://127.0.0.1:0").start().await?;
+        let builder = || Endpoint::builder().transport(TcpTransport::new());
+        let endpoint = builder().node(own).start().await?;
+        let other = builder().node(moved).listen("tcp://127.0.0.1:0").start().await?;
         let gone = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let (group, scope) = (Group::new([own])?, Scope { cluster: 7, epoch: 1 });
         let keys = Keys::new(scope, group, BTreeMap::new(), BTreeMap::new());
