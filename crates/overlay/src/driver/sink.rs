@@ -252,7 +252,7 @@ mod tests {
     struct Deaf(Link);
 
     impl Deaf {
-        fn new(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
+        fn of(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
             let link = Link {
                 peer: hello(1, incarnation),
                 nonce: LinkNonce(nonce),
@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_of_a_flow_of_an_earlier_life_does_not_count_for_the_next() {
         let driver = driver();
-        let [before, now] = [1, 2].map(|life| Deaf::new(Incarnation(life), life));
+        let [before, now] = [1, 2].map(|life| Deaf::of(Incarnation(life), life));
         let data = |life: u64, seq| {
             let op = OpId { source: Site(0), life: Life::of(Incarnation(life)), seq };
             let payload = Bytes::from_static(b"it");
