@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use convoke_core::time::Timestamp;
 
+use crate::relay::cost;
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 
@@ -106,10 +107,9 @@ impl OverlayNode {
         if let Some(way) = self.line.way {
             return way;
         }
-        let cost = self.cost(len);
-        self.ask_relays_again(now, cost);
+        self.ask_relays_again(now, cost(len));
         let (credits, line) = (&self.credits, &mut self.line);
-        let is_fed = |relay: &Site| credits[relay.index()].0.covers(cost);
+        let is_fed = |relay: &Site| credits[relay.index()].0.covers(cost(len));
         line.starved = line.starved.difference(line.starved.iter().filter(is_fed).collect());
         let starved = line.starved;
         let receivers = self.sender.receivers(seq).difference(starved);
@@ -123,9 +123,8 @@ impl OverlayNode {
             let uplink = &self.uplinks[site.index()];
             !uplink.is_blocked() && uplink.bulk_bytes(self.me.index()) < QUEUED_BYTES
         };
-        let cost = self.cost(len);
         let has_room = match way {
-            Some(Relayed { relay, .. }) if !self.credits[relay.index()].0.covers(cost) => {
+            Some(Relayed { relay, .. }) if !self.credits[relay.index()].0.covers(cost(len)) => {
                 return Room::NoCredit(relay);
             }
             Some(Relayed { relay, .. }) => is_short(relay),

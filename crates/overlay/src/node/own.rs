@@ -5,7 +5,7 @@ use convoke_core::time::Timestamp;
 
 use crate::event::{BroadcastError, Evidence, FetchError, Fetched};
 use crate::payload::Payload;
-use crate::relay::{self, Credit};
+use crate::relay::{Credit, cost};
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
 use crate::uplink::Item;
@@ -199,18 +199,12 @@ impl OverlayNode {
     /// Chooses a way that is open now for a chunk that has lost its way, and queues it.
     fn dispatch_again(&mut self, now: Timestamp, seq: u64) {
         let Some(len) = self.sender.len_of(seq) else { return };
-        let cost = self.cost(len);
-        self.ask_relays_again(now, cost);
+        self.ask_relays_again(now, cost(len));
         let receivers = self.sender.receivers(seq);
         let way = self.choose(now, len, |credits, relay| {
-            receivers.contains(relay) && credits[relay.index()].0.covers(cost)
+            receivers.contains(relay) && credits[relay.index()].0.covers(cost(len))
         });
         self.dispatch_by(now, seq, len, way);
-    }
-
-    /// Credit that a chunk of so many bytes takes at a relay.
-    pub(super) fn cost(&self, len: usize) -> u64 {
-        relay::cost(len, self.sites)
     }
 
     /// Queues a chunk on its way.
@@ -221,7 +215,7 @@ impl OverlayNode {
         len: usize,
         way: Option<Relayed>,
     ) {
-        let cost = self.cost(len);
+        let cost = cost(len);
         let session = way.and_then(|it| self.credits[it.relay.index()].0.spend(cost));
         let epoch = self.routes.epoch();
         let (to, is_relayed) = self.sender.route(now, seq, epoch, self.sendable(), way, session);
@@ -248,9 +242,11 @@ impl OverlayNode {
         let is_open = |relay: Site| {
             reached.contains(relay) && !uplinks[relay.index()].is_stuck() && is_open(credits, relay)
         };
-        let (suspects, cost) = (trust.suspects(), self.cost(len));
+        let suspects = trust.suspects();
         let may_prove = |relay: &Site| {
-            trust.is_usable(now, *relay) && is_open(*relay) && credits[relay.index()].0.covers(cost)
+            trust.is_usable(now, *relay)
+                && is_open(*relay)
+                && credits[relay.index()].0.covers(cost(len))
         };
         let way = match suspects.iter().find(may_prove) {
             Some(relay) => Some(self.routes.over(relay)),
@@ -326,8 +322,7 @@ impl OverlayNode {
         for seq in self.sender.waiting_for(relay) {
             let Some((_, session)) = self.sender.unroute(seq) else { continue };
             let len = self.sender.len_of(seq).unwrap_or(0);
-            let cost = self.cost(len);
-            self.credits[relay.index()].0.refund(session, cost);
+            self.credits[relay.index()].0.refund(session, cost(len));
             self.trust.on_withdrawn(now, relay, seq);
             self.dispatch_again(now, seq);
         }

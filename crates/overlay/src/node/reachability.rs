@@ -8,6 +8,7 @@ use convoke_core::time::Timestamp;
 use crate::bounds::RTT_MAX;
 use crate::event::{Event, Evidence, Fault};
 use crate::receive::Ended;
+use crate::relay::cost;
 use crate::site::{Site, SiteSet};
 use crate::wire::{Data, Forward, Frame, Life, Passed, View};
 
@@ -195,8 +196,7 @@ impl OverlayNode {
         helper: Site,
     ) -> Option<Data> {
         let data = self.sender.transmit(now, seq, to)?;
-        let cost = self.cost(data.payload.len());
-        self.credits[helper.index()].0.spend(cost);
+        self.credits[helper.index()].0.spend(cost(data.payload.len()));
         // Whoever passes it on does not know whether it was sent before.
         let forward = Forward::To(SiteSet::EMPTY.with(to));
         Some(Data { forward, is_repair: false, ..data })
