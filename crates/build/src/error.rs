@@ -23,7 +23,7 @@ pub enum Error {
         /// The defect, in the form `file:line:column: text`.
         message: String,
     },
-    /// A method or service asks for what cannot be generated, or a name is none in Rust.
+    /// A method or service asks for what cannot be generated, or a name cannot be one in Rust.
     #[error("{place}: {subject}: {message}")]
     Options {
         /// Its place, in the form `file:line:column`.

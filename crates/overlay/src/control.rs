@@ -455,6 +455,7 @@ impl Control {
         self.events.clear();
         self.failing = SiteSet::EMPTY;
         self.made_without = SiteSet::EMPTY;
+        self.next_without_at = Timestamp::ZERO; // What was made was for the plan before.
         self.events.push_back(ControlEvent::Plan(Arc::clone(self.plan())));
         if self.planner.is_ready_beforehand() {
             let relays = self.plan().relays();

@@ -104,7 +104,8 @@ pub enum Event {
     },
     /// These relays fail, of all that the plan has, as all sites know by now: the plan that does
     /// without them is for [`OverlayNode::set_contingency`](crate::OverlayNode::set_contingency),
-    /// unless it has been given before.
+    /// unless it has been given before. Of several such events the last counts:
+    /// [`OverlayNode::lacking`](crate::OverlayNode::lacking) has its relays.
     RelaysFail {
         /// The relays.
         relays: SiteSet,
@@ -266,10 +267,13 @@ pub enum FetchError {
         /// Sequence number that was given.
         seq: u64,
     },
-    /// Too many are being fetched.
-    #[error("{limit} operations are being fetched: try again when some have come")]
+    /// Too many are being fetched, of this source or of all.
+    #[error(
+        "too many operations are being fetched, of this source or of all that may be, {limit}: try \
+         again when some have come"
+    )]
     Busy {
-        /// The most.
+        /// The most of all sources.
         limit: usize,
     },
 }

@@ -3,7 +3,8 @@
 //! If a source dies with an operation half sent, some have it and others only know its name. Who
 //! misses it asks those that can be reached, one after the other, the source first. A source that
 //! is reached itself and owes the operation is asked alone, until it says that it has nothing or
-//! has not answered for long: what others say of its operations nobody vouches for.
+//! has not answered for long. What others say of its operations nobody vouches for: as long as it
+//! is reached and owes them they are not believed.
 
 #[cfg(test)]
 mod tests;
@@ -355,11 +356,14 @@ impl Fetches {
         self.answers.iter_mut().find_map(whole)
     }
 
-    /// The last in order make room, of whom there is most.
+    /// The last in order make room, of whom there is most: of those who are asked now only where
+    /// there is nothing of others, for they are about to bring the rest.
     fn make_room(&mut self) {
+        let asked: SiteSet = self.table.values().filter_map(|it| it.asked).collect();
         while self.answers.values().map(|it| it.bytes).sum::<usize>() > self.answers_max {
-            let most = self.answers.values_mut().max_by_key(|it| it.bytes);
-            let Some(most) = most else { return };
+            let some = self.answers.iter_mut().filter(|(_, it)| it.bytes > 0);
+            let most = some.max_by_key(|(site, it)| (!asked.contains(**site), it.bytes));
+            let Some((_, most)) = most else { return };
             most.bytes -= most.ops.pop_last().map_or(0, |(_, last)| last.bytes());
         }
     }

@@ -74,8 +74,8 @@ pub(crate) struct Progress {
     pub(crate) proven: Vec<(Site, u64)>,
     /// Relays by which a frame took far longer than any takes directly.
     pub(crate) slow: Vec<(Site, u64)>,
-    /// Chunks that the receiver had no room for, and has now.
-    pub(crate) recalled: Vec<u64>,
+    /// Chunk that the receiver had no room for, and may have now.
+    pub(crate) recalled: Option<u64>,
     /// The receiver waits for something that it will not get.
     pub(crate) needs_floor: bool,
 }

@@ -545,17 +545,18 @@ impl Inbox {
     }
 
     /// True when a reply of the only root branch may hold other bytes than before. That has all of
-    /// the call, and one message at a time is granted whatever else there is: what has begun may
-    /// have taken the room for it. Streams run ahead by half of what the largest message leaves:
-    /// others can begin in the other half.
+    /// the call, and where nothing is left to be read one message at a time is granted whatever
+    /// else there is: what has begun may have taken the room for it. Streams run ahead by half of
+    /// what the largest message leaves: others can begin in the other half.
     fn has_room(&self, before: Held, now: Held, reason: Reason) -> bool {
         let (all, total) = (self.sums.held.with(before, now), self.limits.total);
         match reason {
-            Reason::Whole => all.all() <= total || all.whole == now.whole,
+            Reason::Whole => all.all() <= total || (all.whole == now.whole && self.unread == 0),
             Reason::Ahead => {
                 let message = self.limits.message;
                 let brought = all.brought.max(total.saturating_sub(message) / 2);
-                brought + all.ahead + all.whole.max(message) <= total
+                let granted = all.ahead.saturating_add(all.whole.max(message));
+                brought.saturating_add(granted) <= total
             }
         }
     }

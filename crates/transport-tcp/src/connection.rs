@@ -216,7 +216,7 @@ impl<P: Platform> Connection for TcpConnection<P> {
     fn close(&self, reason: CloseReason) {
         let closed = self.out.lock().outbound.close(reason);
         if let Some(ended) = closed {
-            ended.wake();
+            let _unsent = ended.wake();
             self.flush();
             self.reader_signal.notify_one();
         }
@@ -233,8 +233,8 @@ impl<P: Platform> Ends for TcpConnection<P> {
         let ended = out.outbound.abandon(reason);
         let gone = std::mem::replace(&mut out.duty, Duty::Gone);
         drop(out);
+        let _unsent = ended.wake();
         drop(gone);
-        ended.wake();
     }
 }
 
@@ -248,8 +248,7 @@ impl<P: Platform> Carrier for TcpConnection<P> {
     }
 
     fn stop_waiting(&self) {
-        let unsent = self.out.lock().outbound.queue.close(String::new(), false);
-        drop(unsent);
+        let _unsent = self.out.lock().outbound.queue.close(String::new(), false);
         self.flush();
     }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use node_kit::cluster::Credits;
 use node_kit::program::ranges;
@@ -371,7 +372,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Ledger::Disk)]
     pub(crate) ledger: Ledger,
     /// Requests of one batch, at most: 256 or less.
-    #[arg(long, default_value_t = 256)]
+    #[arg(
+        long, default_value_t = 256,
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=256)
+    )]
     pub(crate) batch: usize,
     /// Batches under way, at most.
     #[arg(long, default_value_t = 4)]

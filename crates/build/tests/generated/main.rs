@@ -16,4 +16,5 @@
 
 mod end_to_end;
 mod members;
+#[allow(clippy::used_underscore_items, reason = "such names are what it is about")]
 mod odd_names;

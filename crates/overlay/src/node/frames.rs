@@ -241,7 +241,7 @@ impl OverlayNode {
                 self.leave_relay(now, relay); // What it has would come as late.
             }
         }
-        for seq in recalled {
+        if let Some(seq) = recalled {
             self.send_again(seq, SiteSet::EMPTY.with(from));
         }
         if needs_floor {

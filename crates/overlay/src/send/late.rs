@@ -19,6 +19,9 @@ const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 /// second here sources did not leave a relay that had stopped reading.
 const PROGRESS: Duration = Duration::from_millis(500);
 
+/// Chunks that were put off which an acknowledgement looks through for one to be sent again.
+const RECALL_LOOKS: usize = 64;
+
 /// Receivers that have not acknowledged in time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Late {
@@ -92,23 +95,24 @@ impl Sender {
         Some(Late { seq, to, blamed, missed })
     }
 
-    /// Takes out chunks that were put off and are owed to a site that has acknowledged what left
-    /// after their last copies: it had no room for those, and has some now.
-    pub(super) fn recall(&mut self, site: Site) -> Vec<u64> {
+    /// Takes out the first chunk that was put off and is owed to a site which has acknowledged what
+    /// left after its last copy: the site had no room for that, and has some now. One for each such
+    /// acknowledgement, as it may have room for no more.
+    pub(super) fn recall(&mut self, site: Site) -> Option<u64> {
         let heard_of = self.heard[site.index()].of;
-        let mut put_off = std::mem::take(&mut self.put_off);
-        put_off.retain(|seq| self.chunk(*seq).is_some_and(|chunk| !chunk.missing.is_empty()));
-        let is_due = |seq: &u64| {
-            let chunk = self.chunk(*seq).filter(|chunk| chunk.missing.contains(site));
+        while let Some(first) = self.put_off.first().copied()
+            && self.chunk(first).is_none_or(|chunk| chunk.missing.is_empty())
+        {
+            self.put_off.remove(&first);
+        }
+        let is_due = |seq: &&u64| {
+            let chunk = self.chunk(**seq).filter(|chunk| chunk.missing.contains(site));
             chunk.is_some_and(|it| it.goes_directly(site) && it.last_left_at < heard_of)
         };
-        let recalled: Vec<u64> = put_off.iter().copied().filter(is_due).collect();
-        for seq in &recalled {
-            put_off.remove(seq);
-            self.chunk_mut(*seq).into_iter().for_each(|chunk| chunk.attempts = 0);
-        }
-        self.put_off = put_off;
-        recalled
+        let first = self.put_off.iter().take(RECALL_LOOKS).find(is_due).copied()?;
+        self.put_off.remove(&first);
+        self.chunk_mut(first).into_iter().for_each(|chunk| chunk.attempts = 0);
+        Some(first)
     }
 
     /// The time until which a chunk may be on its way to its relay still. Links keep their order,

@@ -124,14 +124,14 @@ impl<'a> Reader<'a> {
         if seq <= max { Ok(seq) } else { Err(WireError::Invalid("a sequence number")) }
     }
 
-    /// Bytes that are left, sharing the frame's memory.
-    /// The rest, for who keeps it: what is small leaves the buffer that it came in, which it would
-    /// keep as a whole, 64 KiB for a few bytes.
+    /// Bytes that are left, to be kept: few of them leave the buffer that they came in, which they
+    /// would keep as a whole, 64 KiB.
     pub(super) fn rest_to_keep(&mut self) -> Bytes {
         let rest = self.rest();
         if rest.len() < CHUNK_BYTES { Bytes::copy_from_slice(&rest) } else { rest }
     }
 
+    /// Bytes that are left, sharing the frame's memory.
     pub(super) fn rest(&mut self) -> Bytes {
         let rest = self.bytes.slice(self.at..);
         self.at = self.bytes.len();

@@ -191,7 +191,7 @@ impl Assembly {
         if !is_low || self.window.received() < self.unscheduled / 2 {
             return Wants::default(); // As after most items.
         }
-        let wants = Wants { rest, ahead: beyond(self.read + stream_window) };
+        let wants = Wants { rest, ahead: beyond(self.read.saturating_add(stream_window)) };
         let is_worth_it = wants.most() >= stream_window / 2 || self.unread() == 0;
         if is_worth_it { wants } else { Wants::default() }
     }

@@ -203,10 +203,12 @@ impl Shares {
         }
     }
 
-    /// Bytes that a stream may run ahead by. It may make no use of them for long, so they are no
-    /// more than its root branch has anyway, and another reply can begin beside it.
+    /// Window of a stream. It may make no use of it for long, so what it runs ahead is no more than
+    /// [may](Part::with) be of its root branch's own, and leaves room there for another reply to
+    /// begin: each that has one stream has its window.
     pub(super) fn stream_window(&self, of_all: u64) -> u64 {
-        of_all.min(self.own.saturating_sub(self.unscheduled).max(self.unscheduled))
+        let half = self.own / 2 + self.unscheduled;
+        of_all.min(half.min(self.own.saturating_sub(self.unscheduled)).max(self.unscheduled))
     }
 
     /// Bytes that all may have together.

@@ -614,6 +614,39 @@ fn idle_streams_leave_room_for_others() {
     }
 }
 
+/// What is unread lies there until the application reads it, and then the next can come.
+#[test]
+fn a_reply_as_large_as_the_call_comes_once_what_is_there_is_read() {
+    let limits =
+        Limits { message_bytes_max: 4 << 20, reply_bytes_max: 4 << 20, ..Limits::default() };
+    let mut call = Honest::new(1, &limits);
+    for (index, size) in (0..).zip([100, 4 << 20, 200]) {
+        call.answer(("/0", index), limits.unscheduled_bytes, &[size]);
+    }
+    call.finish();
+    assert_eq!(call.read_count, 3);
+}
+
+#[test]
+fn each_stream_has_a_window_whatever_the_largest_message_is() {
+    let unbounded =
+        Limits { message_bytes_max: usize::MAX, reply_bytes_max: u64::MAX, ..Limits::default() };
+    let with = |message_bytes_max| Limits { message_bytes_max, ..Limits::default() };
+    let cases = [(127, with(16 << 20)), (70, with(4 << 20)), (400, with(4 << 20))];
+    for (roots, limits) in cases.into_iter().chain([(1, with(32 << 20)), (1, unbounded)]) {
+        let mut inbox = Inbox::new(roots, &limits);
+        let paths: Vec<Path> = (0..roots).map(|at| format!("/{at}").parse().unwrap()).collect();
+        for path in &paths {
+            inbox.accept(path, &item(0, false, 12 << 10)).unwrap();
+            inbox.consume_all([(path, 0, 12 << 10, &[] as &[_])]);
+        }
+        let granted: BTreeMap<ReplyName, u64> =
+            std::iter::from_fn(|| inbox.poll_credit()).collect();
+        assert_eq!(granted.len(), roots);
+        assert!(granted.values().all(|limit| *limit > 32 << 10), "{roots}: {granted:?}");
+    }
+}
+
 /// Windows that all are granted leave room for the items that outgrow them.
 #[test]
 fn streams_of_many_root_branches_bring_items_that_outgrow_their_windows() {

@@ -255,8 +255,8 @@ impl QuicConnection {
         out.account.abandon();
         let woken = out.waiters.take_all();
         drop(out);
-        drop(gone);
         woken.wake();
+        drop(gone);
     }
 
     fn write_in_place(&self, lane: Lane, mut duty: WriteDuty) {

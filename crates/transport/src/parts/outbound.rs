@@ -19,6 +19,7 @@ pub struct Outbound {
 }
 
 /// Tasks to be woken at an end, and frames to be dropped, both without the lock.
+#[must_use = "those who wait are to be woken"]
 #[derive(Debug)]
 pub struct Ended {
     woken: Wakers,
@@ -26,10 +27,12 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Wakes those who waited. To be called without any lock: what it runs may call back.
-    pub fn wake(self) {
-        drop(self.unsent);
+    /// Wakes those who waited. To be called without any lock: what it runs may call back. What is
+    /// not sent is to be dropped when nothing else is left to be done: its owner may wait for them,
+    /// or panic.
+    pub fn wake(self) -> Unsent {
         self.woken.wake();
+        self.unsent
     }
 }
 

@@ -185,7 +185,7 @@ impl Connection for PipeConnection {
 
     fn close(&self, reason: CloseReason) {
         if let Some(ended) = self.with(|outbound| outbound.close(reason)) {
-            ended.wake();
+            let _unsent = ended.wake();
             self.pipe.wake_carrier();
             self.pipe.signal.notify_one();
         }
@@ -199,7 +199,7 @@ impl Connection for PipeConnection {
 impl Ends for PipeConnection {
     /// The goodbye goes out if the carrier takes it.
     fn end(&self, reason: CloseReason) {
-        self.with(|outbound| outbound.say_goodbye(reason)).wake();
+        let _unsent = self.with(|outbound| outbound.say_goodbye(reason)).wake();
         self.pipe.wake_carrier();
     }
 }
@@ -215,7 +215,7 @@ impl Carrier for PipeConnection {
 
     /// The messages end in order.
     fn peer_has_left(&self) {
-        self.with(Outbound::finish).wake();
+        let _unsent = self.with(Outbound::finish).wake();
         self.pipe.wake_carrier();
     }
 

@@ -272,6 +272,11 @@ impl Keys {
         {
             return Err(Refused::Certificate);
         }
+        // Answers are counted for who asks: a question that another passes on would use up its own.
+        if matches!(body, Message::Fetch(_) | Message::Pull(_) | Message::Status(_)) && from != *by
+        {
+            return Err(Refused::Connection);
+        }
         match self.trust.signs(body) {
             true => self.claim(body, *by, signature, Refused::Signature, &mut claims)?,
             false => self.claim_connection(from, *by, signature)?,

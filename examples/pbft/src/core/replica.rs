@@ -288,7 +288,7 @@ impl<M: Machine> Replica<M> {
             Message::Vouch(vouches) => self.on_vouch(now, by, &vouches),
             Message::Pass(requests) => self.on_pass(now, by, &requests),
             Message::Outline(vote, outline) => self.on_outline(now, by, vote, signature, outline),
-            Message::Pull(digests) => self.on_pull(by, &digests),
+            Message::Pull(digests) => self.on_pull(now, by, &digests),
         }
         self.hand_over(now);
         self.propose_more();

@@ -478,7 +478,13 @@ mod rules {
         let pause = settings().repeat / 2;
         let found = [(3, NOW), (4, NOW), (3, NOW + pause / 2), (3, NOW + pause)];
         let found = found.map(|(by, now)| answered(by, now));
-        if found == [16, 16, 0, 16] { Ok(()) } else { Err(format!("{found:?}")) }
+        // A question of another, which it passes on to use up what that may ask.
+        let fetch = Message::Fetch(Fetch::Batch(batch.digest()));
+        let passed_on = keys().open(NodeId::new(3), signer(4).sign(SCOPE, NodeId::new(4), fetch));
+        if passed_on.err() != Some(Refused::Connection) {
+            return Err("a question that another has brought is taken for its own".to_owned());
+        }
+        if found == [32, 32, 0, 32] { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
     /// Its proofs have thousands of signatures: none is looked at before it is known to be of that

@@ -101,13 +101,24 @@ impl TaskHandle {
         room: &mut RoomWait,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
-        ready!(self.poll_room(branch.branch.to, room, cx));
-        self.driver().with_core(self.core_index(), |core, now, _| {
-            self.hand_over(&mut core.node, now);
-            let opened = core.node.delegate(now, self.task(), branch.take(now));
-            self.let_go_beside_poll(&mut core.node, now);
-            Poll::Ready(opened.map(|_| ()))
-        })
+        loop {
+            ready!(self.poll_told(room, cx));
+            let opened = self.driver().with_core(self.core_index(), |core, now, _| {
+                // Under one lock: of all that are told only some have room.
+                let told = core.full_at(branch.branch.to);
+                if let Some(told) = told.filter(|_| core.node.is_running(self.task())) {
+                    room.add(told);
+                    return None;
+                }
+                self.hand_over(&mut core.node, now);
+                let opened = core.node.delegate(now, self.task(), branch.take(now));
+                self.let_go_beside_poll(&mut core.node, now);
+                Some(opened.map(|_| ()))
+            });
+            if let Some(opened) = opened {
+                return Poll::Ready(opened);
+            }
+        }
     }
 
     /// Opens branches, the first few of them under one lock. Those of a node whose connection has

@@ -14,9 +14,13 @@ use crate::core::message::{Batch, Checkpoint, Fetch, Fetched, Message};
 use crate::core::state::{Machine, Snapshot, State, part_digest, state_digest};
 use crate::mutant::{self, Mutant};
 
-/// Questions of one kind that are asked at a time, and of one member that are answered in half a
-/// pause between two reports. Who asks in vain asks somebody else with its next report.
+/// Questions of one kind that are asked at a time.
 const ASKED_MAX: usize = 16;
+
+/// Questions of one member that are answered in half a pause between two reports: as many as who
+/// fetches a state asks one member for, and as many again. Who asks in vain asks somebody else with
+/// its next report.
+const ANSWERED_MAX: usize = 2 * ASKED_MAX;
 
 /// A state that is being fetched.
 #[derive(Clone, Debug, Hash)]
@@ -135,13 +139,13 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Counts a question of a member. True for one that is answered.
-    fn may_ask(&mut self, now: Duration, by: NodeId) -> bool {
+    pub(super) fn may_ask(&mut self, now: Duration, by: NodeId) -> bool {
         let (since, count) = self.fetches.entry(by).or_insert((now, 0));
         if now >= *since + self.settings.repeat / 2 {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        *count <= ASKED_MAX || mutant::is(Mutant::AllFetchesAnswered)
+        *count <= ANSWERED_MAX || mutant::is(Mutant::AllFetchesAnswered)
     }
 
     pub(super) fn on_fetched(&mut self, now: Duration, by: NodeId, fetched: Fetched) {

@@ -84,7 +84,10 @@ impl<M: Machine> Replica<M> {
     }
 
     /// Sends a member requests that it lacks, as far as they are here and an answer takes them.
-    pub(super) fn on_pull(&mut self, by: NodeId, digests: &[Digest]) {
+    pub(super) fn on_pull(&mut self, now: Duration, by: NodeId, digests: &[Digest]) {
+        if !self.may_ask(now, by) {
+            return;
+        }
         let (mut found, mut room) = (Vec::new(), PULLED_BYTES_MAX);
         let wanted = digests.iter().take(Batch::REQUESTS_MAX);
         for signed in wanted.filter_map(|digest| self.requests.find(digest)) {
