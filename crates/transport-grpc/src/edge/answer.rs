@@ -342,7 +342,7 @@ mod tests {
         let pool = SendPool::new(1 << 30);
         let (first, kept) = reply(LEN);
         let mut body = answer(&pool, Some(first), None);
-        let counted = |is_last| {
+        let counted = |is_last: bool| {
             assert_eq!(is_gone(&kept), is_last);
             assert_eq!(pool.used() >= LEN, !is_last, "{} count", pool.used());
         };
