@@ -76,7 +76,7 @@ impl Pipe {
             }
         };
         drop(out);
-        ended.into_iter().for_each(Ended::wake);
+        let _unsent = ended.map(Ended::wake);
         self.wake_carrier();
     }
 
@@ -122,7 +122,7 @@ impl Pipe {
             false => outbound.abandon(CloseReason::Network(early.into())),
         });
         drop(out);
-        ended.into_iter().for_each(Ended::wake);
+        let _unsent = ended.map(Ended::wake);
         self.signal.notify_one();
     }
 
