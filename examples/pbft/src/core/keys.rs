@@ -125,7 +125,7 @@ pub enum Refused {
         Batch::BYTES_MAX
     )]
     Batch,
-    /// It is unsigned, and the connection by which it came proves somebody else.
+    /// It is unsigned, or asks for something, and came over the connection of somebody else.
     #[error("the connection does not prove its sender")]
     Connection,
 }
