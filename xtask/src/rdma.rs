@@ -142,7 +142,7 @@ pub(crate) fn install() {
     }
 }
 
-/// Builds the programs that [`run`] runs in machines but the replicated benchmark.
+/// Builds the programs that [`run()`] runs in machines but the replicated benchmark.
 ///
 /// # Errors
 /// `cargo metadata` fails.
