@@ -130,16 +130,14 @@ impl<Resp> Roots for Branches<Resp> {
         self.0.len()
     }
 
-    fn to(&self, index: u32) -> NodeId {
-        self.0[index as usize].0.node()
+    fn branch(&self, index: u32) -> (NodeId, &RootRequest) {
+        let (peer, request) = &self.0[index as usize];
+        (peer.node(), &request.root)
     }
 
-    fn request(&self, index: u32) -> &RootRequest {
-        &self.0[index as usize].1.root
-    }
-
-    fn request_mut(&mut self, index: u32) -> &mut RootRequest {
-        &mut self.0[index as usize].1.root
+    fn branch_mut(&mut self, index: u32) -> (NodeId, &mut RootRequest) {
+        let (peer, request) = &mut self.0[index as usize];
+        (peer.node(), &mut request.root)
     }
 }
 

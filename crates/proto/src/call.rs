@@ -103,8 +103,8 @@ impl Call {
         let count = branches.count();
         let mut call = Self::new((id, secret), count, now, deadline, options, limits);
         for index in (0..).take(count) {
-            let (to, budget) =
-                (branches.to(index), branches.request(index).budget_of(deadline.since(now)));
+            let (to, request) = branches.branch(index);
+            let budget = request.budget_of(deadline.since(now));
             let path = call.add_root(index, to, now + budget);
             call.note(now, &key(path, 0), || Traced::Opened { node: to });
         }
@@ -627,11 +627,11 @@ pub(crate) fn root_request(
     floor: u64,
     request: &RootRequest,
 ) -> RequestHead<'_> {
-    let own = request.budget_of(budget);
+    let own = request.budget.filter(|own| *own < budget);
     RequestHead {
         key,
-        budget_us: micros(own),
-        outlasted_us: micros(budget.saturating_sub(own)),
+        budget_us: micros(own.unwrap_or(budget)),
+        outlasted_us: own.map_or(0, |own| micros(budget - own)),
         floor,
         method: request.method,
         reply_route: &ReplyRoute::Sender,

@@ -20,7 +20,7 @@ use crate::wire::Statement;
 
 use super::Outbound;
 use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, Roots};
-use super::flat::{FLAT_BRANCHES_MAX, Flat, Reading};
+use super::flat::{FLAT_BRANCHES_MAX, Flat, Leg, Reading};
 use super::limits::Limits;
 use super::ring::Ring;
 use super::task::SendError;
@@ -180,24 +180,60 @@ impl Initiator {
         Ok(CallId { origin: self.origin, seq })
     }
 
-    /// True when a call of so many branches, none of which has less time than this, can begin flat.
-    /// One that is due earlier than it grows needs a timer of its own.
+    /// Begins a flat call of so many branches, which are to be [added](Self::add_leg). False when
+    /// they are too many, or none.
     #[inline]
-    pub(crate) fn suits_flat(&self, budget: Duration, branch_count: usize) -> bool {
-        budget > self.flat_age() && (1..=FLAT_BRANCHES_MAX).contains(&branch_count)
+    pub(crate) fn open_flat(
+        &mut self,
+        call: CallId,
+        (now, deadline): (Timestamp, Timestamp),
+        options: CallOptions,
+        branch_count: usize,
+    ) -> bool {
+        if !options.suits_flat() || !(1..=FLAT_BRANCHES_MAX).contains(&branch_count) {
+            return false;
+        }
+        let make = || Flat::new(now, deadline, options, branch_count);
+        self.flat.push_with(call.seq, make);
+        true
     }
 
-    /// Keeps a flat call, whose requests leave now.
+    /// Adds a branch to a flat call: where its request leaves to, and when it ends. False, and the
+    /// call is gone, when it ends before the call would grow: then it needs a timer of its own.
     #[inline]
-    pub(crate) fn open_flat(&mut self, call: CallId, flat: Flat) {
-        for leg in &flat.legs {
-            let index = leg.link.index();
-            if index >= self.flat_at.len() {
-                self.flat_at.resize(index + 1, 0);
-            }
-            self.flat_at[index] += 1;
+    pub(crate) fn add_leg(
+        &mut self,
+        call: CallId,
+        (to, link, life): (NodeId, LinkId, Option<Incarnation>),
+        deadline: Timestamp,
+    ) -> bool {
+        let age = self.flat_age();
+        let Some(flat) = self.flat.get_mut(call.seq) else { return false };
+        if deadline <= flat.opened_at + age {
+            self.discard_flat(call.seq);
+            return false;
         }
-        self.flat.push(call.seq, flat);
+        flat.legs.push(Leg { to, link, life, deadline, answer: None });
+        let index = link.index();
+        if index >= self.flat_at.len() {
+            self.flat_at.resize(index + 1, 0);
+        }
+        self.flat_at[index] += 1;
+        true
+    }
+
+    /// True for a flat call behind an older one, which is due before it.
+    #[inline]
+    pub fn is_behind(&self, call: CallId) -> bool {
+        let is_oldest = self.flat.front().is_none_or(|(seq, _)| seq == call.seq);
+        !is_oldest && self.flat.get(call.seq).is_some()
+    }
+
+    /// Where the request of a branch of a flat call leaves to.
+    #[inline]
+    pub(crate) fn leg(&self, call: CallId, index: u32) -> Option<(NodeId, LinkId)> {
+        let leg = self.flat.get(call.seq)?.legs.get(index as usize)?;
+        Some((leg.to, leg.link))
     }
 
     fn remove_flat(&mut self, seq: u64) -> Option<Flat> {
@@ -207,12 +243,12 @@ impl Initiator {
     }
 
     /// Lets a flat call go where it lies.
-    fn discard_flat(&mut self, seq: u64) {
-        let flat_at = &mut self.flat_at;
-        self.flat.discard_if(seq, |flat| {
-            flat.legs.iter().for_each(|leg| flat_at[leg.link.index()] -= 1);
-            true
-        });
+    #[inline]
+    pub(crate) fn discard_flat(&mut self, seq: u64) {
+        if let Some(flat) = self.flat.get(seq) {
+            flat.legs.iter().for_each(|leg| self.flat_at[leg.link.index()] -= 1);
+            self.flat.discard(seq);
+        }
     }
 
     /// Keeps a full call, whose requests are to be sent.

@@ -24,6 +24,7 @@ pub(crate) struct Intervals {
 }
 
 impl Intervals {
+    #[inline]
     pub(crate) fn contains(&self, number: u64) -> bool {
         // Most that is asked about is new.
         number < self.end && self.at_or_below(number).is_some_and(|(_, end)| number < end)

@@ -1,20 +1,25 @@
 //! Things by number, made in order of number and mostly removed so, too.
 
-use std::collections::VecDeque;
-
 /// Things by number. A number that was left out, or removed behind an older one, costs the room of
 /// a thing.
 #[derive(Debug)]
 pub struct Ring<T> {
     /// The number of the first entry, which is never vacant.
     first: u64,
-    entries: VecDeque<Option<T>>,
+    /// Numbers from the first entry to the last.
+    span: u64,
+    /// None, or a power of two of them: a number has the one at its remainder. Those of numbers
+    /// outside the span are vacant.
+    slots: Vec<Option<T>>,
     in_use: usize,
 }
 
+/// Slots that a ring begins with.
+const SLOTS_MIN: u64 = 4;
+
 impl<T> Default for Ring<T> {
     fn default() -> Self {
-        Self { first: 0, entries: VecDeque::new(), in_use: 0 }
+        Self { first: 0, span: 0, slots: Vec::new(), in_use: 0 }
     }
 }
 
@@ -22,15 +27,37 @@ impl<T> Ring<T> {
     /// Keeps a thing whose number is above all before it.
     #[inline]
     pub fn push(&mut self, number: u64, thing: T) {
-        if self.entries.is_empty() {
+        self.push_with(number, || thing);
+    }
+
+    /// The same of one that is made where it lies.
+    #[inline]
+    pub fn push_with(&mut self, number: u64, make: impl FnOnce() -> T) {
+        if self.span == 0 {
             self.first = number;
         }
-        debug_assert!(self.first + self.entries.len() as u64 <= number, "numbers rise");
-        while self.first + (self.entries.len() as u64) < number {
-            self.entries.push_back(None);
+        debug_assert!(self.first + self.span <= number, "numbers rise");
+        let span = number - self.first + 1;
+        if span > self.slots.len() as u64 {
+            self.grow(span);
         }
-        self.entries.push_back(Some(thing));
+        self.span = span;
+        let slot = self.slot(number);
+        self.slots[slot].get_or_insert_with(make);
         self.in_use += 1;
+    }
+
+    /// Makes room for so many numbers.
+    #[cold]
+    fn grow(&mut self, span: u64) {
+        let mut grown = Self { first: self.first, ..Self::default() };
+        let count = usize::try_from(span.max(SLOTS_MIN).next_power_of_two());
+        grown.slots.resize_with(count.expect("as many as lie in memory"), || None);
+        for number in self.first..self.first + self.span {
+            let (from, to) = (self.slot(number), grown.slot(number));
+            grown.slots[to] = self.slots[from].take();
+        }
+        self.slots = grown.slots;
     }
 
     /// Keeps a thing under a number that may have been left out.
@@ -38,70 +65,75 @@ impl<T> Ring<T> {
     /// # Errors
     /// The thing, when its number lies below the oldest.
     pub fn insert(&mut self, number: u64, thing: T) -> Result<(), T> {
-        match self.index(number) {
-            None if self.entries.is_empty() || number > self.first => self.push(number, thing),
-            None => return Err(thing),
-            Some(index) => {
-                self.in_use += usize::from(self.entries[index].replace(thing).is_none());
-            }
+        if self.contains(number) {
+            let slot = self.slot(number);
+            self.in_use += usize::from(self.slots[slot].replace(thing).is_none());
+        } else if self.span == 0 || number > self.first {
+            self.push(number, thing);
+        } else {
+            return Err(thing);
         }
         Ok(())
     }
 
     /// The entry that is kept under a number.
+    #[inline]
     pub fn get(&self, number: u64) -> Option<&T> {
-        self.entries.get(self.index(number)?)?.as_ref()
+        let slot = self.contains(number).then(|| self.slot(number))?;
+        self.slots.get(slot)?.as_ref()
     }
 
     /// The same, to be changed.
+    #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
-        let index = self.index(number)?;
-        self.entries.get_mut(index)?.as_mut()
+        let slot = self.contains(number).then(|| self.slot(number))?;
+        self.slots.get_mut(slot)?.as_mut()
     }
 
     /// Takes out what is kept under a number.
+    #[inline]
     pub fn remove(&mut self, number: u64) -> Option<T> {
-        let index = self.index(number)?;
-        let thing = self.entries[index].take()?;
+        let slot = self.contains(number).then(|| self.slot(number))?;
+        let thing = self.slots.get_mut(slot)?.take()?;
         self.on_removed();
         Some(thing)
     }
 
     /// Drops what is kept under a number, where it lies.
+    #[inline]
     pub fn discard(&mut self, number: u64) {
-        self.discard_if(number, |_| true);
-    }
-
-    /// Drops what is kept under a number, if it is as it should be. True when it was.
-    pub fn discard_if(&mut self, number: u64, is_meant: impl FnOnce(&T) -> bool) -> bool {
-        let Some(index) = self.index(number) else { return false };
-        let entry = &mut self.entries[index];
-        let is_meant = entry.as_ref().is_some_and(is_meant);
-        if is_meant {
-            *entry = None;
-            self.on_removed();
+        if self.contains(number) {
+            let slot = self.slot(number);
+            self.in_use -= usize::from(self.slots[slot].is_some());
+            self.slots[slot] = None;
+            self.skip_vacant();
         }
-        is_meant
     }
 
+    #[inline]
     fn on_removed(&mut self) {
         self.in_use -= 1;
-        while matches!(self.entries.front(), Some(None)) {
-            self.entries.pop_front();
-            self.first += 1;
+        self.skip_vacant();
+    }
+
+    /// The first entry is not vacant.
+    #[inline]
+    fn skip_vacant(&mut self) {
+        while self.span > 0 && self.slots[self.slot(self.first)].is_none() {
+            (self.first, self.span) = (self.first + 1, self.span - 1);
         }
     }
 
     /// The oldest, and its number.
+    #[inline]
     pub fn front(&self) -> Option<(u64, &T)> {
-        self.entries.front()?.as_ref().map(|thing| (self.first, thing))
+        self.get(self.first).map(|thing| (self.first, thing))
     }
 
     /// All of them, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        (self.first..)
-            .zip(&self.entries)
-            .filter_map(|(number, thing)| Some((number, thing.as_ref()?)))
+        let numbers = self.first..self.first + self.span;
+        numbers.filter_map(|number| Some((number, self.get(number)?)))
     }
 
     /// Number of entries.
@@ -115,13 +147,21 @@ impl<T> Ring<T> {
     }
 
     /// The numbers from the oldest to the newest, vacant ones too.
-    pub fn span(&self) -> usize {
-        self.entries.len()
+    pub fn span(&self) -> u64 {
+        self.span
     }
 
-    fn index(&self, number: u64) -> Option<usize> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        (index < self.entries.len()).then_some(index)
+    /// True for a number from the oldest to the newest.
+    #[inline]
+    fn contains(&self, number: u64) -> bool {
+        number.wrapping_sub(self.first) < self.span
+    }
+
+    /// Place of a number, where there are slots.
+    #[inline]
+    fn slot(&self, number: u64) -> usize {
+        let mask = (self.slots.len() as u64).wrapping_sub(1);
+        usize::try_from(number & mask).unwrap_or(usize::MAX)
     }
 }
 
@@ -145,6 +185,42 @@ mod tests {
         ring.discard(8);
         assert!(ring.is_empty() && ring.front().is_none());
         assert_eq!(ring.insert(6, 6), Ok(()), "an empty ring begins anywhere");
+    }
+
+    /// Against a map, with numbers that are left out and removed in any order.
+    #[test]
+    fn a_ring_that_grows_keeps_each_thing_under_its_number() {
+        let (mut ring, mut map) = (Ring::default(), std::collections::BTreeMap::new());
+        let mut random = 1_u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % bound
+        };
+        let mut next = u64::from(u32::MAX) - 100;
+        for _ in 0..20_000 {
+            if below(5) < 3 {
+                next += 1 + below(8) / 7;
+                ring.push(next, next);
+                map.insert(next, next);
+            } else {
+                let number = next - below(60).min(next);
+                if below(2) == 0 {
+                    assert_eq!(ring.remove(number), map.remove(&number));
+                } else {
+                    ring.discard(number);
+                    map.remove(&number);
+                }
+            }
+            // The oldest does not stay for ever.
+            if map.len() > 40 {
+                let (oldest, thing) = map.pop_first().unwrap();
+                assert_eq!(ring.front(), Some((oldest, &thing)));
+                assert_eq!(ring.remove(oldest), Some(thing));
+            }
+            assert_eq!(ring.len(), map.len());
+            assert!(ring.iter().eq(map.iter().map(|(number, thing)| (*number, thing))));
+            assert_eq!(ring.get(next + 1), None);
+        }
     }
 
     #[test]

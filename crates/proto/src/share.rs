@@ -193,6 +193,7 @@ impl Shares {
     }
 
     /// True when a peer may take one more.
+    #[inline]
     pub(crate) fn may_take(&self, index: PeerIndex, pool: Pool) -> bool {
         let at = pool.index();
         if mutant::is(Mutant::AlphaNotApplied) {
@@ -209,6 +210,7 @@ impl Shares {
     }
 
     /// Takes so many for a peer, whatever it has.
+    #[inline]
     pub(crate) fn take(&mut self, index: PeerIndex, pool: Pool, count: usize) {
         let at = pool.index();
         self.total.take(at, count);
@@ -217,6 +219,7 @@ impl Shares {
     }
 
     /// Gives so many of a peer's back.
+    #[inline]
     pub(crate) fn give(&mut self, index: PeerIndex, pool: Pool, count: usize) {
         let at = pool.index();
         self.total.give(at, count);
@@ -304,9 +307,16 @@ impl Shares {
         index
     }
 
+    #[inline]
     fn forget_idle(&mut self, index: PeerIndex) {
+        if self.peer(index).connections == 0 {
+            self.forget_unconnected(index);
+        }
+    }
+
+    fn forget_unconnected(&mut self, index: PeerIndex) {
         let peer = self.peer(index);
-        if peer.connections == 0 && *peer.part.taken() == [0; POOLS] {
+        if *peer.part.taken() == [0; POOLS] {
             self.names.remove(&peer.name.clone());
             if let Some(Peer { name, part, .. }) = self.peers[index.0 as usize].take()
                 && let Some(part) = part.withdrawn()
@@ -317,10 +327,12 @@ impl Shares {
         }
     }
 
+    #[inline]
     fn peer(&self, index: PeerIndex) -> &Peer {
         self.peers[index.0 as usize].as_ref().expect("a peer that has anything is known")
     }
 
+    #[inline]
     fn peer_mut(&mut self, index: PeerIndex) -> &mut Peer {
         self.peers[index.0 as usize].as_mut().expect("a peer that has anything is known")
     }

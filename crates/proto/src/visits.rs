@@ -258,7 +258,7 @@ impl Visits {
             }
         };
         let name = NodeLife { node, life: call.origin };
-        let origin = self.origins.find(name);
+        let origin = self.origins.find_again(name);
         if let Some(origin) = origin {
             if by.sender().is_of(name) || mutant::is(Mutant::AnybodysFloor) {
                 self.hear_floor(origin, call.seq.saturating_sub(request.floor));
@@ -434,6 +434,9 @@ impl Visits {
 
     /// Until when the initiator may ask for the task of a request.
     fn call_deadline(&self, now: Timestamp, deadline: Timestamp, request: &Request) -> Timestamp {
+        if request.outlasted_us == 0 {
+            return deadline; // No later than this node gives any.
+        }
         (deadline + self.budget(request.outlasted_us)).min(now + self.limits.deadline_max)
     }
 

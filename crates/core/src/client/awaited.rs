@@ -70,19 +70,22 @@ impl<Resp: Payload + 'static> Future for Awaited<Resp> {
 impl<Resp: Payload + 'static> State<Resp> {
     /// Opens the call, once there is room for one of its requests.
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        let ((mut builder, mut probe), needs_room) = match self {
-            Self::Waiting(waiting) => (ready!(waiting.as_mut().poll(cx)), false),
-            _ => match std::mem::replace(self, Self::Over) {
-                Self::Ready(mut builder) => {
-                    let probe = builder.begin()?;
-                    ((builder, probe), true)
-                }
-                _ => panic!("a call was polled after it had resolved"),
-            },
+        // Where it lies: it is not moved before the call is open.
+        let (mut probe, needs_room) = match self {
+            Self::Ready(builder) => (builder.begin()?, true),
+            Self::Waiting(waiting) => {
+                let (builder, probe) = ready!(waiting.as_mut().poll(cx));
+                *self = Self::Ready(builder);
+                (probe, false)
+            }
+            Self::Open(_) | Self::Over => panic!("a call was polled after it had resolved"),
         };
+        let Self::Ready(builder) = self else { unreachable!("the others were left above") };
         let (driver, opening) = builder.opening();
         let terms = OpenTerms { waker: Some(cx.waker()), needs_room, apart: false };
-        let Some(id) = driver.open_call(opening, terms).inspect_err(|_| probe.refused())? else {
+        let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
+        let Self::Ready(builder) = std::mem::replace(self, Self::Over) else { unreachable!() };
+        let Some(id) = opened else {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };

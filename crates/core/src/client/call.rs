@@ -366,7 +366,9 @@ pub(super) fn begin<Resp>(
     let (driver, packing) = (endpoint.driver(), &endpoint.driver().packing);
     let me = driver.identity().node;
     let probe = CallProbe::begin(&driver.telemetry, me, branches);
-    carrier::carry(me, |to, body| driver.offer(to, body), branches);
+    if branches.len() > 1 {
+        carrier::carry(me, |to, body| driver.offer(to, body), branches);
+    }
     for (peer, Request { root, .. }) in branches {
         packing.accept_replies(&mut root.extensions);
         if peer.epoch() != 0 {

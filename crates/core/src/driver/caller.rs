@@ -78,9 +78,10 @@ impl Driver {
         // Who does not wait for the call may not let go of its thread for long, and where there are
         // several the flusher is to run on that one.
         let at_once = waker.is_none() && !self.is_one_thread;
-        let (call, flush, aftermath) = loop {
+        let aftermath;
+        let (call, flush) = loop {
             let mut core = self.cores.lock(index);
-            if needs_room && core.has_no_room(&opening) {
+            if needs_room && core.has_full() && core.has_no_room(&opening) {
                 return Ok(None);
             }
             if core.is_closed {
@@ -89,9 +90,11 @@ impl Driver {
             self.cores.hear(&mut core, LinkId::LOCAL);
             match core.open_flushed_by_caller(now, &mut opening, at_once) {
                 Ok((call, flush)) => {
-                    // Its number is new, so nobody is parked there.
-                    waker.map(|waker| core.parked.park(call, waker));
-                    break (call, flush, core.drained(now));
+                    if let Some(waker) = waker {
+                        core.parked.park_new(call, waker);
+                    }
+                    aftermath = core.drained_of_call(now, call);
+                    break (call, flush);
                 }
                 Err(refusal) => {
                     drop(core);
@@ -145,7 +148,7 @@ impl Driver {
     #[inline]
     fn core_for(&self, opening: &Opening<'_>) -> usize {
         let branches = &*opening.branches;
-        if branches.count() == 0 { 0 } else { self.cores.routes.of_peer(branches.to(0)) }
+        if branches.count() == 0 { 0 } else { self.cores.routes.of_peer(branches.branch(0).0) }
     }
 
     /// A core that can open a call which another has refused: for it has its part of all calls
@@ -245,12 +248,17 @@ impl Driver {
 }
 
 impl Core {
+    /// True when a connection has no room.
+    #[inline]
+    fn has_full(&self) -> bool {
+        !self.node.outbox().full.is_empty()
+    }
+
     /// True when no connection that a call needs has room.
     fn has_no_room(&self, opening: &Opening<'_>) -> bool {
-        let (full, branches) = (&self.node.outbox().full, &*opening.branches);
-        let mut nodes = (0..).take(branches.count()).map(|index| branches.to(index));
-        let is_full = |node| self.full_at(node).is_some();
-        !full.is_empty() && branches.count() > 0 && nodes.all(is_full)
+        let branches = &*opening.branches;
+        let mut nodes = (0..).take(branches.count()).map(|index| branches.branch(index).0);
+        branches.count() > 0 && nodes.all(|node| self.full_at(node).is_some())
     }
 
     /// Opens a call whose caller sees to it that its requests leave.

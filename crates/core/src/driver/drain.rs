@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use convoke_proto::id::CallId;
 use convoke_proto::node::{NodeEvent, ResetReason};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, VisitEvent};
@@ -64,6 +65,10 @@ impl Core {
     /// Sorts events into what needs the maps and what must wait until the lock is released.
     pub(super) fn drain(&mut self, now: Timestamp, aftermath: &mut Aftermath) {
         self.node.flush(now); // Reading a call may have left something.
+        self.drain_flushed(aftermath);
+    }
+
+    fn drain_flushed(&mut self, aftermath: &mut Aftermath) {
         if self.has_news() {
             self.collect(aftermath);
         }
@@ -71,16 +76,22 @@ impl Core {
         aftermath.is_closing |= self.is_closing;
     }
 
-    /// As [`Self::drain`], for those who rarely leave anything.
+    /// As [`Self::drain`], after a call was opened. That rarely leaves anything.
     #[inline]
-    pub(super) fn drained(&mut self, now: Timestamp) -> Option<Aftermath> {
+    pub(super) fn drained_of_call(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+    ) -> Option<Box<Aftermath>> {
         self.node.flush(now);
-        let (has_news, rearm, is_closing) = (self.has_news(), self.arm(), self.is_closing);
-        (has_news || rearm || is_closing).then(|| {
-            let mut aftermath = Aftermath { rearm, is_closing, ..Aftermath::default() };
-            self.collect(&mut aftermath);
-            aftermath
-        })
+        // One that is flat behind another needs no timer: that of the oldest is earlier.
+        let is_quiet = self.node.initiator().is_behind(call) && !self.has_news();
+        if is_quiet && !self.is_closing {
+            return None;
+        }
+        let mut aftermath = Aftermath::default();
+        self.drain_flushed(&mut aftermath);
+        (!aftermath.is_nothing()).then(|| Box::new(aftermath))
     }
 
     fn has_news(&self) -> bool {

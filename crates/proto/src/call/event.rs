@@ -124,14 +124,11 @@ pub trait Roots {
     /// Number of them.
     fn count(&self) -> usize;
 
-    /// The node that a branch goes to, by the branch's index.
-    fn to(&self, index: u32) -> NodeId;
-
-    /// The request for it.
-    fn request(&self, index: u32) -> &RootRequest;
+    /// The node that a branch goes to, by the branch's index, and the request for it.
+    fn branch(&self, index: u32) -> (NodeId, &RootRequest);
 
     /// The same, whose payload is taken as it leaves.
-    fn request_mut(&mut self, index: u32) -> &mut RootRequest;
+    fn branch_mut(&mut self, index: u32) -> (NodeId, &mut RootRequest);
 }
 
 impl Roots for Vec<RootBranch> {
@@ -139,16 +136,14 @@ impl Roots for Vec<RootBranch> {
         self.len()
     }
 
-    fn to(&self, index: u32) -> NodeId {
-        self[index as usize].to
+    fn branch(&self, index: u32) -> (NodeId, &RootRequest) {
+        let RootBranch { to, request } = &self[index as usize];
+        (*to, request)
     }
 
-    fn request(&self, index: u32) -> &RootRequest {
-        &self[index as usize].request
-    }
-
-    fn request_mut(&mut self, index: u32) -> &mut RootRequest {
-        &mut self[index as usize].request
+    fn branch_mut(&mut self, index: u32) -> (NodeId, &mut RootRequest) {
+        let RootBranch { to, request } = &mut self[index as usize];
+        (*to, request)
     }
 }
 

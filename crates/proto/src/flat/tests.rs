@@ -239,16 +239,11 @@ impl Twin {
         let branches: Vec<RootBranch> = branches.collect();
         let call = initiator.begin(branches.len()).unwrap();
         if is_flat {
-            let leg = |branch: &RootBranch| Leg {
-                to: branch.to,
-                link: LINK,
-                life: LIFE,
-                deadline: now + branch.request.budget_of(BUDGET),
-                answer: None,
-            };
-            let mut flat = Flat::new(now, now + BUDGET, options, branches.len());
-            flat.legs.extend(branches.iter().map(leg));
-            initiator.open_flat(call, flat);
+            assert!(initiator.open_flat(call, (now, now + BUDGET), options, branches.len()));
+            for RootBranch { to, request } in &branches {
+                let deadline = now + request.budget_of(BUDGET);
+                assert!(initiator.add_leg(call, (*to, LINK, LIFE), deadline));
+            }
         } else {
             initiator.open_full(call, now, now + BUDGET, options, &branches);
             for index in (0..).take(branches.len()) {

@@ -43,7 +43,6 @@ impl Initiator {
         links: &dyn LinkView,
     ) -> bool {
         if let Message::Reply(reply) = &mut frame.message {
-            let reply = std::mem::replace(reply, Reply::blank());
             return self.handle_reply(now, by, &frame.header, reply);
         }
         let (seq, task) = (frame.header.call.seq, frame.header.task.clone());
@@ -77,15 +76,16 @@ impl Initiator {
         true
     }
 
-    /// A REPLY for one of the calls. False when it does not count.
+    /// A REPLY for one of the calls, whose message is taken out of it. False when it does not
+    /// count.
     pub(crate) fn handle_reply(
         &mut self,
         now: Timestamp,
         by: Arrival,
         header: &Header,
-        mut reply: Reply,
+        reply: &mut Reply,
     ) -> bool {
-        if let Some(counts) = self.handle_flat_reply(now, by, header, &mut reply) {
+        if let Some(counts) = self.handle_flat_reply(now, by, header, reply) {
             return counts;
         }
         let Header { call: CallId { seq, .. }, task } = header;
@@ -98,6 +98,7 @@ impl Initiator {
         if mutant::is(Mutant::GrowingForgetsInherited) && self.flat.get(*seq).is_some() {
             reply.inherited.clear();
         }
+        let reply = std::mem::replace(reply, Reply::blank());
         self.with(*seq, |call| call.handle_reply(now, by, task, reply));
         true
     }

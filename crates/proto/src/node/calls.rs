@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::encoded::Encoded;
-use crate::id::{CallId, LinkId};
+use crate::id::{CallId, LinkId, Path};
 use crate::link::Lane;
 use crate::time::Timestamp;
 use crate::wire::{Envelope, Extension, Header, Message};
@@ -13,7 +13,6 @@ use crate::wire::{Envelope, Extension, Header, Message};
 use super::super::call::{
     Call, CallEvent, CallOptions, Delivered, End, Roots, root_path, root_request,
 };
-use super::super::flat::{Flat, Leg};
 use super::super::initiator::OpenError;
 use super::super::outbox::{Destination, Outbox, Rejected};
 use super::super::task::SendError;
@@ -55,33 +54,33 @@ impl<O: Outbox> Node<O> {
         let budget = budget.unwrap_or(self.deadline_default).min(self.deadline_max);
         let call = self.initiator.begin(count)?;
         if options.sends_items {
-            branches.request_mut(0).extensions.push(Extension::items());
+            branches.branch_mut(0).1.extensions.push(Extension::items());
         }
         // Its own number is not settled yet.
         let floor = call.seq - self.initiator.floor().min(call.seq);
         let secret = self.secret;
-        if let Some(flat) = self.flat(now, budget, options, *branches) {
+        if self.open_flat(now, call, (budget, options), *branches) {
             let mut rejected = Vec::new();
-            for (index, leg) in (0..).zip(&flat.legs) {
-                let request = branches.request_mut(index);
+            for index in 0.. {
+                let Some((to, link)) = self.initiator.leg(call, index) else { break };
+                let (_, request) = branches.branch_mut(index);
                 let payload = std::mem::take(&mut request.payload);
                 let task = &key(root_path(index), 0);
                 let envelope = Envelope { call, task, relayed: None, key: None };
                 let key = secret.root(call, index);
                 let head = envelope.request(&root_request(key, budget, floor, request));
-                let to = Destination { to: leg.to, link: leg.link, lane: Lane::Data };
+                let to = Destination { to, link, lane: Lane::Data };
                 if let Err(reason) = self.hand_over(now, to, head.head(), payload) {
                     rejected.push((root_path(index), reason));
                 }
             }
-            self.initiator.open_flat(call, flat);
-            for (path, Rejected { text }) in rejected {
-                self.initiator.handle_unsent(now, call, &path, &text);
+            if !rejected.is_empty() {
+                self.reject(now, call, rejected);
             }
         } else {
             self.initiator.open_full(call, now, now + budget, options, *branches);
             for index in (0..).take(count) {
-                let (to, request) = (branches.to(index), branches.request_mut(index));
+                let (to, request) = branches.branch_mut(index);
                 let header = Header { call, task: key(root_path(index), 0) };
                 let payload = std::mem::take(&mut request.payload);
                 let key = secret.root(call, index);
@@ -94,35 +93,40 @@ impl<O: Outbox> Node<O> {
         Ok(call)
     }
 
-    /// A call that can begin flat: each branch is to a node that is connected, or this one, and has
-    /// time enough for the call to grow first.
-    fn flat(
-        &self,
+    /// Opens a call flat, if it can begin so: each branch is to a node that is connected, or this
+    /// one, and has time enough for the call to grow first.
+    #[inline]
+    fn open_flat(
+        &mut self,
         now: Timestamp,
-        budget: Duration,
-        options: CallOptions,
+        call: CallId,
+        (budget, options): (Duration, CallOptions),
         branches: &dyn Roots,
-    ) -> Option<Flat> {
-        let count = branches.count();
-        let own = (0..).take(count).filter_map(|index| branches.request(index).budget);
-        if !options.suits_flat()
-            || !self.initiator.suits_flat(own.fold(budget, Duration::min), count)
-        {
-            return None;
+    ) -> bool {
+        let (count, deadline) = (branches.count(), now + budget);
+        if !self.initiator.open_flat(call, (now, deadline), options, count) {
+            return false;
         }
-        let mut flat = Flat::new(now, now + budget, options, count);
         for index in (0..).take(count) {
-            let to = branches.to(index);
-            let (link, life) = self.links.current_to(to)?;
-            flat.legs.push(Leg {
-                to,
-                link,
-                life,
-                deadline: now + branches.request(index).budget_of(budget),
-                answer: None,
-            });
+            let (to, request) = branches.branch(index);
+            let Some((link, life)) = self.links.current_to(to) else {
+                self.initiator.discard_flat(call.seq);
+                return false;
+            };
+            let own = request.budget.map_or(deadline, |own| deadline.min(now + own));
+            if !self.initiator.add_leg(call, (to, link, life), own) {
+                return false;
+            }
         }
-        Some(flat)
+        true
+    }
+
+    /// Fails the branches of a call that connections have refused.
+    #[cold]
+    fn reject(&mut self, now: Timestamp, call: CallId, rejected: Vec<(Path, Rejected)>) {
+        for (path, Rejected { text }) in rejected {
+            self.initiator.handle_unsent(now, call, &path, &text);
+        }
     }
 
     /// Next event of a call for the application.

@@ -34,7 +34,7 @@ impl<O: Outbox> Node<O> {
         {
             let mut reply = Reply::blank();
             opened.read_reply(&mut reply)?;
-            let counts = initiator.handle_reply(now, by, &opened.header, reply);
+            let counts = initiator.handle_reply(now, by, &opened.header, &mut reply);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
             return Ok(());
         }

@@ -111,7 +111,7 @@ pub(super) struct RingName {
 }
 
 /// Both tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Origins {
     origins: Vec<Option<Origin>>,
     free_origins: Vec<u32>,
@@ -119,6 +119,22 @@ pub(super) struct Origins {
     rings: Vec<Option<Ring>>,
     free_rings: Vec<u32>,
     by_sender: BTreeMap<RingName, RingIndex>,
+    /// Those of the last request, as most of a batch are of the same.
+    last: (OriginIndex, RingIndex),
+}
+
+impl Default for Origins {
+    fn default() -> Self {
+        Self {
+            origins: Vec::new(),
+            free_origins: Vec::new(),
+            by_name: BTreeMap::new(),
+            rings: Vec::new(),
+            free_rings: Vec::new(),
+            by_sender: BTreeMap::new(),
+            last: (OriginIndex(0), RingIndex(0)),
+        }
+    }
 }
 
 impl Origins {
@@ -165,10 +181,12 @@ impl Origins {
         Some(origin)
     }
 
+    #[inline]
     pub(super) fn get(&self, index: OriginIndex) -> &Origin {
         self.origins[index.0 as usize].as_ref().expect("a record keeps its origin")
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, index: OriginIndex) -> &mut Origin {
         self.origins[index.0 as usize].as_mut().expect("a record keeps its origin")
     }
@@ -177,8 +195,27 @@ impl Origins {
         self.origins.iter().flatten()
     }
 
-    pub(super) fn find_ring(&self, name: RingName) -> Option<RingIndex> {
-        self.by_sender.get(&name).copied()
+    /// As [`Self::find`], of the origin of a request.
+    #[inline]
+    pub(super) fn find_again(&mut self, name: NodeLife) -> Option<OriginIndex> {
+        let last = self.origins.get(self.last.0.0 as usize);
+        if last.is_some_and(|last| last.as_ref().is_some_and(|last| last.name == name)) {
+            return Some(self.last.0);
+        }
+        let found = self.find(name)?;
+        self.last.0 = found;
+        Some(found)
+    }
+
+    /// The ring of a request.
+    #[inline]
+    pub(super) fn find_ring(&mut self, name: RingName) -> Option<RingIndex> {
+        if self.ring(self.last.1).is_some_and(|ring| ring.name == name) {
+            return Some(self.last.1);
+        }
+        let found = *self.by_sender.get(&name)?;
+        self.last.1 = found;
+        Some(found)
     }
 
     pub(super) fn insert_ring(&mut self, name: RingName, payer: PeerIndex) -> RingIndex {

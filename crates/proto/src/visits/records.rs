@@ -397,11 +397,16 @@ impl Records {
 
     /// Keeps a record whose name is not known yet. Gives the name of one that is among the old at
     /// once.
+    #[inline]
     pub(super) fn insert(&mut self, record: Record) -> Option<Name> {
         if self.recent.back().is_none_or(|last| last.seq < record.seq) {
             self.recent.push_back(record);
             return None;
         }
+        self.insert_between(record)
+    }
+
+    fn insert_between(&mut self, record: Record) -> Option<Name> {
         match self.position(record.name_ref()) {
             Ok(place) => {
                 let place = &mut self.recent[place];

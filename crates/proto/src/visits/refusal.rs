@@ -98,20 +98,24 @@ impl Visits {
 }
 
 /// Text of a refusal that names whose share is used up, when a peer may take no more of a pool.
+#[inline]
 fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> Option<String> {
+    let may_take = links.shares().may_take(by.peer, pool);
+    (!may_take).then(|| overload_text(by, pool, links, what, limit))
+}
+
+#[cold]
+fn overload_text(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> String {
     let shares = links.shares();
-    if shares.may_take(by.peer, pool) {
-        return None;
-    }
     let (used, name, max) = (shares.used(pool), shares.name(by.peer), shares.max(pool));
     let text = format!("{used} {what}, and {name} has its share of {limit}, {max}");
     // What is used may be others' than the node's that is refused.
-    Some(match name {
+    match name {
         PeerName::Place(_) | PeerName::User(_) => {
             text + ": nodes that do not prove who they are have one share with all others there"
         }
         PeerName::Node(_) | PeerName::Certified(_) => text,
-    })
+    }
 }
 
 fn is_unknown_and_critical(extension: &Extension) -> bool {

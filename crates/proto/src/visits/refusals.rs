@@ -43,10 +43,13 @@ impl Refusals {
     }
 
     /// Reason why a task must not run, if it must not.
+    #[inline]
     pub(super) fn cause(&self, call: CallId, task: &TaskKey, key: Key) -> Option<Cause> {
-        if self.tasks.is_empty() {
-            return None;
-        }
+        // Most often there are none.
+        if self.tasks.is_empty() { None } else { self.cause_among_some(call, task, key) }
+    }
+
+    fn cause_among_some(&self, call: CallId, task: &TaskKey, key: Key) -> Option<Cause> {
         if mutant::is(Mutant::FenceWithoutKey) {
             let from = (call, task.clone(), Key(0));
             let mut of_task = self.tasks.range(from..);

@@ -59,6 +59,7 @@ pub(super) trait Out {
         self.array(value.to_le_bytes());
     }
 
+    #[inline]
     fn varint(&mut self, value: u64) {
         let mut rest = value;
         while rest >= 0x80 {
@@ -86,6 +87,7 @@ pub(super) trait Out {
         self.bytes(bytes);
     }
 
+    #[inline]
     fn key(&mut self, key: &TaskKey) {
         match (key.path.as_wire(), key.hop) {
             // Most frames are about the only branch of a call.

@@ -174,6 +174,7 @@ impl Sealed {
 
 const SEAL_BYTES: usize = 8;
 
+#[inline]
 pub(super) fn write_sealed(entries: &[Sealed], out: &mut impl Out) {
     out.count(entries.len());
     entries.iter().for_each(|entry| entry.write(out));

@@ -77,7 +77,6 @@ pub(crate) struct Envelope<'a> {
 
 impl Envelope<'_> {
     /// The head of a REQUEST.
-    #[inline]
     pub(crate) fn request(&self, request: &RequestHead<'_>) -> Scratch {
         let mut head = Scratch::new();
         self.write(KIND_REQUEST, request.flags(), &mut head);

@@ -35,6 +35,7 @@ impl Header {
     }
 }
 
+#[inline]
 pub(super) fn write(call: CallId, task: &TaskKey, out: &mut impl Out) {
     out.u64(call.origin.0);
     out.varint(call.seq);

@@ -168,6 +168,7 @@ impl RequestHead<'_> {
         extensions | outlasted
     }
 
+    #[inline]
     pub(super) fn write(&self, out: &mut impl Out) {
         out.u64(self.key.0);
         out.varint(self.budget_us);
@@ -263,6 +264,7 @@ fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
 
 impl ReplyRoute {
+    #[inline]
     fn write(&self, out: &mut impl Out) {
         match self {
             Self::Sender => out.u8(0),

@@ -109,12 +109,14 @@ impl Inbound {
             inbound: self,
             input,
             left: frames_max,
+            count: 0,
             taken: [0; 2],
             is_flush_due: false,
             stop: None,
         };
         let refused = hand_to(lifetime.sink(), lifetime.handle(), &mut frames);
-        let Frames { left, mut taken, mut is_flush_due, stop, .. } = frames;
+        let Frames { left, count, mut taken, mut is_flush_due, stop, .. } = frames;
+        connection.counts().frames_received.add(count);
         if V::HOLDS {
             let data = &mut taken[index(Lane::Data)];
             *data += std::mem::take(&mut self.withheld);
@@ -178,6 +180,8 @@ struct Frames<'a, C, I> {
     input: &'a mut I,
     /// Number of frames that there may still be now.
     left: usize,
+    /// Number of them that came.
+    count: u64,
     /// Credit to give back per lane once the sink has returned.
     taken: [u32; 2],
     is_flush_due: bool,
@@ -192,7 +196,7 @@ impl<C: Carrier, I: Input> Frames<'_, C, I> {
             match item {
                 Item::Frame { lane, bytes, cost } => {
                     self.charge(index(lane), cost)?;
-                    self.connection.counts().frames_received.add(1);
+                    self.count += 1;
                     return Ok(Some(Received { lane, bytes }));
                 }
                 // Given back before the frame is whole, or a frame above the window would be stuck;
