@@ -61,7 +61,7 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::{Cause, Executed};
-use convoke_transport::parts::Mutex;
+use convoke_transport::parts::{Guest, Mutex, WAKER, wake_all};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Timeout};
@@ -482,7 +482,7 @@ impl Driver {
                 stoppers.push(stopper);
             }
         });
-        stoppers.iter().for_each(|stopper| stopper.stop());
+        wake_all(stoppers.iter().filter_map(|stopper| stopper.stop_later()));
     }
 
     /// Samples the metrics that are not counted as they happen.
@@ -522,6 +522,17 @@ impl Driver {
         open.iter().map(|connection| connection.counters()).fold(ended, std::ops::Add::add)
     }
 
+    /// Does what is due.
+    fn handle_due(self: &Arc<Self>) {
+        let _scope = FlushScope::enter();
+        self.flush_due(); // The flusher may be held up.
+        self.with_each_node(|node, now| {
+            if node.poll_timeout() <= now {
+                node.handle_timeout(now);
+            }
+        });
+    }
+
     /// Does what is left to be done without the lock.
     fn finish(self: &Arc<Self>, aftermath: &mut Aftermath) {
         if aftermath.is_nothing() {
@@ -533,14 +544,14 @@ impl Driver {
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));
         }
-        for waker in aftermath.wakers.drain(..) {
-            waker.wake();
+        if !aftermath.wakers.is_empty() {
+            wake_all(aftermath.wakers.drain(..));
         }
         if aftermath.rearm {
             self.timer.notify_one();
         }
         if aftermath.is_closing {
-            self.idle.notify_waiters();
+            WAKER.call(|| self.idle.notify_waiters());
         }
         if !aftermath.starts.is_empty() {
             let starts = std::mem::take(&mut aftermath.starts);
@@ -628,19 +639,21 @@ async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notif
             () = tokio::time::sleep_until(start + at.since(Timestamp::ZERO)) => true,
         };
         let Some(driver) = closes.0.upgrade() else { return };
-        if is_due {
-            let _scope = FlushScope::enter();
-            driver.flush_due(); // The flusher may be held up.
-            driver.with_each_node(|node, now| {
-                if node.poll_timeout() <= now {
-                    node.handle_timeout(now);
-                }
-            });
-        }
+        let has_panicked = is_due && TIMER.call(|| driver.handle_due()).is_none();
         at = Timestamp::MAX;
         for mut core in driver.cores.each() {
             core.armed = core.node.poll_timeout();
             at = at.min(core.armed);
         }
+        if has_panicked {
+            at = at.max(driver.now() + AFTER_PANIC);
+        }
     }
 }
+
+/// Without it the endpoint would be closed: what a timeout causes may panic, as a connection does
+/// that is given by the application.
+static TIMER: Guest = Guest::new("timer of an endpoint");
+
+/// From a panic of the timer to its next turn: what has panicked may be due still, and do so again.
+const AFTER_PANIC: Duration = Duration::from_millis(10);

@@ -22,7 +22,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension, Head};
 #[cfg(any(feature = "metrics", feature = "tracing-spans"))]
-use convoke_transport::parts::Seldom;
+use convoke_transport::parts::Guest;
 
 use crate::method::Request;
 use crate::peer::Peer;
@@ -114,7 +114,7 @@ impl Telemetry {
     pub(crate) fn sample(&self, see: impl FnOnce() -> Seen) {
         if let Some(meters) = &self.meters {
             let seen = see();
-            unharmed(&RECORDER, || meters.sample(seen));
+            RECORDER.call(|| meters.sample(seen));
         }
     }
 
@@ -122,44 +122,13 @@ impl Telemetry {
     #[inline]
     fn count(&self, count: impl FnOnce(&Meters)) {
         if let Some(meters) = &self.meters {
-            unharmed(&RECORDER, || count(meters));
-        }
-    }
-}
-
-/// Result of what an application has given to observe it, unless it panics: connections, calls and
-/// tasks go on as without it.
-#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
-fn unharmed<T>(observer: &Observer, act: impl FnOnce() -> T) -> Option<T> {
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
-    done.inspect_err(|_| observer.on_panic()).ok()
-}
-
-/// Observer of endpoints that an application has given, which may panic at every frame.
-#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
-#[derive(Debug)]
-struct Observer {
-    name: &'static str,
-    /// Bounds its lines, of all endpoints together: most often they have the same one.
-    panics: Seldom,
-}
-
-#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
-impl Observer {
-    const fn new(name: &'static str) -> Self {
-        Self { name, panics: Seldom::per_second(1) }
-    }
-
-    #[cold]
-    fn on_panic(&self) {
-        if let Some(left_out) = self.panics.pass() {
-            tracing::error!(left_out, "the {} panicked", self.name);
+            RECORDER.call(|| count(meters));
         }
     }
 }
 
 #[cfg(feature = "metrics")]
-static RECORDER: Observer = Observer::new("recorder of metrics");
+static RECORDER: Guest = Guest::new("recorder of metrics");
 
 /// Follows one call from its opening to its end.
 #[derive(Debug)]
@@ -189,7 +158,7 @@ impl CallProbe {
             meter: telemetry
                 .meters
                 .as_ref()
-                .and_then(|meters| unharmed(&RECORDER, || meters.call(branches)).flatten()),
+                .and_then(|meters| RECORDER.call(|| meters.call(branches)).flatten()),
         }
     }
 
@@ -206,7 +175,7 @@ impl CallProbe {
         self.span.branch_failed(failure);
         #[cfg(feature = "metrics")]
         if let Some(meter) = &self.meter {
-            unharmed(&RECORDER, || meter.branch_failed(failure));
+            RECORDER.call(|| meter.branch_failed(failure));
         }
         let _ = failure;
     }
@@ -238,7 +207,7 @@ impl CallProbe {
         self.span.end(end.name());
         #[cfg(feature = "metrics")]
         if let Some(meter) = self.meter.take() {
-            unharmed(&RECORDER, || meter.end(end));
+            RECORDER.call(|| meter.end(end));
         }
         let _ = end.name();
     }
@@ -321,7 +290,7 @@ impl TaskProbe {
             meter: telemetry
                 .meters
                 .as_ref()
-                .and_then(|meters| unharmed(&RECORDER, || meters.task(start.method)).flatten()),
+                .and_then(|meters| RECORDER.call(|| meters.task(start.method)).flatten()),
         }
     }
 
@@ -369,7 +338,7 @@ impl TaskProbe {
         self.span.end(end.name(), failure);
         #[cfg(feature = "metrics")]
         if let Some(meter) = &self.meter {
-            unharmed(&RECORDER, || meter.end(end));
+            RECORDER.call(|| meter.end(end));
         }
         let _ = (end.name(), failure);
     }

@@ -37,7 +37,7 @@ impl Subscriber for Everything {
 
     fn event(&self, event: &Event<'_>) {
         let metadata = event.metadata();
-        if *metadata.level() == Level::ERROR && metadata.target().ends_with("telemetry") {
+        if *metadata.level() == Level::ERROR && metadata.target().ends_with("guest") {
             LINES.fetch_add(1, Ordering::Relaxed);
         }
     }

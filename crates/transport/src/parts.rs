@@ -18,6 +18,7 @@ mod counters;
 mod credit;
 mod duty;
 mod flows;
+mod guest;
 mod heartbeat;
 mod hello;
 mod inbound;
@@ -49,6 +50,7 @@ pub use counters::{Count, LiveCounters};
 pub use credit::{ReceiveCredit, SendCredit};
 pub use duty::Duty;
 pub use flows::{FLOWS_MAX, Flow, Flows, Inlet, PREFIX_BYTES_MAX};
+pub use guest::Guest;
 pub use heartbeat::{Beat, Heartbeat};
 pub use hello::{
     ADDRESSES_MAX, Announced, BODY_BYTES_MAX, CHUNK_BYTES_MIN, ENVELOPE_BYTES, FlowHello, Foreign,
@@ -73,4 +75,4 @@ pub use send_queue::{QueueLimits, SendQueue, Unsent};
 pub use settings::{Settings, SettingsError, TIME_MAX};
 pub use text::{TEXT_BYTES_MAX, clean_text, cut_text};
 pub use unfinished::put_written;
-pub use waiters::{Waiters, Wakers};
+pub use waiters::{WAKER, Waiters, Wakers, wake_all};

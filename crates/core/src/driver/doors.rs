@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 
 use convoke_proto::id::NodeId;
-use convoke_transport::parts::Mutex;
+use convoke_transport::parts::{Mutex, wake_all};
 
 use crate::transport::{Address, CloseReason, Listener};
 
@@ -70,7 +69,7 @@ impl Driver {
             core.node.end_calls(now);
             readers.extend(std::mem::take(&mut core.mail_wakers).into_values());
         });
-        readers.into_iter().for_each(Waker::wake);
+        wake_all(readers);
         self.peers.close();
         for connection in self.connections() {
             connection.close(CloseReason::Local);

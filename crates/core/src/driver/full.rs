@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use convoke_proto::id::{LinkNonce, NodeId};
-use convoke_transport::parts::Mutex;
+use convoke_transport::parts::{Mutex, WAKER};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
@@ -67,7 +67,7 @@ impl FullConnections {
         let notify = told.remove(&name(connection));
         self.has_some.store(!told.is_empty(), Ordering::Release);
         drop(told);
-        notify.iter().for_each(|notify| notify.notify_waiters());
+        tell(&notify);
         true
     }
 
@@ -78,7 +78,14 @@ impl FullConnections {
             self.has_some.store(false, Ordering::Release);
             mem::take(&mut *told)
         };
-        told.values().for_each(|notify| notify.notify_waiters());
+        tell(told.values());
+    }
+}
+
+/// Wakes whoever waits.
+fn tell<'a>(told: impl IntoIterator<Item = &'a Arc<Notify>>) {
+    for notify in told {
+        WAKER.call(|| notify.notify_waiters());
     }
 }
 

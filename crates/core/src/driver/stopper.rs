@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
-use convoke_transport::parts::Mutex;
+use convoke_transport::parts::{Mutex, wake_all};
 
 /// Tells a running handler to stop: its future is dropped at the next chance.
 #[derive(Debug, Default)]
@@ -24,9 +24,7 @@ impl Stopper {
     }
 
     pub(super) fn stop(&self) {
-        if let Some(waker) = self.stop_later() {
-            waker.wake();
-        }
+        wake_all(self.stop_later());
     }
 
     /// Stops, leaving it to the caller to wake.

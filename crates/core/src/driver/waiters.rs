@@ -8,6 +8,7 @@ use convoke_proto::mailbox::{MailReader, Mailboxes};
 use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
+use convoke_transport::parts::wake_all;
 
 use super::cores::Core;
 use super::{Driver, Node};
@@ -75,7 +76,7 @@ impl Driver {
             (core.stoppers.remove(task), core.stream_wakers.remove(task))
         };
         // Parts of it that were spawned still wait, and are told that it is over.
-        waiting.into_iter().flatten().for_each(Waker::wake);
+        wake_all(waiting.into_iter().flatten());
     }
 }
 

@@ -11,6 +11,7 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::Cause;
+use convoke_transport::parts::Guest;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
@@ -18,8 +19,6 @@ use crate::error::Code;
 use crate::method::Request;
 use crate::peer::Peer;
 use crate::trace_context::TraceContext;
-
-use super::{Observer, unharmed};
 
 /// Ties the spans of an endpoint to a tracing system that has ids of its own, such as
 /// OpenTelemetry; see [`EndpointBuilder::propagator`](crate::EndpointBuilder::propagator). The
@@ -102,9 +101,7 @@ impl Propagation {
         parent: Option<TraceContext>,
     ) -> Option<TraceContext> {
         match &self.0 {
-            Some(propagator) => {
-                unharmed(&PROPAGATOR, || propagator.begin(span, start, parent)).flatten()
-            }
+            Some(propagator) => PROPAGATOR.call(|| propagator.begin(span, start, parent)).flatten(),
             None => {
                 let parent = parent.or_else(|| CURRENT.get());
                 let own = parent.as_ref().map_or_else(TraceContext::root, TraceContext::child);
@@ -120,12 +117,12 @@ impl Propagation {
 
     fn end(&self, span: &Span, end: &SpanEnd) {
         if let Some(propagator) = &self.0 {
-            unharmed(&PROPAGATOR, || propagator.end(span, end));
+            PROPAGATOR.call(|| propagator.end(span, end));
         }
     }
 }
 
-static PROPAGATOR: Observer = Observer::new("propagator of an endpoint");
+static PROPAGATOR: Guest = Guest::new("propagator of an endpoint");
 
 impl fmt::Debug for Propagation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

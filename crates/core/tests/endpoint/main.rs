@@ -5,6 +5,7 @@ mod full_connections;
 mod layers;
 mod limits;
 mod mem;
+mod panicking_wakers;
 mod same_number;
 mod shutdown;
 mod unpolled_callers;

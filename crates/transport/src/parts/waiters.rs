@@ -2,8 +2,25 @@
 
 use std::task::{Context, Waker};
 
+use super::Guest;
 use super::lanes::{LANES, index};
 use crate::Lane;
+
+/// Whoever wakes is to go on though a waker panics.
+pub static WAKER: Guest = Guest::new("waker of a task");
+
+/// Wakes them all, also where one of them panics. To be called without any lock: a waker may run
+/// anything.
+pub fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    let mut wakers = wakers.into_iter();
+    let mut wake = || {
+        for waker in &mut wakers {
+            waker.wake();
+        }
+    };
+    // Once for all, most often. One that has panicked is not among the rest.
+    while WAKER.call(&mut wake).is_none() {}
+}
 
 /// Tasks waiting for the same thing; one entry per task.
 #[derive(Debug, Default)]
@@ -32,7 +49,7 @@ impl Wakers {
     /// Wakes them all. To be called without any lock: a waker may run anything.
     pub fn wake(self) {
         if !self.0.is_empty() {
-            self.0.into_iter().for_each(Waker::wake);
+            wake_all(self.0);
         }
     }
 }
@@ -69,5 +86,32 @@ impl Waiters {
         let mut woken = std::mem::take(&mut self.flush);
         self.writable.iter_mut().for_each(|wakers| woken.append(wakers));
         woken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    /// Panics, unless it is the one that counts.
+    struct Woken(Option<AtomicUsize>);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.as_ref().expect("on purpose").fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_none_from_being_woken() {
+        let counts = Arc::new(Woken(Some(AtomicUsize::new(0))));
+        let (panics, counting) = (Arc::new(Woken(None)), counts.clone());
+        let order = [&panics, &counting, &panics, &panics, &counting, &panics];
+        wake_all(order.map(|woken| Waker::from(woken.clone())));
+        assert_eq!(counts.0.as_ref().map(|count| count.load(Ordering::Relaxed)), Some(2));
     }
 }
