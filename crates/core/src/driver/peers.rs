@@ -1,14 +1,15 @@
 //! Reachability of peers, for those who watch them.
 //!
 //! Only opening, closing and dialling come by here. Of the two locks the watches' is taken first,
-//! and the state is read within it, so that watchers see states in the order in which they came.
+//! and the state is read within it. Watchers are told without either, and each time what is so
+//! then: they see states in the order in which they came, and the last one always.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use convoke_proto::id::NodeId;
-use convoke_transport::parts::Mutex;
+use convoke_transport::parts::{Mutex, WAKER};
 use tokio::sync::watch;
 
 use super::Driver;
@@ -56,19 +57,49 @@ impl All {
 #[derive(Debug, Default)]
 struct Watched {
     dials: usize,
-    state: Option<watch::Sender<PeerState>>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Watched {
     fn is_needed(&self) -> bool {
-        self.dials > 0 || self.state.as_ref().is_some_and(|state| state.receiver_count() > 0)
+        self.dials > 0 || self.watch.as_ref().is_some_and(|watch| watch.is_needed())
+    }
+}
+
+/// The state of a peer that is watched.
+#[derive(Debug)]
+struct Watch {
+    now: Mutex<PeerState>,
+    told: watch::Sender<PeerState>,
+}
+
+impl Watch {
+    fn new(now: PeerState) -> Arc<Self> {
+        Arc::new(Self { now: Mutex::new(now), told: watch::Sender::new(now) })
+    }
+
+    fn is_needed(&self) -> bool {
+        self.told.receiver_count() > 0
+    }
+
+    /// Tells those who watch, if they have not been. To be called without any lock.
+    fn tell(&self) {
+        WAKER.call(|| {
+            self.told.send_if_modified(|told| {
+                let now = *self.now.lock();
+                std::mem::replace(told, now) != now
+            })
+        });
     }
 }
 
 impl Peers {
     /// Tells those who watch that nothing changes any more.
     pub(super) fn close(&self) {
-        let _dropped_unlocked = self.0.lock().take();
+        let all = self.0.lock().take();
+        for watched in all.into_iter().flat_map(|all| all.peers.into_values()) {
+            WAKER.call(|| drop(watched));
+        }
     }
 }
 
@@ -85,14 +116,7 @@ impl Driver {
         let Some(all) = peers.as_mut() else { return watch::channel(PeerState::Down).1 };
         let watched = all.place(node);
         let now = self.peer_state(node, watched.dials);
-        match &watched.state {
-            Some(state) => state.subscribe(),
-            None => {
-                let (sender, receiver) = watch::channel(now);
-                watched.state = Some(sender);
-                receiver
-            }
-        }
+        watched.watch.get_or_insert_with(|| Watch::new(now)).told.subscribe()
     }
 
     /// A connection to a peer has opened or closed.
@@ -108,19 +132,19 @@ impl Driver {
 
     fn change_peer(&self, node: NodeId, change: impl FnOnce(Entry<'_, NodeId, Watched>)) {
         let mut peers = self.peers.0.lock();
-        let Some(All { peers, .. }) = peers.as_mut() else { return };
-        change(peers.entry(node));
-        let Some(watched) = peers.get_mut(&node) else { return };
-        let now = self.peer_state(node, watched.dials);
-        watched.state = watched.state.take().filter(|state| state.receiver_count() > 0);
-        match &watched.state {
-            Some(state) => {
-                state.send_if_modified(|state| std::mem::replace(state, now) != now);
-            }
-            None if watched.dials == 0 => {
-                peers.remove(&node);
-            }
-            None => {}
+        let Some(All { peers: all, .. }) = peers.as_mut() else { return };
+        change(all.entry(node));
+        let Some(watched) = all.get_mut(&node) else { return };
+        watched.watch = watched.watch.take().filter(|watch| watch.is_needed());
+        let watch = watched.watch.clone();
+        if let Some(watch) = &watch {
+            *watch.now.lock() = self.peer_state(node, watched.dials);
+        } else if watched.dials == 0 {
+            all.remove(&node);
+        }
+        drop(peers);
+        if let Some(watch) = watch {
+            watch.tell();
         }
     }
 
@@ -151,6 +175,10 @@ impl Drop for Dialling {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
     use super::*;
     use crate::Endpoint;
 
@@ -194,5 +222,31 @@ mod tests {
         assert_eq!(*state.borrow_and_update(), PeerState::Down);
         let changed = tokio::time::timeout(std::time::Duration::from_secs(60), state.changed());
         assert!(changed.await.expect("it is told").is_err(), "nothing changes any more");
+    }
+
+    /// Asks about the peer that it is woken for.
+    struct Asks(Endpoint);
+
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            let state = self.0.driver().watch_peer(PEER);
+            assert_eq!(*state.borrow(), PeerState::Connecting);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_told_of_a_peer_may_ask_about_it() {
+        let endpoint = endpoint().await;
+        let mut state = endpoint.driver().watch_peer(PEER);
+        let (waker, mut changed) =
+            (Waker::from(Arc::new(Asks(endpoint.clone()))), Box::pin(state.changed()));
+        assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _dialling = endpoint.driver().dialling(PEER);
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(60)).expect("it does not wait for itself");
+        changed.await.expect("the endpoint is open");
     }
 }
