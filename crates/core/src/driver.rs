@@ -43,6 +43,7 @@ mod spare;
 mod stopper;
 mod task;
 mod waiters;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -101,6 +102,7 @@ pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
 pub(crate) use stopper::Stopper;
 pub(crate) use task::{NewBranches, TaskHandle};
+pub(crate) use waiting::Part;
 
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;
@@ -477,8 +479,7 @@ impl Driver {
             for (task, stopper) in std::mem::take(&mut core.stoppers) {
                 core.node.fail(now, &task, ended(Executed::Maybe));
                 // Where the handler is gone, nobody else tells parts of it that were spawned.
-                let waiting = core.stream_wakers.remove(&task);
-                aftermath.wakers.extend(waiting.into_iter().flatten());
+                core.take_parts(&task, aftermath);
                 stoppers.push(stopper);
             }
         });
@@ -570,6 +571,7 @@ impl Driver {
         for (core, connection) in rare.choked {
             self.tell_of_room(core, connection);
         }
+        full::tell(&rare.told);
         rare.filled.into_iter().for_each(|connection| self.await_room(connection));
         rare.events.into_iter().for_each(|event| self.handle_event(event));
     }

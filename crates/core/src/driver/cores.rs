@@ -26,6 +26,7 @@ use super::connections::Connections;
 use super::parked::Parked;
 use super::spare::Spare;
 use super::stopper::Stopper;
+use super::waiting::WaitingParts;
 
 /// Everything that a core's lock is for. Cores share nothing, and nobody locks two at once.
 #[derive(Debug)]
@@ -34,8 +35,8 @@ pub(super) struct Core {
     pub(super) index: usize,
     pub(super) node: Node,
     pub(super) parked: Parked,
-    /// Handlers that wait for credit of a streamed reply, or for an item of a streamed request.
-    pub(super) stream_wakers: BTreeMap<TaskRef, Vec<Waker>>,
+    /// Parts of tasks that wait.
+    pub(super) parts: BTreeMap<TaskRef, WaitingParts>,
     /// Callers that wait for room for an item of a streamed request.
     pub(super) item_wakers: BTreeMap<CallId, Waker>,
     pub(super) mail_wakers: BTreeMap<MailReader, Waker>,
@@ -149,7 +150,7 @@ impl Core {
             index,
             node,
             parked: Parked::default(),
-            stream_wakers: BTreeMap::new(),
+            parts: BTreeMap::new(),
             item_wakers: BTreeMap::new(),
             mail_wakers: BTreeMap::new(),
             stoppers: BTreeMap::new(),

@@ -9,6 +9,7 @@ use convoke_proto::node::{NodeEvent, ResetReason};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, VisitEvent};
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 
 use crate::transport::{CloseReason, Connection};
 
@@ -43,6 +44,8 @@ pub(super) struct Rare {
     pub(super) choked: Vec<(usize, Arc<dyn Connection>)>,
     /// Those that have become full.
     pub(super) filled: Vec<Arc<dyn Connection>>,
+    /// Parts of tasks wait for these, besides for room.
+    pub(super) told: Vec<Arc<Notify>>,
 }
 
 impl Aftermath {
@@ -146,11 +149,11 @@ impl Core {
                 if let Some(stopper) = self.stoppers.remove(&task) {
                     aftermath.wakers.extend(stopper.stop_later());
                 }
-                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+                self.take_parts(&task, aftermath);
                 aftermath.stopped += 1;
             }
             NodeEvent::Task(VisitEvent::Writable(task) | VisitEvent::Readable(task)) => {
-                aftermath.wakers.extend(self.stream_wakers.remove(&task).into_iter().flatten());
+                self.take_parts(&task, aftermath);
             }
             NodeEvent::ItemsWritable(call) => {
                 aftermath.wakers.extend(self.item_wakers.remove(&call));

@@ -83,7 +83,7 @@ impl FullConnections {
 }
 
 /// Wakes whoever waits.
-fn tell<'a>(told: impl IntoIterator<Item = &'a Arc<Notify>>) {
+pub(super) fn tell<'a>(told: impl IntoIterator<Item = &'a Arc<Notify>>) {
     for notify in told {
         WAKER.call(|| notify.notify_waiters());
     }

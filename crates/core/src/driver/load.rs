@@ -2,6 +2,7 @@
 
 use super::Driver;
 use super::cores::Core;
+use super::waiting::WaitingParts;
 
 /// Counts of what an endpoint holds at one moment; see [`Endpoint::load`](crate::Endpoint::load).
 ///
@@ -60,9 +61,8 @@ impl Driver {
 
 impl Core {
     fn waiting(&self) -> usize {
-        let for_credit: usize = self.stream_wakers.values().map(Vec::len).sum();
-        let for_room = self.item_wakers.len();
-        for_credit + for_room + self.mail_wakers.len() + self.stoppers.len()
+        let parts: usize = self.parts.values().map(WaitingParts::count).sum();
+        parts + self.item_wakers.len() + self.mail_wakers.len() + self.stoppers.len()
     }
 }
 

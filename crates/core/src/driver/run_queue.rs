@@ -193,13 +193,12 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
         let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
             say_all(&mut core.node, now, of_core);
-            if !core.stoppers.is_empty() || !core.stream_wakers.is_empty() {
+            if !core.stoppers.is_empty() || !core.parts.is_empty() {
                 for Ending { task, .. } in of_core {
                     // A token that ended the task before its handler returned.
                     core.stoppers.remove(task);
                     // Parts of it that were spawned may have begun to wait since its handler ended.
-                    let waiting = core.stream_wakers.remove(task);
-                    aftermath.wakers.extend(waiting.into_iter().flatten());
+                    core.take_parts(task, aftermath);
                 }
             }
             spare.map(|spare| std::mem::replace(&mut core.spare, spare))

@@ -9,9 +9,12 @@ use convoke_proto::task::SendError;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_transport::parts::wake_all;
+use tokio::sync::futures::OwnedNotified;
 
 use super::cores::Core;
-use super::{Driver, Node};
+use super::drain::Aftermath;
+use super::waiting::{Part, WaitingParts};
+use super::{Driver, Node, full};
 
 impl Driver {
     /// Refuses a message that no node would take, however long it waited.
@@ -24,17 +27,30 @@ impl Driver {
     /// stream of the task has credit or an item again, or the task is over.
     pub(crate) fn poll_stream<T>(
         self: &Arc<Self>,
-        task: &TaskRef,
+        (task, part): (&TaskRef, Part),
         waker: &Waker,
         poll: impl FnOnce(&mut Node, Timestamp) -> Poll<T>,
     ) -> Poll<T> {
-        self.with_core(self.cores.routes.of(task.call.origin), |core, now, _| {
+        let index = self.cores.routes.of(task.call.origin);
+        let (polled, _dropped_unlocked) = self.with_core(index, |core, now, _| {
             let polled = poll(&mut core.node, now);
-            if polled.is_pending() {
-                core.keep_part(task, waker);
-            }
-            polled
-        })
+            let old = if polled.is_pending() { core.keep_part(task, part, waker) } else { None };
+            (polled, old)
+        });
+        polled
+    }
+
+    /// Has no part of a task woken any more that is gone: `act` tells the node so.
+    pub(crate) fn let_part_go(
+        self: &Arc<Self>,
+        (task, part): (&TaskRef, Part),
+        act: impl FnOnce(&mut Node, Timestamp),
+    ) {
+        let index = self.cores.routes.of(task.call.origin);
+        let _dropped_unlocked = self.with_core(index, |core, now, _| {
+            act(&mut core.node, now);
+            core.parts.get_mut(task).and_then(|parts| parts.forget(part))
+        });
     }
 
     /// Polls for what a reader of casts waits for. Keeps the waker when there is nothing; `None`
@@ -71,22 +87,39 @@ impl Driver {
 
     /// The handler of a task has ended.
     pub(crate) fn forget_task(&self, task: &TaskRef) {
-        let (_dropped_unlocked, waiting) = {
+        let (_dropped_unlocked, parts) = {
             let mut core = self.cores.lock_of(task.call.origin);
-            (core.stoppers.remove(task), core.stream_wakers.remove(task))
+            (core.stoppers.remove(task), core.parts.remove(task))
         };
         // Parts of it that were spawned still wait, and are told that it is over.
-        wake_all(waiting.into_iter().flatten());
+        if let Some((wakers, told)) = parts.map(WaitingParts::into_all) {
+            wake_all(wakers);
+            full::tell(&told);
+        }
     }
 }
 
 impl Core {
     /// Keeps the waker of a part of a task until a stream of the task has credit or an item again,
-    /// or the task is over.
-    pub(super) fn keep_part(&mut self, task: &TaskRef, waker: &Waker) {
-        let waiting = self.stream_wakers.entry(task.clone()).or_default();
-        if !waiting.iter().any(|kept| kept.will_wake(waker)) {
-            waiting.push(waker.clone());
+    /// or the task is over. The one that it takes the place of is to be dropped without the lock.
+    fn keep_part(&mut self, task: &TaskRef, part: Part, waker: &Waker) -> Option<Waker> {
+        self.parts.entry(task.clone()).or_default().keep(part, waker)
+    }
+
+    /// A wait of a part of a task that ends with the task, at the latest. Dropped it leaves nothing
+    /// here.
+    pub(super) fn until_over(&mut self, task: &TaskRef) -> OwnedNotified {
+        self.parts.entry(task.clone()).or_default().until_over()
+    }
+
+    /// Leaves the parts of a task that wait to be woken.
+    pub(super) fn take_parts(&mut self, task: &TaskRef, aftermath: &mut Aftermath) {
+        if let Some(parts) = self.parts.remove(task) {
+            let (wakers, told) = parts.into_all();
+            aftermath.wakers.extend(wakers);
+            if let Some(told) = told {
+                aftermath.rare().told.push(told);
+            }
         }
     }
 }
@@ -151,5 +184,31 @@ mod tests {
         let mut items = left.lock().take().expect("nobody took them");
         assert!(items.next().await.is_some_and(|item| item.is_err()), "its task is over");
         assert_eq!(endpoint.load().waiting, 0);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_is_polled_by_another_waker_each_time_leaves_one() {
+        let left = Arc::new(Mutex::new(None));
+        let leaving = left.clone();
+        let service = Service::new().unary(LEAVE, move |items: Items<String>, _: Context| {
+            *leaving.lock() = Some(items);
+            std::future::pending::<Result<u64, Status>>()
+        });
+        let endpoint = Endpoint::builder().serve(service).start().await.expect("nothing to bind");
+        let call = endpoint.call_stream(LEAVE).to(endpoint.me()).open();
+        let (mut sender, _call) = call.expect("there is room");
+        let before = endpoint.load().waiting;
+        let mut items = left.lock().take().expect("its handler has left them");
+        let wakes = [(); 100].map(|()| Arc::new(Count::default()));
+        for count in &wakes {
+            let waker = Waker::from(count.clone());
+            let polled = pin!(items.next()).poll(&mut Polling::from_waker(&waker));
+            assert!(polled.is_pending(), "nothing was sent");
+        }
+        assert_eq!(endpoint.load().waiting, before + 1);
+        sender.send(&"one".to_owned()).await.expect("there is credit");
+        let woken = wakes.map(|count| count.0.load(Ordering::Relaxed));
+        assert_eq!((woken.iter().sum::<usize>(), woken[99]), (1, 1), "the last one");
+        assert!(items.next().await.is_some_and(|item| item.is_ok()));
     }
 }

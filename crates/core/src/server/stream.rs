@@ -41,9 +41,7 @@ impl<Resp: Payload> ReplyStream<Resp> {
 
 impl<Resp> Drop for ReplyStream<Resp> {
     fn drop(&mut self) {
-        let (handle, index) = (&self.handle, self.index);
-        // A task that was stopped or has returned has ended its streams already.
-        let _ = handle.output(|node, now| node.stream_end(now, handle.task(), index));
+        self.handle.end_stream(self.index);
     }
 }
 

@@ -123,6 +123,37 @@ async fn a_spawned_part_waits_for_room_no_longer_than_its_task_runs() {
     assert_eq!(told, Ok(Some(Some(SendError::Ended))));
 }
 
+/// Each of them is another task of the runtime.
+#[tokio::test(start_paused = true)]
+async fn parts_that_give_up_their_wait_for_room_leave_nothing() {
+    let network = SimNetwork::new(5);
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let part = Service::new().tree(PART, move |_: u64, task: Task<u64>| {
+        let (told, task) = (told.clone(), Arc::new(task));
+        async move {
+            for _ in 0..100 {
+                let task = task.clone();
+                let gives_up = tokio::spawn(async move {
+                    let opened = task.delegate(node(2), PART.request(1));
+                    tokio::time::timeout(Duration::from_millis(1), opened).await.is_err()
+                });
+                assert!(gives_up.await.expect("it ends"), "there is no room");
+            }
+            let _ = told.send(task.context().endpoint().load().waiting);
+            pending::<Result<Finish, Status>>().await
+        }
+    });
+    let _other = start(&network, 2, service()).await;
+    let (server, client) =
+        (start(&network, 1, part).await, start(&network, 3, Service::new()).await);
+    let peer = meet(&server).await;
+    let _held = fill(&network, &server, peer).await;
+    let asked = client.peer(node(1), "sim://n1").expect("it is an address");
+    let _call = client.call(PART, 0).to(asked).open().expect("there is room");
+    let waiting = tokio::time::timeout(LONG, hears.recv()).await;
+    assert_eq!(waiting, Ok(Some(2)), "its handler, and the end of its waits");
+}
+
 /// The first reply of several is there, though one of them takes nothing; alone, that is waited
 /// for.
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,8 @@ use crate::method::Request;
 use crate::peer::Peer;
 
 use super::super::ahead::Ahead;
-use super::super::{Node, RoomWait};
+use super::super::cores::Core;
+use super::super::{Node, Part, RoomWait};
 use super::TaskHandle;
 use super::branches::{NewBranch, NewBranches};
 
@@ -102,12 +103,10 @@ impl TaskHandle {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         loop {
-            ready!(self.poll_told(room, cx));
+            ready!(room.poll(cx));
             let opened = self.driver().with_core(self.core_index(), |core, now, _| {
                 // Under one lock: of all that are told only some have room.
-                let told = core.full_at(branch.branch.to);
-                if let Some(told) = told.filter(|_| core.node.is_running(self.task())) {
-                    room.add(told);
+                if self.has_to_wait(core, branch.branch.to, room) {
                     return None;
                 }
                 self.hand_over(&mut core.node, now);
@@ -131,18 +130,13 @@ impl TaskHandle {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SendError>> {
         if branches.waits_for_room() {
-            ready!(self.poll_told(room, cx));
+            ready!(room.poll(cx));
             branches.look_again();
         }
         self.driver().with_core(self.core_index(), |core, now, _| {
             self.hand_over(&mut core.node, now);
             for _ in 0..BRANCHES_A_LOCK {
-                let next = branches.next(|to| {
-                    let told = core.full_at(to).filter(|_| core.node.is_running(self.task()));
-                    let has_room = told.is_none();
-                    told.into_iter().for_each(|told| room.add(told));
-                    has_room
-                });
+                let next = branches.next(|to| !self.has_to_wait(core, to, room));
                 let Some(mut branch) = next else { break };
                 let (to, node) = (branch.branch.to, &mut core.node);
                 match node.delegate(now, self.task(), branch.take(now)) {
@@ -179,39 +173,38 @@ impl TaskHandle {
     /// part of it that was spawned waits no longer than that.
     fn poll_room(&self, to: NodeId, room: &mut RoomWait, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            ready!(self.poll_told(room, cx));
+            ready!(room.poll(cx));
             if self.driver().full.is_empty() {
                 return Poll::Ready(());
             }
-            let core = self.driver().cores.lock(self.core_index());
-            match core.full_at(to).filter(|_| core.node.is_running(self.task())) {
-                Some(told) => room.add(told),
-                None => return Poll::Ready(()),
+            let mut core = self.driver().cores.lock(self.core_index());
+            if !self.has_to_wait(&mut core, to, room) {
+                return Poll::Ready(());
             }
         }
     }
 
-    /// Ready once one of the connections has had room, and when the task is over.
-    fn poll_told(&self, room: &mut RoomWait, cx: &mut Context<'_>) -> Poll<()> {
-        if room.poll(cx).is_ready() {
-            return Poll::Ready(());
+    /// True when the connection to a node has no room for requests and the task is not over: then
+    /// it is waited for, and for the end of the task.
+    fn has_to_wait(&self, core: &mut Core, to: NodeId, room: &mut RoomWait) -> bool {
+        let told = core.full_at(to).filter(|_| core.node.is_running(self.task()));
+        let Some(told) = told else { return false };
+        if room.is_over() {
+            self.note_kept();
+            room.add(core.until_over(self.task()));
         }
-        let mut core = self.driver().cores.lock(self.core_index());
-        if !core.node.is_running(self.task()) {
-            return Poll::Ready(());
-        }
-        self.note_kept();
-        core.keep_part(self.task(), cx.waker());
-        Poll::Pending
+        room.add(told);
+        true
     }
 
     /// Polls for what a part of the task waits for; `Ok(None)` while there is nothing.
     pub(crate) fn poll_stream<T, E>(
         &self,
+        part: Part,
         cx: &Context<'_>,
         poll: impl FnOnce(&mut Node, Timestamp, &TaskRef) -> Result<Option<T>, E>,
     ) -> Poll<Result<T, E>> {
-        self.driver().poll_stream(self.task(), cx.waker(), |node, now| {
+        self.driver().poll_stream((self.task(), part), cx.waker(), |node, now| {
             let polled = poll(node, now, self.task()).transpose();
             if polled.is_none() {
                 // Before the lock is let go of: the end of the task comes after it.
@@ -235,7 +228,7 @@ impl TaskHandle {
             }
             return Poll::Ready(Ok(()));
         }
-        self.poll_stream(cx, |node, now, task| {
+        self.poll_stream(Part::Stream(index), cx, |node, now, task| {
             let mut ahead = self.ahead.lock();
             if !ahead.leads_to(index) {
                 self.hand_over_of(&mut ahead, node, now);
@@ -253,6 +246,15 @@ impl TaskHandle {
         })
     }
 
+    /// Ends a streamed reply. A task that was stopped or has returned has ended it already.
+    pub(crate) fn end_stream(&self, index: u32) {
+        self.driver().let_part_go((self.task(), Part::Stream(index)), |node, now| {
+            self.hand_over(node, now);
+            let _ = node.stream_end(now, self.task(), index);
+            self.let_go_beside_poll(node, now);
+        });
+    }
+
     /// Adds metadata to the next reply, item of a stream or failure.
     pub(crate) fn reply_metadata(&self, key: &str, value: &[u8]) -> Result<(), SendError> {
         self.driver().with_node(self.origin(), |node, now| {
@@ -263,7 +265,9 @@ impl TaskHandle {
 
     /// Takes no further items of its request.
     pub(crate) fn drop_items(&self) {
-        self.driver().with_node(self.origin(), |node, now| node.drop_items(now, self.task()));
+        self.driver().let_part_go((self.task(), Part::Items), |node, now| {
+            node.drop_items(now, self.task());
+        });
     }
 }
 
