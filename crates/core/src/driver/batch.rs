@@ -76,7 +76,7 @@ struct Aside {
 }
 
 thread_local! {
-    /// Room of the last frames that were put aside on this thread.
+    /// Room of the last frames that were put aside on this thread: as it ends there may be none.
     static ROOM: RefCell<Vec<(usize, Bytes)>> = RefCell::default();
 }
 
@@ -86,7 +86,7 @@ const ROOM_MAX: usize = 4_096;
 impl Aside {
     fn push(&mut self, core: usize, frame: Bytes) {
         if self.frames.is_empty() {
-            self.frames = ROOM.take();
+            self.frames = ROOM.try_with(RefCell::take).unwrap_or_default();
         }
         self.cores |= 1 << core;
         self.frames.push((core, frame));
@@ -97,7 +97,7 @@ impl Drop for Aside {
     fn drop(&mut self) {
         if !self.frames.is_empty() && self.frames.capacity() <= ROOM_MAX {
             self.frames.clear();
-            ROOM.set(std::mem::take(&mut self.frames));
+            let _ = ROOM.try_with(|room| room.replace(std::mem::take(&mut self.frames)));
         }
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
+use tokio::runtime::Handle;
 
 use crate::error::Status;
 
@@ -35,6 +36,13 @@ impl Job {
         let _runtime = driver.runtime.enter();
         let method = driver.methods.get(start.method).expect("it was admitted by it");
         driver.run_handler(&mut start, method, gate);
+    }
+
+    /// Waits in a line of this thread, or starts on a task as the thread ends.
+    fn wait(self, line: impl FnOnce(&mut Queue) -> &mut VecDeque<Self>) {
+        let mut job = Some(self);
+        with_queue(|queue| line(queue).extend(job.take()));
+        leave(VecDeque::from_iter(job));
     }
 }
 
@@ -68,7 +76,16 @@ struct Queue {
 }
 
 thread_local! {
-    static QUEUE: RefCell<Queue> = RefCell::default();
+    static QUEUE: RefCell<Queue> = {
+        // A thread drops what it was given last first, most often: with a queue it has a runtime.
+        let _ = Handle::try_current();
+        RefCell::default()
+    };
+}
+
+/// `None` as the thread ends, where the queue may be gone and a token of a task still there.
+fn with_queue<T>(act: impl FnOnce(&mut Queue) -> T) -> Option<T> {
+    QUEUE.try_with(|queue| act(&mut queue.borrow_mut())).ok()
 }
 
 /// Handlers that others have caused and that are started before anything else has its turn: so many
@@ -87,7 +104,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
         return starts.iter_mut().for_each(|start| {
             driver.admit(start, |start, _, gate| {
                 let job = Job { driver: driver.clone(), start: start.take(), gate };
-                QUEUE.with_borrow_mut(|queue| queue.jobs.push_back(job));
+                job.wait(|queue| &mut queue.jobs);
             });
         });
     };
@@ -96,7 +113,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
     let mut left = IN_A_ROW_MAX;
     driver.run_batch(&mut starts, &mut spare, || {
         while left > 0
-            && let Some(job) = QUEUE.with_borrow_mut(|queue| queue.passed.pop_front())
+            && let Some(job) = with_queue(|queue| queue.passed.pop_front()).flatten()
         {
             left -= 1;
             job.run();
@@ -104,19 +121,19 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
     });
     drop(runtime);
     starts.clear();
-    QUEUE.with_borrow_mut(|queue| queue.room = starts);
+    with_queue(|queue| queue.room = starts);
     drain(Some((driver, spare)));
 }
 
 /// Room for the starts of a batch.
 pub(super) fn room() -> Vec<Start> {
-    QUEUE.with_borrow_mut(|queue| std::mem::take(&mut queue.room))
+    with_queue(|queue| std::mem::take(&mut queue.room)).unwrap_or_default()
 }
 
 /// Starts a handler that has waited at a gate: before those whose turn came later than its own.
 pub(super) fn run_next(driver: &Arc<Driver>, start: Start, gate: GateKey) {
     let job = Job { driver: driver.clone(), start, gate: Some(gate) };
-    QUEUE.with_borrow_mut(|queue| queue.passed.push_back(job));
+    job.wait(|queue| &mut queue.passed);
     if let Some(_draining) = Draining::begin() {
         drain(None);
     }
@@ -126,25 +143,33 @@ pub(super) fn run_next(driver: &Arc<Driver>, start: Start, gate: GateKey) {
 /// left goes back to its driver with the ends of its tasks.
 fn drain(mut spare: Option<(&Arc<Driver>, Spare)>) {
     for _ in 0..IN_A_ROW_MAX {
-        match QUEUE.with_borrow_mut(Queue::next) {
+        match with_queue(Queue::next).flatten() {
             Some(job) => job.run(),
             None if end_tasks(&mut spare) => {}
             None => return,
         }
     }
     end_tasks(&mut spare);
-    let rest = QUEUE.with_borrow_mut(|queue| {
+    let rest = with_queue(|queue| {
         let mut rest = std::mem::take(&mut queue.passed);
         rest.append(&mut queue.jobs);
         rest
     });
-    if let Some(runtime) = rest.front().map(|job| job.driver.runtime.clone()) {
-        runtime.spawn(async move { resume(rest) });
+    leave(rest.unwrap_or_default());
+}
+
+/// Leaves handlers to a task of their runtime, which is that of their endpoint: with that of
+/// another they would be dropped, and their gates stay shut.
+fn leave(mut jobs: VecDeque<Job>) {
+    while let Some(driver) = jobs.front().map(|job| job.driver.clone()) {
+        let (own, others) = jobs.into_iter().partition(|job| Arc::ptr_eq(&job.driver, &driver));
+        jobs = others;
+        driver.runtime.spawn(async move { resume(own) });
     }
 }
 
 fn resume(jobs: VecDeque<Job>) {
-    QUEUE.with_borrow_mut(|queue| queue.jobs.extend(jobs));
+    with_queue(|queue| queue.jobs.extend(jobs));
     if let Some(_draining) = Draining::begin() {
         drain(None);
     }
@@ -162,19 +187,21 @@ impl Driver {
     pub(super) fn say_later(
         self: &Arc<Self>,
         task: &TaskRef,
-        word: LastWord,
+        mut word: LastWord,
     ) -> Result<(), LastWord> {
-        let is_full = QUEUE.with_borrow_mut(|queue| {
-            if !queue.is_draining {
-                return Err(word);
-            }
-            let (driver, task) = (self.clone(), task.clone());
-            queue.ending_bytes += word.len();
-            queue.endings.push(Ending { driver, task, word });
-            Ok(queue.ending_bytes >= ENDING_BYTES_MAX)
-        })?;
-        if is_full {
-            end_tasks(&mut None);
+        let is_full = with_queue(|queue| {
+            queue.is_draining.then(|| {
+                let (driver, task) = (self.clone(), task.clone());
+                queue.ending_bytes += word.len();
+                let word = std::mem::replace(&mut word, LastWord::Nothing);
+                queue.endings.push(Ending { driver, task, word });
+                queue.ending_bytes >= ENDING_BYTES_MAX
+            })
+        });
+        match is_full.flatten() {
+            None => return Err(word),
+            Some(true) => _ = end_tasks(&mut None),
+            Some(false) => {}
         }
         Ok(())
     }
@@ -182,10 +209,11 @@ impl Driver {
 
 /// True when there were any.
 fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
-    let mut endings = QUEUE.with_borrow_mut(|queue| {
+    let endings = with_queue(|queue| {
         queue.ending_bytes = 0;
         std::mem::take(&mut queue.endings)
     });
+    let mut endings = endings.unwrap_or_default();
     let has_some = !endings.is_empty();
     for of_core in endings.chunk_by_mut(Ending::is_of_core_of) {
         let driver = of_core[0].driver.clone();
@@ -195,8 +223,10 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
             say_all(&mut core.node, now, of_core);
             if !core.stoppers.is_empty() || !core.parts.is_empty() {
                 for Ending { task, .. } in of_core {
-                    // A token that ended the task before its handler returned.
-                    core.stoppers.remove(task);
+                    // A token that ended the task before its handler returned. Its waker is not to
+                    // be dropped under the lock.
+                    let stopper = core.stoppers.remove(task);
+                    aftermath.wakers.extend(stopper.and_then(|stopper| stopper.stop_later()));
                     // Parts of it that were spawned may have begun to wait since its handler ended.
                     core.take_parts(task, aftermath);
                 }
@@ -205,7 +235,7 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         });
     }
     endings.clear();
-    QUEUE.with_borrow_mut(|queue| {
+    with_queue(|queue| {
         if queue.endings.is_empty() {
             queue.endings = endings; // Its room, for the next batch.
         }
@@ -240,16 +270,127 @@ struct Draining {
 }
 
 impl Draining {
-    /// `None` while another is.
+    /// `None` while another is, and as the thread ends.
     fn begin() -> Option<Self> {
-        let begun = QUEUE.with_borrow_mut(|queue| !std::mem::replace(&mut queue.is_draining, true));
+        let begun = with_queue(|queue| !std::mem::replace(&mut queue.is_draining, true));
         // Not `then_some`: one that is made and dropped would end the draining of the other.
-        if begun { Some(Self { _scope: FlushScope::enter() }) } else { None }
+        if begun == Some(true) { Some(Self { _scope: FlushScope::enter() }) } else { None }
     }
 }
 
 impl Drop for Draining {
     fn drop(&mut self) {
-        QUEUE.with_borrow_mut(|queue| queue.is_draining = false);
+        with_queue(|queue| queue.is_draining = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::{Context as Polling, Wake, Waker};
+
+    use convoke_proto::wire::Cause;
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::{CallError, Context, Deferred, Endpoint, Method, Service, Task};
+
+    const ASK: Method<u64, u64> = Method::new("test.Test/Ask");
+    const ASKED: Method<u64, u64> = Method::new("test.Test/Asked");
+
+    fn asked() -> Service {
+        Service::new().unary(ASKED, async |number: u64, _: Context| Ok::<_, Status>(number))
+    }
+
+    async fn start(service: Service) -> Endpoint {
+        Endpoint::builder().serve(service).start().await.expect("nothing to bind")
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_dropped_as_its_thread_ends_fails_its_task() {
+        thread_local! {
+            static KEPT: RefCell<Option<Deferred<u64>>> = const { RefCell::new(None) };
+        }
+        let (tokens, token) = mpsc::channel();
+        let endpoint = start(Service::new().tree(ASK, move |_: u64, task: Task<u64>| {
+            let (later, finish) = task.defer();
+            tokens.send(later).expect("the test waits");
+            async { Ok::<_, Status>(finish) }
+        }));
+        let endpoint = endpoint.await;
+        let call = endpoint.call(ASK, 0).to(endpoint.me()).open().expect("there is room");
+        let thread = std::thread::spawn(move || {
+            let _ = Handle::try_current(); // First of all, for the clock of tests.
+            KEPT.set(token.recv().ok());
+            drop(room()); // After it, so that the queue is gone before.
+        });
+        thread.join().expect("it ends as any");
+        let failed = call.first().await.expect_err("nobody has answered");
+        assert!(
+            matches!(&failed, CallError::Branch(failure) if failure.cause == Cause::Dropped),
+            "{failed:?}"
+        );
+    }
+
+    /// More than are started in a row, and behind them some of another endpoint, whose runtime goes
+    /// on.
+    #[test]
+    fn handlers_that_are_left_start_by_the_runtime_of_their_endpoint() {
+        let [one, other] = [(); 2].map(|()| {
+            let mut builder = Builder::new_current_thread();
+            builder.enable_all().start_paused(true).build().expect("it builds")
+        });
+        let ending = one.block_on(start(asked()));
+        let service = asked().unary(ASK, move |count: u64, context: Context| {
+            let (going_on, mut kept) = (context.endpoint(), Vec::new());
+            let ask = |endpoint: &Endpoint, number| {
+                endpoint.call(ASKED, number).to(endpoint.me()).open().expect("there is room")
+            };
+            kept.extend((0..count).map(|number| ask(&ending, number)));
+            let last = ask(&going_on, 7);
+            async move {
+                let reply = *last.first().await?.message();
+                drop(kept);
+                Ok::<_, Status>(reply)
+            }
+        });
+        other.block_on(async {
+            let endpoint = start(service).await;
+            let count = IN_A_ROW_MAX as u64 + 10;
+            let call = endpoint.call(ASK, count).to(endpoint.me()).open().expect("there is room");
+            one.shutdown_background();
+            assert_eq!(call.first().await.expect("it is answered").message(), &7);
+        });
+    }
+
+    /// Asks the endpoint as it is dropped.
+    struct Asks(Endpoint);
+
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            self.0.load();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_waker_of_a_token_that_ends_its_task_in_its_handler_is_dropped_without_the_lock() {
+        let service = Service::new().tree(ASK, |_: u64, task: Task<u64>| async move {
+            let waker = Waker::from(Arc::new(Asks(task.context().endpoint())));
+            let (mut later, finish) = task.defer();
+            let polled = std::pin::pin!(later.stopped()).poll(&mut Polling::from_waker(&waker));
+            assert!(polled.is_pending(), "nobody has stopped it");
+            drop(waker);
+            later.finish();
+            Ok::<_, Status>(finish)
+        });
+        let endpoint = start(service).await;
+        let call = endpoint.call(ASK, 0).to(endpoint.me()).open().expect("there is room");
+        let (replies, outcome) = call.collect().await.expect("no reply cannot be read");
+        assert!(replies.is_empty() && outcome.failures.is_empty(), "{outcome:?}");
+        assert_eq!((endpoint.load().tasks, endpoint.load().waiting), (0, 0));
     }
 }
