@@ -19,7 +19,8 @@ impl Stopper {
 
     /// True when it is stopped; otherwise keeps the waker.
     pub(crate) fn poll_stopped(&self, cx: &Context<'_>) -> bool {
-        *self.waker.lock() = Some(cx.waker().clone());
+        let waker = cx.waker().clone();
+        let _dropped_unlocked = self.waker.lock().replace(waker);
         self.is_stopped()
     }
 
@@ -31,5 +32,42 @@ impl Stopper {
     pub(super) fn stop_later(&self) -> Option<Waker> {
         self.is_stopped.store(true, Ordering::Release);
         self.waker.lock().take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Weak, mpsc};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Stops as it is dropped, as a task does that is kept by its waker alone.
+    struct Stops(Weak<Stopper>);
+
+    impl Wake for Stops {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Stops {
+        fn drop(&mut self) {
+            self.0.upgrade().expect("it is polled").stop();
+        }
+    }
+
+    #[test]
+    fn a_waker_that_another_takes_the_place_of_may_stop_what_it_waited_for() {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let stopper = Arc::new(Stopper::default());
+            let waker = Waker::from(Arc::new(Stops(Arc::downgrade(&stopper))));
+            assert!(!stopper.poll_stopped(&Context::from_waker(&waker)));
+            drop(waker);
+            stopper.poll_stopped(&Context::from_waker(Waker::noop()));
+            done.send(stopper.is_stopped())
+        });
+        let stopped = is_done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(stopped, Ok(true), "it does not wait for itself");
     }
 }
