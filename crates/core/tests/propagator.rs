@@ -12,12 +12,16 @@ use tracing::{Event, Level, Metadata, Span, Subscriber};
 
 const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
 
-/// Wants every span. Panics at the next one of a task, if it is to.
+/// Wants every span. Panics at the next one of a task, or whenever one of a task ends, if it is to.
 struct Everything;
 
 static PANICS: AtomicBool = AtomicBool::new(false);
+static PANICS_AT_ENDS: AtomicBool = AtomicBool::new(false);
 
-/// Lines that say so of the propagator.
+const CALL: u64 = 1;
+const TASK: u64 = 2;
+
+/// Lines that say so of what panics.
 static LINES: AtomicU64 = AtomicU64::new(0);
 
 impl Subscriber for Everything {
@@ -28,10 +32,13 @@ impl Subscriber for Everything {
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let is_task = span.metadata().name() == "task";
         assert!(!is_task || !PANICS.swap(false, Ordering::Relaxed), "on purpose");
-        Id::from_u64(1)
+        Id::from_u64(if is_task { TASK } else { CALL })
     }
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record(&self, span: &Id, _: &Record<'_>) {
+        let panics = span.into_u64() == TASK && PANICS_AT_ENDS.load(Ordering::Relaxed);
+        assert!(!panics, "on purpose");
+    }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
@@ -64,7 +71,8 @@ impl Propagator for Broken {
 #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
 async fn calls_and_tasks_go_on_though_what_traces_them_panics() {
     tracing::subscriber::set_global_default(Everything).expect("it is the first");
-    let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
+    let echo = Service::new().ordered("echo");
+    let echo = echo.unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
     let builder = Endpoint::builder().propagator(Broken).serve(echo);
     let endpoint = builder.start().await.expect("nothing to bind");
     let begun = Instant::now();
@@ -78,6 +86,14 @@ async fn calls_and_tasks_go_on_though_what_traces_them_panics() {
         assert_eq!(replies.len() + causes.len(), 2, "{outcome:?}");
         assert_eq!((endpoint.load().calls, endpoint.load().tasks), (0, 0));
     }
+    PANICS_AT_ENDS.store(true, Ordering::Relaxed);
+    for number in [7, 8] {
+        // The next one passes the same gate.
+        let echoed = endpoint.call(ECHO, number).to(endpoint.me()).await;
+        assert_eq!(echoed.expect("the handler has ended"), number);
+        assert_eq!((endpoint.load().calls, endpoint.load().tasks), (0, 0));
+    }
     let (lines, seconds) = (LINES.load(Ordering::Relaxed), begun.elapsed().as_secs());
-    assert!((1..=seconds + 1).contains(&lines), "{lines} lines in {seconds} seconds");
+    // Of the propagator, and of the subscriber.
+    assert!((1..=2 * (seconds + 1)).contains(&lines), "{lines} lines in {seconds} seconds");
 }

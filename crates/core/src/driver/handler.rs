@@ -295,6 +295,8 @@ impl Drop for Running {
 fn panicked(panic: &(dyn std::any::Any + Send)) -> TaskFailure {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = text, "a handler panicked");
+    // A subscriber that panics, too, does not keep the task from its end.
+    let said = || tracing::error!(panic = text, "a handler panicked");
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(said));
     TaskFailure::new(Cause::Panicked, Executed::Yes, text.unwrap_or_default())
 }

@@ -168,6 +168,7 @@ impl TaskHandle {
             HandlerResult::Ended(LastWord::Reply(payload)) => LastWord::Reply(self.packed(payload)),
             HandlerResult::Ended(word) => word,
         };
+        let _ended = Ended(self);
         if self.hold.has_output() && !self.ahead.lock().is_empty() {
             self.driver().with_node(self.origin(), |node, now| self.hand_over(node, now));
         }
@@ -178,7 +179,6 @@ impl TaskHandle {
         if let Err(word) = self.driver().say_later(self.task(), word) {
             self.driver().with_node(self.origin(), |node, now| word.say(node, now, self.task()));
         }
-        self.end();
     }
 
     /// The handler is gone, and the task goes on until it is answered or stopped.
@@ -192,6 +192,7 @@ impl TaskHandle {
     /// Sends the only reply of a task whose handler is gone.
     pub(crate) fn answer_deferred(&self, payload: Encoded) -> Result<(), SendError> {
         let payload = self.packed(payload);
+        let _ended = Ended(self);
         let answered = self.driver().with_node(self.origin(), |node, now| {
             self.hand_over(node, now);
             node.answer(now, self.task(), payload)
@@ -205,7 +206,6 @@ impl TaskHandle {
                     .with_node(self.origin(), |node, now| node.fail(now, self.task(), failure));
             }
         }
-        self.end();
         answered
     }
 
@@ -216,11 +216,11 @@ impl TaskHandle {
 
     /// The handler is gone, however.
     pub(super) fn end(&self) {
+        let _released = Released(self);
         self.probe.gone();
         if self.is_kept.load(Ordering::Acquire) {
             self.driver().forget_task(self.task());
         }
-        self.release();
     }
 
     /// Lets the next handler of an ordered method start.
@@ -230,5 +230,24 @@ impl TaskHandle {
         {
             self.driver().leave_gate(gate.key);
         }
+    }
+}
+
+/// The handler is gone once this is dropped, also where its last word panics.
+struct Ended<'a>(&'a TaskHandle);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The next handler of an ordered method may start once this is dropped, also where what was kept
+/// by the name of the task panics as it goes.
+struct Released<'a>(&'a TaskHandle);
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }

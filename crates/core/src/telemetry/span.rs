@@ -124,6 +124,9 @@ impl Propagation {
 
 static PROPAGATOR: Guest = Guest::new("propagator of an endpoint");
 
+/// Panics at the beginning of a span are those of the call or the handler.
+static SUBSCRIBER: Guest = Guest::new("subscriber of spans");
+
 impl fmt::Debug for Propagation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "Propagation(custom)" } else { "Propagation(own ids)" })
@@ -200,10 +203,12 @@ impl CallSpan {
         if span.is_disabled() {
             return;
         }
-        span.record("outcome", outcome);
-        if matches!(outcome, "partial" | "exhausted" | "refused") {
-            span.record("otel.status_code", "ERROR");
-        }
+        SUBSCRIBER.call(|| {
+            span.record("outcome", outcome);
+            if matches!(outcome, "partial" | "exhausted" | "refused") {
+                span.record("otel.status_code", "ERROR");
+            }
+        });
         propagation.end(&span, &SpanEnd::new(SpanKind::Call, outcome, failed.into_inner()));
     }
 }
@@ -285,12 +290,15 @@ impl TaskSpan {
         if self.span.is_disabled() || self.is_over.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.span.record("outcome", outcome);
-        if let Some(failure) = failure {
-            self.span.record("otel.status_code", "ERROR");
-            let (cause, text) = (failure.cause, failure.text.as_str());
-            tracing::info!(target: "convoke", parent: &self.span, %cause, text, "the task failed");
-        }
+        SUBSCRIBER.call(|| {
+            let span = &self.span;
+            span.record("outcome", outcome);
+            if let Some(failure) = failure {
+                span.record("otel.status_code", "ERROR");
+                let (cause, text) = (failure.cause, failure.text.as_str());
+                tracing::info!(target: "convoke", parent: span, %cause, text, "the task failed");
+            }
+        });
         let failed = failure.map(|failure| (failure.cause, failure.code));
         self.propagation.end(&self.span, &SpanEnd::new(SpanKind::Task, outcome, failed));
     }
