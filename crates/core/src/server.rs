@@ -46,6 +46,10 @@ pub use task::{Finish, Refused, Task};
 /// a connection, which goes on when the handler waits or ends. Work that blocks a thread or takes
 /// long belongs in `tokio::task::spawn_blocking`.
 ///
+/// Calls are to be awaited. What a handler sends, its calls among it, leaves when its poll ends:
+/// one that blocks on a call within it, by `tokio::task::block_in_place` and `Handle::block_on`,
+/// waits in vain, for the call is not sent before its deadline. In `spawn_blocking` it is.
+///
 /// Generated servers turn into one; by hand:
 /// ```
 /// # use convoke_core::{Method, Service, Status, Context};
