@@ -78,33 +78,17 @@ impl HostDisk {
     }
 
     /// The files below `root`, which is made where it is not there, with the directories above it.
-    /// Once this returns the names of all that it has made are durable, which no operation of the
-    /// disk can see to: its paths begin below. So is that of what was there, which may have been
-    /// made just before, by a life that was killed or by somebody else, unless the directory that
-    /// it is in may not be read. Blocks as long as the disk takes.
+    /// Once this returns the names of all of them are durable, which no operation of the disk can
+    /// see to: its paths begin below. That includes those that were there, which may have been made
+    /// just before, by a life that was killed or by somebody else: each directory above is synced,
+    /// up to the first that may not be read or whose file system syncs none. Blocks as long as the
+    /// disk takes.
     ///
     /// # Errors
     /// The system's.
     pub fn create(root: impl AsRef<Path>) -> io::Result<Self> {
         let root = std::path::absolute(root)?;
-        let mut above: Vec<_> = root.ancestors().collect();
-        // No name is made before that of the directory that it is in is durable.
-        while let Some(place) = above.pop() {
-            if above.last().is_some_and(|below| below.exists()) {
-                continue;
-            }
-            let is_new = match fs::create_dir(place) {
-                Ok(()) => true,
-                Err(_) if place.is_dir() => false,
-                Err(error) => return Err(error),
-            };
-            match place.parent().map_or(Ok(()), sync_dir) {
-                Err(error) if is_new || error.kind() != io::ErrorKind::PermissionDenied => {
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
+        make_durable(&root, &mut sync_dir)?;
         Ok(Self::new(root))
     }
 
@@ -297,6 +281,37 @@ fn open_file(place: &Path, open: Open) -> Result<File, DiskFailure> {
     if file.metadata()?.is_dir() { Err(DiskFailure::WrongKind) } else { Ok(file) }
 }
 
+/// Makes a directory and those above it that are not there, and their names durable by `sync`.
+fn make_durable(root: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing: Vec<_> = root.ancestors().take_while(|place| !place.exists()).collect();
+    for there in root.ancestors().skip(missing.len()) {
+        match there.parent().map_or(Ok(()), &mut *sync) {
+            Err(error) if is_out_of_reach(&error) => break,
+            synced => synced?,
+        }
+    }
+    // No name is made before that of the directory that it is in is durable.
+    for place in missing.into_iter().rev() {
+        let is_new = match fs::create_dir(place) {
+            Ok(()) => true,
+            Err(_) if place.is_dir() => false,
+            Err(error) => return Err(error),
+        };
+        match place.parent().map_or(Ok(()), &mut *sync) {
+            Err(error) if !is_new && is_out_of_reach(&error) => {}
+            synced => synced?,
+        }
+    }
+    // A file may be there: the system says so.
+    if root.is_dir() { Ok(()) } else { fs::create_dir(root) }
+}
+
+/// True when a directory is not this process's to sync, or of a file system that syncs none.
+fn is_out_of_reach(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported)
+}
+
 #[cfg(unix)]
 fn sync_dir(place: &Path) -> io::Result<()> {
     fs::read_dir(place)?;
@@ -363,4 +378,47 @@ fn read_some_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize>
 #[cfg(windows)]
 fn write_some_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usize> {
     PlatformFile::seek_write(file, bytes, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directories below `top` that are synced as `root` is made, in order; `fails` says how.
+    fn synced(
+        top: &Path,
+        root: &str,
+        fails: impl Fn(&Path) -> Option<io::ErrorKind>,
+    ) -> io::Result<Vec<String>> {
+        let mut synced = Vec::new();
+        make_durable(&top.join(root), &mut |place| {
+            if let Some(kind) = fails(place) {
+                return Err(kind.into());
+            }
+            if let Ok(below) = place.strip_prefix(top) {
+                synced.push(below.to_string_lossy().into_owned());
+            }
+            Ok(())
+        })?;
+        Ok(synced)
+    }
+
+    #[test]
+    fn directories_that_others_have_just_made_are_durable_too() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let top = folder.path();
+        fs::create_dir_all(top.join("a/b"))?;
+        let never = |_: &Path| None;
+        assert_eq!(synced(top, "a/b/c/d", never)?, ["a", "", "a/b", "a/b/c"]);
+        assert_eq!(synced(top, "a/b/c/d", never)?, ["a/b/c", "a/b", "a", ""]);
+        // Above what may not be read, somebody else sees to it.
+        let denied = |place: &Path| place.ends_with("a").then_some(io::ErrorKind::PermissionDenied);
+        assert_eq!(synced(top, "a/b/c/d/e", denied)?, ["a/b/c", "a/b", "a/b/c/d"]);
+        // What it has made itself it must see to, and so to what the disk refuses.
+        let below = |place: &Path| place.ends_with("e").then_some(io::ErrorKind::PermissionDenied);
+        assert!(synced(top, "a/b/c/d/e/f", below).is_err());
+        let broken = |place: &Path| place.ends_with("a").then_some(io::ErrorKind::Other);
+        assert!(synced(top, "a/b", broken).is_err());
+        Ok(())
+    }
 }
