@@ -29,7 +29,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// An error of this kind. The message is cut to 4 KiB on the wire.
+    /// An error of this kind. The message is cut to 4 KiB on the wire, between characters.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let (cause, executed, message) = (Cause::Application, Executed::Yes, message.into());
         Self { cause, executed, code, message, details: Bytes::new(), aborts_children: false }
@@ -37,6 +37,14 @@ impl Status {
 
     /// Gives details for programs, as bytes of the service's own format, in place of any before.
     /// [`Status::with_detail`] adds typed ones, which gRPC clients understand.
+    ///
+    /// They are for hints, not for data: above [`Limits::details_bytes_max`], 64 KiB with the
+    /// default, they are left out, which is logged. So are those, and metadata of the failure, that
+    /// a node with a smaller `message_bytes_max` would not take, or that would have to wait where
+    /// the share of `waiting_reply_bytes_max` is used up. Code and message come in any case, and
+    /// whether the task ran.
+    ///
+    /// [`Limits::details_bytes_max`]: crate::Limits::details_bytes_max
     #[must_use]
     pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
         self.details = details.into();

@@ -178,6 +178,12 @@ impl Limits {
         self.cast_bytes_max.saturating_sub(mailbox::OVERHEAD_BYTES_MAX)
     }
 
+    /// Most bytes of details that a failed task may have: a quarter of `message_bytes_max`, from 64
+    /// bytes to 64 KiB. A failure needs no credit of its initiator, so it must not be large.
+    pub fn details_bytes_max(&self) -> usize {
+        (self.message_bytes_max / 4).clamp(64, 64 << 10)
+    }
+
     /// Checks the relations between the limits.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Ways out for the frames of a node: straight to its connections, or into a queue to be polled.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId};
@@ -76,6 +76,8 @@ pub struct Queue {
     frames: VecDeque<Transmit>,
     /// Connections of which it says that they have no room.
     pub full: BTreeSet<LinkId>,
+    /// Connections that take no frames of more bytes than this.
+    pub frame_bytes_max: BTreeMap<LinkId, usize>,
 }
 
 /// A frame on its way to a connection.
@@ -96,7 +98,12 @@ impl Queue {
 impl Outbox for Queue {
     fn send_each(&mut self, _: Timestamp, to: Destination, mut frames: impl FnMut(Hand<'_>)) {
         let is_full = to.lane == Lane::Data && self.full.contains(&to.link);
+        let limit = self.frame_bytes_max.get(&to.link).copied().unwrap_or(usize::MAX);
         frames(&mut |head, payload| {
+            let size = head.as_bytes().len() + payload.len();
+            if size > limit {
+                return Err(Rejected { text: format!("{size} bytes are above {limit}") });
+            }
             self.frames.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
             Ok(if is_full { Room::None } else { Room::Some })
         });

@@ -78,7 +78,7 @@ pub struct TaskFailure {
     pub code: u32,
     /// For people; cut to 4 KiB, at a character, with an ellipsis.
     pub text: String,
-    /// The service's details.
+    /// The service's details; above [`Limits::details_bytes_max`] they are left out.
     pub details: Bytes,
     /// Cancel the branches it opened, too.
     pub aborts_children: bool,
@@ -89,6 +89,13 @@ impl TaskFailure {
     pub fn new(cause: Cause, executed: Executed, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { cause, executed, code: 0, text, details: Bytes::new(), aborts_children: false }
+    }
+
+    /// Drops details that are longer than they may be.
+    pub(crate) fn bound_details(&mut self, limits: &Limits) {
+        if self.details.len() > limits.details_bytes_max() {
+            self.details = Bytes::new();
+        }
     }
 
     pub(crate) fn into_fail(self, own: Option<Entry>, inherited: Vec<Sealed>) -> Fail {
@@ -582,9 +589,25 @@ impl Task {
         };
         let last = match &self.last_word {
             Some(Message::Reply(reply)) => reply.payload.len() as u64,
+            Some(Message::Fail(fail)) => fail.optional_len() as u64,
             _ => 0,
         };
         held + self.outgoing.waiting_bytes() + last
+    }
+
+    /// Bytes that its failure may do without, while that waits.
+    pub(crate) fn waiting_failure_bytes(&self) -> usize {
+        match &self.last_word {
+            Some(Message::Fail(fail)) => fail.optional_len(),
+            _ => 0,
+        }
+    }
+
+    /// Has its failure do without them.
+    pub(crate) fn shorten_failure(&mut self) {
+        if let Some(Message::Fail(fail)) = &mut self.last_word {
+            fail.shorten();
+        }
     }
 
     pub(crate) fn has_output(&self) -> bool {

@@ -10,8 +10,8 @@ use convoke_proto::visits::TaskRef;
 
 use crate::error::Status;
 
-use super::Node;
 use super::stopper::Stopper;
+use super::{Driver, Node};
 
 /// End of a handler.
 #[derive(Clone, Debug)]
@@ -63,6 +63,19 @@ pub(crate) enum LastWord {
 impl From<TaskFailure> for LastWord {
     fn from(failure: TaskFailure) -> Self {
         Self::Failure(failure)
+    }
+}
+
+impl Driver {
+    /// Says of a failure that its details are left out, if they are.
+    pub(super) fn note_details(&self, failure: &TaskFailure) {
+        let (bytes, limit) = (failure.details.len(), self.limits.details_bytes_max());
+        if bytes > limit
+            && let Some(left_out) = self.logged.details.pass()
+        {
+            let text = failure.text.as_str();
+            tracing::warn!(bytes, limit, text, left_out, "the details of a failure are too long");
+        }
     }
 }
 

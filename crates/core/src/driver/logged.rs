@@ -12,6 +12,8 @@ pub(super) struct Logged {
     pub(super) closed: Seldom,
     /// Calls that its rule denied.
     pub(super) denied: Seldom,
+    /// Details of failures that were left out.
+    pub(super) details: Seldom,
 }
 
 impl Default for Logged {
@@ -20,6 +22,7 @@ impl Default for Logged {
             refused: Seldom::per_second(8),
             closed: Seldom::per_second(32),
             denied: Seldom::per_second(8),
+            details: Seldom::per_second(8),
         }
     }
 }

@@ -173,7 +173,10 @@ impl TaskHandle {
             self.driver().with_node(self.origin(), |node, now| self.hand_over(node, now));
         }
         match &word {
-            LastWord::Failure(failure) => self.probe.failed(failure),
+            LastWord::Failure(failure) => {
+                self.probe.failed(failure);
+                self.driver().note_details(failure);
+            }
             _ => self.probe.finished(),
         }
         if let Err(word) = self.driver().say_later(self.task(), word) {

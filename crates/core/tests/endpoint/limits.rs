@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{
-    CallError, Context, Endpoint, Limits, Method, NodeId, RawMessage, Service, StartError, Status,
+    CallError, Code, Context, Endpoint, Limits, Method, NodeId, RawMessage, Service, StartError,
+    Status,
 };
 use convoke_sim::transport::SimNetwork;
 use tokio::time::timeout;
 
 /// Answers with what it was asked.
 const ECHO: Method<RawMessage, RawMessage> = Method::new("test.Test/Echo");
+
+/// Fails with so many bytes of details.
+const FAIL: Method<u64, ()> = Method::new("test.Test/Fail");
 
 /// Sets limits.
 type Set = fn(&mut Limits);
@@ -19,7 +23,13 @@ type Set = fn(&mut Limits);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 fn service() -> Service {
-    Service::new().unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) })
+    Service::new()
+        .unary(ECHO, |message: RawMessage, _: Context| async { Ok::<_, Status>(message) })
+        .unary(FAIL, |len: u64, _: Context| async move {
+            let details = vec![7; usize::try_from(len).expect("a few bytes")];
+            let failed = Status::new(Code::Unavailable, "x".repeat(4_000)).with_details(details);
+            Err::<(), _>(failed.without_effect())
+        })
 }
 
 async fn pair(limits: Limits) -> Result<(Endpoint, Endpoint), StartError> {
@@ -187,4 +197,29 @@ async fn a_reply_of_who_has_a_larger_unscheduled_part_is_refused_with_its_name()
     let error = echo(&client, 100_000).await.expect_err("the server sends more than it may");
     assert!(error.to_string().contains("unscheduled_bytes"), "{error}");
     drop((server, client));
+}
+
+/// Nothing of it came, and its caller had to think that the task had run.
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_details_are_too_long_comes_without_them() {
+    let default = Limits::default();
+    let mut small = Limits::default();
+    small.message_bytes_max = 100;
+    // Its details are within the limit of the server, and above what the client takes.
+    let of_small = (63_000, 0);
+    for (of_client, given) in [
+        (default.clone(), vec![(64 << 10, 64 << 10), (70_000, 0), (20 << 20, 0)]),
+        (small, vec![of_small, (30_000, 30_000)]),
+    ] {
+        let (server, client) = pair_of(default.clone(), of_client).await.expect("it starts");
+        for (given, told) in given {
+            let failed = client.call(FAIL, given).to(NodeId::new(1)).await.expect_err("it fails");
+            let status = failed.status().unwrap_or_else(|| panic!("{given}: {failed}"));
+            assert_eq!((status.code(), status.message().len()), (Code::Unavailable, 4_000));
+            assert_eq!(status.details().len(), told, "{given}");
+            assert!(failed.is_safe_to_repeat(), "{given}");
+        }
+        client.shutdown(Duration::ZERO).await;
+        server.shutdown(Duration::ZERO).await;
+    }
 }

@@ -274,12 +274,36 @@ impl<O: Outbox> Node<O> {
         }
         let payload = frame.message.take_payload();
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload.into()));
+        let sent = sent.or_else(|rejected| self.send_shorter(now, to, &mut frame, rejected));
         if let Err(Rejected { text }) = sent.map(|room| self.note_room(to.link, room)) {
             match self.own_request(&frame) {
                 Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
                 None => self.handle_undeliverable(now, to.to, frame),
             }
         }
+    }
+
+    /// Sends a failure whose connection did not take it again: without its details, the payload,
+    /// and if need be without metadata. Its initiator is to know at least what failed, and whether
+    /// the task ran.
+    fn send_shorter(
+        &mut self,
+        now: Timestamp,
+        to: Destination,
+        frame: &mut Frame,
+        rejected: Rejected,
+    ) -> Result<Room, Rejected> {
+        if !matches!(frame.message, Message::Fail(_)) {
+            return Err(rejected);
+        }
+        let without_details =
+            frame.with_head(|head| self.outbox.send(now, to, head, Encoded::default()));
+        without_details.or_else(|_| {
+            if let Message::Fail(fail) = &mut frame.message {
+                fail.shorten();
+            }
+            frame.with_head(|head| self.outbox.send(now, to, head, Encoded::default()))
+        })
     }
 
     /// A connection has room again for what can wait.

@@ -17,3 +17,4 @@ mod settlement;
 mod shares;
 mod strangers;
 mod tails;
+mod words;

@@ -98,13 +98,9 @@ impl Visits {
                 return Err(SendError::TooMuchWaits);
             }
         }
-        let Some(record) = self.record_mut(&task.place()) else { return Ok(()) };
-        let shares = links.shares_mut();
-        // A task that sends gigabytes at once pays for four.
-        let left = u32::MAX - record.waiting_bytes;
-        let bytes = u32::try_from(bytes).map_or(left, |bytes| bytes.min(left));
-        shares.take(record.payer, Pool::Replies, bytes as usize);
-        record.waiting_bytes += bytes;
+        if let Some(record) = self.record_mut(&task.place()) {
+            record.hold_replies(bytes, links);
+        }
         Ok(())
     }
 
@@ -227,12 +223,32 @@ impl Visits {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        failure: TaskFailure,
+        mut failure: TaskFailure,
         links: &mut Links,
     ) {
+        failure.bound_details(&self.limits);
         let aborts = failure.aborts_children;
-        if self.with_task(now, task, links, |task| task.fail(failure)).is_ok() && aborts {
+        if self.with_task(now, task, links, |task| task.fail(failure)).is_err() {
+            return;
+        }
+        self.hold_failure(task, links);
+        if aborts {
             self.cancel_children(now, task.call, &task.place(), CancelReason::ParentFailed, links);
         }
+    }
+
+    /// Takes room for a failure that waits behind replies, or for room in its connection, as for a
+    /// reply. It is told in any case: without room, as cause, code and text alone.
+    fn hold_failure(&mut self, task: &TaskRef, links: &mut Links) {
+        let Some(record) = self.record_mut(&task.place()) else { return };
+        let State::Running(running) = &mut record.state else { return };
+        let bytes = running.waiting_failure_bytes();
+        if bytes == 0 {
+            return;
+        }
+        if !links.shares().may_take(record.payer, Pool::Replies) {
+            return running.shorten_failure();
+        }
+        record.hold_replies(bytes, links);
     }
 }

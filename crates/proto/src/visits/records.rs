@@ -15,7 +15,8 @@ use std::ops::Range;
 use crate::id::{LinkId, Path, TaskKey};
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::share::PeerIndex;
+use crate::links::Links;
+use crate::share::{PeerIndex, Pool};
 use crate::time::Timestamp;
 use crate::wire::{Cause, Entry, Extension, Outcome, ReplyPath, Rung, Sealed};
 
@@ -55,7 +56,7 @@ pub(super) struct Record {
     pub(super) since: Timestamp,
     /// When nothing of it that could still arrive can do harm any more.
     pub(super) forget_at: Timestamp,
-    /// Bytes that its replies have taken of the room for those that wait for credit.
+    /// Bytes that its replies, and its failure, have taken of the room for those that wait.
     pub(super) waiting_bytes: u32,
     /// Bytes that its request has taken of the room for large ones, until it is over.
     pub(super) request_bytes: u32,
@@ -117,6 +118,15 @@ impl Record {
         let Self { origin, payer, .. } = *self;
         let accounts = Accounts { origin, payer, request_bytes };
         (std::mem::replace(&mut self.state, State::Over(over)), accounts)
+    }
+
+    /// Takes room for so many bytes that wait to leave.
+    pub(super) fn hold_replies(&mut self, bytes: usize, links: &mut Links) {
+        // A task that sends gigabytes at once pays for four.
+        let left = u32::MAX - self.waiting_bytes;
+        let bytes = u32::try_from(bytes).map_or(left, |bytes| bytes.min(left));
+        links.shares_mut().take(self.payer, Pool::Replies, bytes as usize);
+        self.waiting_bytes += bytes;
     }
 
     pub(super) fn name(&self) -> Name {

@@ -160,6 +160,17 @@ pub struct Fail {
 }
 
 impl Fail {
+    /// Bytes of what it may do without: details and metadata.
+    pub(crate) fn optional_len(&self) -> usize {
+        let extensions = self.extensions.iter().map(|extension| extension.value.len());
+        self.details.len() + extensions.sum::<usize>()
+    }
+
+    /// Drops what it may do without.
+    pub(crate) fn shorten(&mut self) {
+        (self.details, self.extensions) = (Bytes::new(), Vec::new());
+    }
+
     pub(super) fn flags(&self) -> u8 {
         let abort = if self.aborts_children { FLAG_ABORT_CHILDREN } else { 0 };
         let entry = if self.entry.is_some() { FLAG_ENTRY } else { 0 };

@@ -376,14 +376,14 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
 #[test]
 fn words_of_failures_are_bounded_by_shares_of_root_branches() {
     let limits =
-        Limits { message_bytes_max: 200_000, reply_bytes_max: 1_000_000, ..Limits::default() };
+        Limits { message_bytes_max: 200_000, reply_bytes_max: 500_000, ..Limits::default() };
     let mut mesh = Mesh::connected_with(2, &limits);
     let call = mesh.call(1, &[2; 30], CallOptions::default());
     mesh.deliver_all();
     for root in 0..29 {
         let (_, task) = mesh.task(&format!("/{root}"));
         let failure = TaskFailure {
-            details: Bytes::from(vec![7; 100_000]),
+            details: Bytes::from(vec![7; 50_000]),
             ..TaskFailure::new(Cause::Application, Executed::Yes, "no")
         };
         let now = mesh.now;
@@ -393,7 +393,7 @@ fn words_of_failures_are_bounded_by_shares_of_root_branches() {
     let failures = mesh.nodes[&1].call(call).unwrap().failures();
     let (with, without): (Vec<_>, Vec<_>) = failures.iter().partition(|f| !f.text.is_empty());
     assert_eq!((with.len(), without.len()), (9, 20));
-    assert!(with.iter().all(|failure| failure.details.len() == 100_000));
+    assert!(with.iter().all(|failure| failure.details.len() == 50_000));
     assert!(without.iter().all(|f| f.details.is_empty() && f.cause == Cause::Application));
 }
 
