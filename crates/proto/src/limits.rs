@@ -178,6 +178,15 @@ impl Limits {
         self.cast_bytes_max.saturating_sub(mailbox::OVERHEAD_BYTES_MAX)
     }
 
+    /// Bytes that a request of this length counts for while its task runs: none where it is small.
+    #[inline]
+    pub(crate) fn large_bytes(&self, len: usize) -> u32 {
+        match len {
+            len if len as u64 <= self.unscheduled_bytes => 0,
+            len => u32::try_from(len).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Most bytes of details that a failed task may have: a quarter of `message_bytes_max`, from 64
     /// bytes to 64 KiB. A failure needs no credit of its initiator, so it must not be large.
     pub fn details_bytes_max(&self) -> usize {

@@ -351,7 +351,7 @@ impl Visits {
             since: now,
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
-            request_bytes: self.large_bytes(request),
+            request_bytes: self.limits.large_bytes(request.payload.len()),
             state,
         };
         self.insert(now, ring, deadline, record, links);
@@ -416,14 +416,6 @@ impl Visits {
         match mutant::is(Mutant::PaidByOrigin) {
             true => self.origins.get(origin).payer,
             false => by.peer,
-        }
-    }
-
-    /// Bytes of a request that are paid for while its task runs: of small ones none.
-    fn large_bytes(&self, request: &Request) -> u32 {
-        match request.payload.len() {
-            len if len as u64 <= self.limits.unscheduled_bytes => 0,
-            len => u32::try_from(len).unwrap_or(u32::MAX),
         }
     }
 

@@ -119,6 +119,24 @@ impl<O: Outbox> Node<O> {
         refused
     }
 
+    /// Has whoever pays for a task pay for a message of so many bytes in place of that of its
+    /// request: the message came packed, or another way. It does until the task is over.
+    ///
+    /// # Errors
+    /// The failure for the task, which did not run: its payer has its share of
+    /// [`Limits::running_request_bytes_max`](super::super::limits::Limits) already.
+    pub fn resize_request(&mut self, task: &TaskRef, bytes: usize) -> Result<(), TaskFailure> {
+        self.visits.resize_request(task, bytes, &mut self.links)
+    }
+
+    /// The same for the largest message that there is, before it is known how long it is.
+    ///
+    /// # Errors
+    /// As [`Self::resize_request`].
+    pub fn reserve_request(&mut self, task: &TaskRef) -> Result<(), TaskFailure> {
+        self.visits.reserve_request(task, &mut self.links)
+    }
+
     /// Begins a streamed reply and names it.
     ///
     /// # Errors

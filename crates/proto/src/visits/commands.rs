@@ -8,9 +8,10 @@ use crate::links::{Links, Way};
 use crate::share::Pool;
 use crate::task::{Branch, Child, SendError, Task, TaskFailure};
 use crate::time::Timestamp;
-use crate::wire::CancelReason;
+use crate::wire::{CancelReason, Cause, Executed};
 
 use super::records::{Over, State};
+use super::refusal::requests_overload;
 use super::route::{Onward, WayUp};
 use super::{TaskRef, Visits};
 
@@ -101,6 +102,59 @@ impl Visits {
         if let Some(record) = self.record_mut(&task.place()) {
             record.hold_replies(bytes, links);
         }
+        Ok(())
+    }
+
+    /// Has whoever pays for a task pay for a message of so many bytes in place of that of its
+    /// request, until the task is over: the message came packed, or another way.
+    ///
+    /// # Errors
+    /// The failure for the task, which has begun nothing: its payer has its share already.
+    pub(crate) fn resize_request(
+        &mut self,
+        task: &TaskRef,
+        bytes: usize,
+        links: &mut Links,
+    ) -> Result<(), TaskFailure> {
+        let bytes = self.limits.large_bytes(bytes);
+        self.pay_for_request(task, bytes, links)
+    }
+
+    /// The same for the largest message that there is, before it is known how long it is. However
+    /// small that is, it counts.
+    ///
+    /// # Errors
+    /// As [`Self::resize_request`].
+    pub(crate) fn reserve_request(
+        &mut self,
+        task: &TaskRef,
+        links: &mut Links,
+    ) -> Result<(), TaskFailure> {
+        let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
+        let least = u32::try_from(unscheduled_bytes).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(message_bytes_max).unwrap_or(u32::MAX).max(least);
+        self.pay_for_request(task, bytes, links)
+    }
+
+    fn pay_for_request(
+        &mut self,
+        task: &TaskRef,
+        bytes: u32,
+        links: &mut Links,
+    ) -> Result<(), TaskFailure> {
+        let record = self.record_mut(&task.place()).filter(|record| record.is_running());
+        // What it took nobody would give back.
+        let Some(record) = record else {
+            return Err(TaskFailure::new(Cause::Cancelled, Executed::No, "the task has ended"));
+        };
+        if bytes > record.request_bytes
+            && let Some(text) = requests_overload(record.payer, links)
+        {
+            return Err(TaskFailure::new(Cause::Overloaded, Executed::No, text));
+        }
+        let before = std::mem::replace(&mut record.request_bytes, bytes);
+        let (payer, shares) = (record.payer, links.shares_mut());
+        shares.adjust(payer, Pool::Requests, before as usize, bytes as usize);
         Ok(())
     }
 

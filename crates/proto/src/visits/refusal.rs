@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::link::PeerName;
 use crate::links::Links;
-use crate::share::Pool;
+use crate::share::{PeerIndex, Pool};
 use crate::task::TaskFailure;
 use crate::wire::{Cause, Executed, Extension, ReplyRoute, Request, extension};
 use crate::{Arrival, admission};
@@ -36,7 +36,7 @@ impl Visits {
         };
         // A running task will be remembered when it has ended.
         if let Some(text) =
-            overload(by, Pool::Records, links, "tasks are remembered", "remembered_max")
+            overload(by.peer, Pool::Records, links, "tasks are remembered", "remembered_max")
         {
             let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
             return Some(Refusal { failure, unrecorded: true });
@@ -44,17 +44,13 @@ impl Visits {
         if self.is_shutting_down {
             return refuse(Cause::ShuttingDown, "the node takes no new tasks");
         }
-        if let Some(text) = overload(by, Pool::Running, links, "tasks are running", "tasks_max") {
+        if let Some(text) =
+            overload(by.peer, Pool::Running, links, "tasks are running", "tasks_max")
+        {
             return refuse(Cause::Overloaded, &text);
         }
-        if self.large_bytes(request) > 0
-            && let Some(text) = overload(
-                by,
-                Pool::Requests,
-                links,
-                "bytes of requests run",
-                "running_request_bytes_max",
-            )
+        if self.limits.large_bytes(request.payload.len()) > 0
+            && let Some(text) = requests_overload(by.peer, links)
         {
             return refuse(Cause::Overloaded, &text);
         }
@@ -97,17 +93,23 @@ impl Visits {
     }
 }
 
+/// The text of [`overload`] when a peer may have no other large request run.
+pub(super) fn requests_overload(peer: PeerIndex, links: &Links) -> Option<String> {
+    let (what, limit) = ("bytes of requests run", "running_request_bytes_max");
+    overload(peer, Pool::Requests, links, what, limit)
+}
+
 /// Text of a refusal that names whose share is used up, when a peer may take no more of a pool.
 #[inline]
-fn overload(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> Option<String> {
-    let may_take = links.shares().may_take(by.peer, pool);
-    (!may_take).then(|| overload_text(by, pool, links, what, limit))
+fn overload(peer: PeerIndex, pool: Pool, links: &Links, what: &str, limit: &str) -> Option<String> {
+    let may_take = links.shares().may_take(peer, pool);
+    (!may_take).then(|| overload_text(peer, pool, links, what, limit))
 }
 
 #[cold]
-fn overload_text(by: &Arrival, pool: Pool, links: &Links, what: &str, limit: &str) -> String {
+fn overload_text(peer: PeerIndex, pool: Pool, links: &Links, what: &str, limit: &str) -> String {
     let shares = links.shares();
-    let (used, name, max) = (shares.used(pool), shares.name(by.peer), shares.max(pool));
+    let (used, name, max) = (shares.used(pool), shares.name(peer), shares.max(pool));
     let text = format!("{used} {what}, and {name} has its share of {limit}, {max}");
     // What is used may be others' than the node's that is refused.
     match name {

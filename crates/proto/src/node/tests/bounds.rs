@@ -372,6 +372,72 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
     assert_eq!(used(&mesh), 0, "their time is over");
 }
 
+/// A message that came another way, or packed, counts as one that came in its request.
+#[test]
+fn messages_that_come_another_way_are_bounded_for_each_peer() {
+    let limits = Limits {
+        running_request_bytes_max: 200_000,
+        message_bytes_max: 60_000,
+        ..Limits::default()
+    };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let ask = |mesh: &mut Mesh, from: u64| {
+        mesh.call(from, &[2], CallOptions::default());
+        mesh.deliver_all();
+        mesh.task("/0").1
+    };
+    let used = |mesh: &Mesh| mesh.nodes[&2].links().shares().used(Pool::Requests);
+    let asked: Vec<TaskRef> = (0..4).map(|_| ask(&mut mesh, 1)).collect();
+    assert_eq!(used(&mesh), 0, "none of them is large");
+    let reserve = |mesh: &mut Mesh, task: &TaskRef| mesh.with(2, |node| node.reserve_request(task));
+    let resize = |mesh: &mut Mesh, task: &TaskRef, bytes| {
+        mesh.with(2, |node| node.resize_request(task, bytes))
+    };
+    assert_eq!(reserve(&mut mesh, &asked[0]), Ok(()));
+    assert_eq!(reserve(&mut mesh, &asked[1]), Ok(()));
+    assert_eq!(used(&mesh), 120_000);
+    for refused in [reserve(&mut mesh, &asked[2]), resize(&mut mesh, &asked[2], 17_000)] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.cause, refused.executed), (Cause::Overloaded, Executed::No));
+        assert!(refused.text.contains("share of running_request_bytes_max"), "{}", refused.text);
+    }
+    assert_eq!(resize(&mut mesh, &asked[2], 16 << 10), Ok(()), "what needs no credit is small");
+    let other = ask(&mut mesh, 3);
+    assert_eq!(reserve(&mut mesh, &other), Ok(()), "another peer has room");
+    // What is there is known, and is paid for in place of what was reserved.
+    assert_eq!(resize(&mut mesh, &asked[0], 20_000), Ok(()));
+    assert_eq!(resize(&mut mesh, &other, 5), Ok(()));
+    assert_eq!(used(&mesh), 80_000);
+    assert_eq!(resize(&mut mesh, &asked[3], 50_000), Ok(()));
+    assert_eq!(used(&mesh), 130_000);
+    let now = mesh.now;
+    mesh.with(2, |node| node.answer(now, &asked[0], Bytes::new()).unwrap());
+    assert_eq!(used(&mesh), 110_000);
+    // Nobody would give back what one takes that is over.
+    assert!(reserve(&mut mesh, &asked[0]).is_err());
+    mesh.nodes[&2].audit_shares().unwrap();
+    mesh.pass(Duration::from_secs(10));
+    assert_eq!(used(&mesh), 0, "their time is over");
+}
+
+/// However small the messages are: who asks for one keeps a call open meanwhile.
+#[test]
+fn a_reservation_counts_where_no_message_is_large() {
+    let limits = Limits {
+        running_request_bytes_max: 100_000,
+        message_bytes_max: 1_000,
+        ..Limits::default()
+    };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let reserved = (0..10).filter(|_| {
+        mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        let (_, task) = mesh.task("/0");
+        mesh.with(2, |node| node.reserve_request(&task)).is_ok()
+    });
+    assert_eq!(reserved.count(), 4);
+}
+
 /// Every failure is told. What it says is bounded, for a call as a whole and for each root branch.
 #[test]
 fn words_of_failures_are_bounded_by_shares_of_root_branches() {
