@@ -112,6 +112,11 @@ impl Call {
         call
     }
 
+    /// Nothing of it has this node dial.
+    pub(crate) fn never_dials(&self) -> bool {
+        self.options.never_dials
+    }
+
     /// The call that a flat one would be by now, had it begun as this.
     pub(crate) fn from_flat(name: (CallId, Secret), flat: Flat, limits: &Limits) -> Self {
         let (count, opened_at) = (flat.legs.len(), flat.opened_at);

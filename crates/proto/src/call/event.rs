@@ -176,6 +176,9 @@ pub struct CallOptions {
     /// the branch if it has opened it. Then the branch is open until it speaks for itself, or this
     /// node finds out by itself.
     pub ignores_hearsay: bool,
+    /// Nothing of it has this node dial, or ask for an address: its requests, and what is asked of
+    /// them later, go over connections that are up. For what others cause.
+    pub never_dials: bool,
     /// Have the first reader that waits called once so many replies are there, as
     /// [`Node::wake_after`](crate::node::Node::wake_after) does. 0 and 1 are alike.
     pub wake_after: u32,

@@ -8,6 +8,7 @@ use crate::wire::{
     Reply, Request, Rung, Settled,
 };
 
+use super::super::call::Call;
 use super::super::links::{Noise, Way};
 use super::super::outbox::{Destination, Outbox, Rejected, Room};
 use super::super::tree::Holder;
@@ -254,6 +255,14 @@ impl<O: Outbox> Node<O> {
                 }
                 self.hand_over_frame(now, Destination { to, link, lane }, frame);
             }
+            Way::Dialable if self.never_dials(frame.header.call) => {
+                if let Some((call, path)) = self.own_request(&frame) {
+                    let text = "it is not connected, and is not dialled for this";
+                    self.initiator.handle_unsent(now, call, &path, text);
+                } else {
+                    self.handle_undeliverable(now, to, frame);
+                }
+            }
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
                 let outbound = Outbound { to, link: bound_to, frame };
@@ -265,6 +274,11 @@ impl<O: Outbox> Node<O> {
             }
             Way::Dead => self.handle_undeliverable(now, to, frame),
         }
+    }
+
+    /// True for an own call that has nobody dialled.
+    fn never_dials(&self, call: CallId) -> bool {
+        self.initiator.call(call).is_some_and(Call::never_dials)
     }
 
     /// Hands a frame to its connection. What it asks for fails when that does not take it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::mesh::{Mesh, id};
+use super::mesh::{Mesh, id, millis};
 use crate::call::{CallEvent, CallOptions, End};
 use crate::limits::Limits;
 use crate::task::{SendError, TaskFailure};
@@ -212,5 +212,41 @@ fn the_end_of_what_a_branch_streams_is_told() {
         assert_eq!(silent, usize::from(tells_silent), "{told:?}");
         assert_eq!(told.last().map(String::as_str), Some("Complete"));
         assert!(told.iter().take(2).all(|told| told == "reply /0"), "{told:?}");
+    }
+}
+
+/// What others cause must not have this node connect to where they say.
+#[test]
+fn a_call_that_never_dials_fails_where_no_connection_is_up() {
+    let address = || vec!["test://2".parse().unwrap()];
+    let options = CallOptions { never_dials: true, ..CallOptions::default() };
+    let mut mesh = Mesh::dialling();
+    mesh.nodes.get_mut(&1).unwrap().resolve_by_name();
+    for unknown in [2, 3] {
+        let call = mesh.call(1, &[unknown], options);
+        let told = mesh.told(1, call);
+        assert!(told[0].contains("(it did not run)"), "{told:?}");
+    }
+    assert_eq!(mesh.dials, []);
+    mesh.call(1, &[2], CallOptions::default());
+    assert_eq!(mesh.dials, [(1, 2)], "others do");
+    // Neither when the connection is lost, however long its end is asked for, nor as it is let go.
+    for (traces, lets_go) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut mesh = Mesh::connected(2);
+        mesh.nodes.get_mut(&1).unwrap().resolve_by_name();
+        mesh.nodes.get_mut(&1).unwrap().configure(id(2), address());
+        let call = mesh.call(1, &[2], CallOptions { traces, ..options });
+        mesh.deliver_all();
+        let link = mesh.link_between(1, 2);
+        [1, 2].into_iter().for_each(|at| mesh.disconnect(at, link));
+        if lets_go {
+            let now = mesh.now;
+            mesh.with(1, |node| node.detach_call(now, call));
+        }
+        for _ in 0..2_500 {
+            mesh.pass(millis(10));
+        }
+        assert_eq!(mesh.dials, []);
+        assert_eq!(mesh.nodes[&1].initiator().unsettled_count(), 0);
     }
 }

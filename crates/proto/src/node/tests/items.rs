@@ -18,6 +18,7 @@ const STREAMED: CallOptions = CallOptions {
     tells_silent: false,
     tells_sent: false,
     traces: false,
+    never_dials: false,
     sends_items: true,
     ignores_hearsay: false,
     wake_after: 0,
