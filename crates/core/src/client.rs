@@ -187,6 +187,12 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self
     }
 
+    /// Has nobody dialled or resolved for it: a peer that is not connected fails its branch.
+    pub(crate) fn never_dial(mut self) -> Self {
+        self.options.never_dials = true;
+        self
+    }
+
     /// Has items follow the request of its one branch.
     fn send_items(mut self) -> Self {
         self.options.sends_items = true;

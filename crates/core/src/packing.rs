@@ -17,7 +17,6 @@ mod zstd;
 use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{LinkNonce, NodeId};
-use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::Extension;
 
 use crate::transport::Connection;
@@ -31,15 +30,6 @@ const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 15;
 /// Longest FEATURES frame.
 #[cfg(feature = "zstd")]
 const FEATURES_BYTES_MAX: usize = 12;
-
-/// Room of a task's message that came packed. Few bytes may become many, so that the bound on bytes
-/// that come in does not bound these.
-#[derive(Debug, Default)]
-pub(crate) struct Held(
-    #[cfg(feature = "zstd")]
-    #[expect(dead_code, reason = "it is held, and dropped")]
-    Option<zstd::Held>,
-);
 
 /// Packing and unpacking of an endpoint's payloads.
 #[derive(Debug, Default)]
@@ -122,17 +112,19 @@ impl Packing {
         payload
     }
 
-    /// The message of a request, and its place among those that came packed, to be kept while the
-    /// task runs.
+    /// Bytes of the message in a payload that is packed, as it says. Few bytes may become many, so
+    /// who takes it looks for room first.
     ///
     /// # Errors
-    /// A failure for the task.
-    pub(crate) fn unpack_request(&self, payload: Bytes) -> Result<(Bytes, Held), TaskFailure> {
+    /// A text: the sender's doing.
+    #[inline]
+    pub(crate) fn unpacked_len(&self, payload: &Bytes) -> Result<Option<usize>, String> {
         #[cfg(feature = "zstd")]
         if let Some(packer) = &self.packer {
-            return packer.unpack_request(payload).map(|(message, held)| (message, Held(held)));
+            return packer.unpacked_len(payload);
         }
-        Ok((payload, Held::default()))
+        let _ = payload;
+        Ok(None)
     }
 
     /// The message of a payload.

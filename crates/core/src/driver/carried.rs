@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_proto::id::NodeId;
 use convoke_proto::mailbox::MailKey;
+use convoke_proto::task::TaskFailure;
 use convoke_proto::wire::{Cast, Frame, Message};
 use convoke_transport::parts::Mutex;
 use smallvec::SmallVec;
@@ -103,7 +104,7 @@ impl Driver {
         let (driver, start) = (self.clone(), self.now());
         let waiting = Waiting { driver: self.clone(), from: name };
         self.runtime.spawn(async move {
-            let value = driver.bring(from, cast.payload.clone(), budget);
+            let value = driver.bring(from, cast.payload.clone(), budget, || Ok(()));
             let value = tokio::time::timeout(budget, value).await;
             drop(waiting);
             match value {
@@ -116,8 +117,8 @@ impl Driver {
                         node.handle_cast(now, from, call, cast);
                     });
                 }
-                Ok(Err(status)) => {
-                    tracing::debug!(%from, %status, "the value of a cast did not come")
+                Ok(Err(TaskFailure { text, .. })) => {
+                    tracing::debug!(%from, text, "the value of a cast did not come")
                 }
                 Err(_) => tracing::debug!(%from, "the value of a cast did not come in its time"),
             }

@@ -22,6 +22,7 @@ use super::ending::{HandlerResult, LastWord};
 use super::flush::FlushScope;
 use super::gate::GateKey;
 use super::methods::{HandlerFuture, MethodEntry, room};
+use super::pull::not_begun;
 use super::run_queue;
 use super::spare::Spare;
 use super::stopper::Stopper;
@@ -160,9 +161,8 @@ impl Driver {
         spare: &mut Spare,
     ) {
         let id = start.method;
-        let unpacked = self.packing.unpack_request(std::mem::take(&mut start.payload));
-        let (payload, held) = match unpacked {
-            Ok(unpacked) => unpacked,
+        let payload = match self.take_message(start) {
+            Ok(payload) => payload,
             Err(failure) => {
                 self.with_node(start.task.call.origin, |node, now| {
                     node.fail(now, &start.task, failure)
@@ -180,7 +180,7 @@ impl Driver {
         };
         let started = || {
             let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
-            begun.begin(self.clone(), gate, method.name, held);
+            begun.begin(self.clone(), gate, method.name);
             future.as_mut().start(handle.clone(), payload);
         };
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {
@@ -205,6 +205,19 @@ impl Driver {
             self.runtime.spawn(rest);
         }
     }
+
+    /// The message in a request. One that came packed is paid for before it is unpacked.
+    fn take_message(self: &Arc<Self>, start: &mut Start) -> Result<Bytes, TaskFailure> {
+        let payload = std::mem::take(&mut start.payload);
+        let wrong = |text| TaskFailure::new(Cause::BadRequest, Executed::No, text);
+        if let Some(bytes) = self.packing.unpacked_len(&payload).map_err(wrong)?
+            && bytes as u64 > self.limits.unscheduled_bytes
+        {
+            let task = &start.task;
+            self.with_node(task.call.origin, |node, _| node.resize_request(task, bytes))?;
+        }
+        self.packing.unpack(payload).map_err(wrong)
+    }
 }
 
 /// Runs a handler whose message travels beside its request, once that is here.
@@ -214,18 +227,12 @@ async fn start_with_body(handle: Arc<TaskHandle>, reference: Bytes) -> HandlerRe
         let status = Status::new(Code::InvalidArgument, "the reference to the message is too long");
         return LastWord::from(not_begun(status)).ended();
     }
-    let Start { from, deadline, .. } = *handle.start();
-    let payload = match driver.bring(from, reference, deadline.since(driver.now())).await {
+    let payload = match driver.bring_body(handle.start(), reference).await {
         Ok(payload) => payload,
-        Err(status) => return LastWord::from(not_begun(status)).ended(),
+        Err(failure) => return LastWord::from(failure).ended(),
     };
     let method = driver.methods.get(handle.start().method).expect("its task was started by it");
     method.start(handle, payload).await
-}
-
-/// The failure of a task whose handler was not reached.
-fn not_begun(status: Status) -> TaskFailure {
-    TaskFailure { executed: Executed::No, ..TaskFailure::from(status) }
 }
 
 impl Future for Running {

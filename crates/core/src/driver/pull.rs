@@ -1,5 +1,5 @@
 //! Messages that travel beside their requests and do not come: asked of whoever sent the request,
-//! over the connection that brought it.
+//! while the connection that brought it is up. Nobody is dialled for it.
 //!
 //! ```text
 //!  initiator                                    member
@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_proto::id::NodeId;
+use convoke_proto::task::TaskFailure;
+use convoke_proto::visits::Start;
+use convoke_proto::wire::Executed;
 
 use crate::carrier::CarryError;
 use crate::error::{Code, Status};
@@ -25,17 +28,43 @@ use super::Driver;
 pub(crate) type Pull = fn(Arc<Driver>, NodeId, Bytes, Duration) -> BoxFuture<Result<Bytes, String>>;
 
 impl Driver {
-    /// The message of a request or cast that `from` has sent: of the carrier, or else of `from`
-    /// itself.
+    /// The message of a request that is beside it, for as long as its task may run. Whoever brought
+    /// the request pays for the message as for one in it, and from when it is asked for: whoever
+    /// asks has room for the largest one. So that room also bounds the calls that ask.
     ///
     /// # Errors
-    /// The reason the carrier does not bring it, if `from` does not have it either.
+    /// The failure for the task, which did not run.
+    pub(super) async fn bring_body(
+        self: &Arc<Self>,
+        start: &Start,
+        reference: Bytes,
+    ) -> Result<Bytes, TaskFailure> {
+        let Start { ref task, from, link, deadline, .. } = *start;
+        let origin = task.call.origin;
+        let reserve = || {
+            self.with_node(origin, |node, _| match node.links().is_up(link) {
+                true => node.reserve_request(task),
+                false => Err(not_begun(Status::new(Code::Unavailable, GONE))),
+            })
+        };
+        let body = self.bring(from, reference, deadline.since(self.now()), reserve).await?;
+        self.with_node(origin, |node, _| node.resize_request(task, body.len()))?;
+        Ok(body)
+    }
+
+    /// The message of a request or cast that `from` has sent: of the carrier, or else of `from`
+    /// itself, if it may be asked.
+    ///
+    /// # Errors
+    /// The reason the carrier does not bring it, if `from` does not have it either, or why that is
+    /// not asked.
     pub(super) async fn bring(
         self: &Arc<Self>,
         from: NodeId,
         reference: Bytes,
         budget: Duration,
-    ) -> Result<Bytes, Status> {
+        may_ask: impl FnOnce() -> Result<(), TaskFailure>,
+    ) -> Result<Bytes, TaskFailure> {
         let missing = match self.carrier() {
             None => {
                 let text = "the message travels beside its request, and this node has no overlay \
@@ -44,13 +73,23 @@ impl Driver {
             }
             Some(carrier) => match carrier.body(from, reference.clone()).await {
                 Err(error @ CarryError::Missing { .. }) => error.into(),
-                brought => return brought.map_err(Status::from),
+                brought => return brought.map_err(|error| not_begun(error.into())),
             },
         };
+        may_ask()?;
         let pulled = (self.pull)(self.clone(), from, reference, budget).await;
         pulled.map_err(|error| {
             tracing::debug!(%from, error, "the message of a request is not at its sender either");
-            missing
+            not_begun(missing)
         })
     }
 }
+
+/// The failure of a task whose handler was not reached.
+pub(super) fn not_begun(status: Status) -> TaskFailure {
+    TaskFailure { executed: Executed::No, ..TaskFailure::from(status) }
+}
+
+/// Reason why the sender of a request is not asked for its message.
+const GONE: &str = "the message travels beside its request, and the connection that brought the \
+                    request has ended";

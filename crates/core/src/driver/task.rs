@@ -14,7 +14,6 @@ use convoke_transport::parts::Mutex;
 
 use crate::caller::Caller;
 use crate::error::Status;
-use crate::packing;
 use crate::telemetry::TaskProbe;
 use crate::trace_context::TraceContext;
 
@@ -41,8 +40,6 @@ pub(crate) struct TaskHandle {
     is_kept: AtomicBool,
     gate: Option<PassedGate>,
     probe: TaskProbe,
-    /// Room of its message, if that came packed.
-    _held: packing::Held,
     /// Values that its middleware left.
     #[cfg(feature = "tower")]
     pub(crate) passage: Passage,
@@ -71,7 +68,6 @@ impl TaskHandle {
             is_kept: AtomicBool::new(false),
             gate: None,
             probe: TaskProbe::over(),
-            _held: packing::Held::default(),
             #[cfg(feature = "tower")]
             passage: Passage::default(),
         }
@@ -88,10 +84,8 @@ impl TaskHandle {
         driver: Arc<Driver>,
         gate: Option<GateKey>,
         method: &'static str,
-        held: packing::Held,
     ) {
         self.gate = gate.map(PassedGate::new);
-        self._held = held;
         let driver = self.driver.insert(driver);
         let me = driver.identity.node;
         // Last: a subscriber may panic, and the task can end then.
@@ -107,7 +101,6 @@ impl TaskHandle {
         *self.is_kept.get_mut() = false;
         self.gate = None;
         self.probe = TaskProbe::over();
-        self._held = packing::Held::default();
         #[cfg(feature = "tower")]
         {
             self.passage = Passage::default();

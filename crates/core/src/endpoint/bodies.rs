@@ -25,7 +25,8 @@ pub(super) fn service() -> Service {
     })
 }
 
-/// Calls [`GET`] of the sender.
+/// Calls [`GET`] of the sender, if it is connected: who sends a reference must not make this node
+/// dial, or ask its resolver.
 pub(super) fn pull(
     driver: Arc<Driver>,
     from: NodeId,
@@ -34,6 +35,6 @@ pub(super) fn pull(
 ) -> BoxFuture<Result<Bytes, String>> {
     Box::pin(async move {
         let asked = Endpoint::within(driver).call(GET, reference).to(Peer::new(from));
-        asked.deadline(budget).await.map_err(|error| error.to_string())
+        asked.never_dial().deadline(budget).await.map_err(|error| error.to_string())
     })
 }

@@ -1,14 +1,11 @@
 //! Packing with zstd.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{LinkNonce, NodeId};
-use convoke_proto::task::TaskFailure;
-use convoke_proto::wire::{Cause, Executed, Extension, extension};
+use convoke_proto::wire::{Extension, extension};
 use convoke_transport::parts::Mutex;
 
 use crate::transport::{Connection, Lane};
@@ -55,29 +52,11 @@ pub(super) struct Packer {
     message_bytes_max: usize,
     /// Connections whose peer said so; bounded by those that are open.
     accepted: Mutex<BTreeSet<(NodeId, LinkNonce)>>,
-    /// Bytes of the messages of running tasks that came packed.
-    held: Arc<AtomicUsize>,
-}
-
-/// So many of the largest messages may have come packed to tasks that run.
-const HELD_MESSAGES_MAX: usize = 16;
-
-/// Bytes of one such message.
-#[derive(Debug)]
-pub(super) struct Held {
-    bytes: usize,
-    all: Arc<AtomicUsize>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 impl Packer {
     pub(super) fn new(how: Compression, message_bytes_max: usize) -> Self {
-        Self { how, message_bytes_max, accepted: Mutex::default(), held: Arc::default() }
+        Self { how, message_bytes_max, accepted: Mutex::default() }
     }
 
     pub(super) fn announce(&self, connection: &dyn Connection) {
@@ -133,34 +112,27 @@ impl Packer {
         }
     }
 
-    /// The message of a request, with its place if it came packed.
-    pub(super) fn unpack_request(
-        &self,
-        payload: Bytes,
-    ) -> Result<(Bytes, Option<Held>), TaskFailure> {
-        let refuse = |cause, text: String| TaskFailure::new(cause, Executed::No, text);
-        let is_packed = payload.starts_with(&MARK);
-        let message = self.unpack(payload).map_err(|text| refuse(Cause::BadRequest, text))?;
-        if !is_packed {
-            return Ok((message, None));
+    /// Bytes of the message in a payload that is packed.
+    pub(super) fn unpacked_len(&self, payload: &[u8]) -> Result<Option<usize>, String> {
+        payload.strip_prefix(&MARK).map(|rest| self.size_of(rest).map(|(size, _)| size)).transpose()
+    }
+
+    /// Bytes of a message that is packed, within the limit, and the zstd frame that it is in.
+    fn size_of<'a>(&self, packed: &'a [u8]) -> Result<(usize, &'a [u8]), String> {
+        let (size, packed) = varint(packed).ok_or("a packed message has no length")?;
+        let limit = self.message_bytes_max;
+        match usize::try_from(size).ok().filter(|size| *size <= limit) {
+            Some(size) => Ok((size, packed)),
+            None => Err(format!(
+                "a packed message of {size} bytes is larger than message_bytes_max, {limit}"
+            )),
         }
-        let room = self.message_bytes_max.saturating_mul(HELD_MESSAGES_MAX);
-        let held = Held { bytes: message.len(), all: self.held.clone() };
-        if self.held.fetch_add(held.bytes, Ordering::Relaxed) + held.bytes > room {
-            let text = format!("packed requests take {room} bytes already, as many as they may");
-            return Err(refuse(Cause::Overloaded, text));
-        }
-        Ok((message, Some(held)))
     }
 
     /// The message of a payload: never more than the limit, and never more than it says.
     pub(super) fn unpack(&self, payload: Bytes) -> Result<Bytes, String> {
         let Some(rest) = payload.strip_prefix(&MARK) else { return Ok(payload) };
-        let (size, packed) = varint(rest).ok_or("a packed message has no length")?;
-        let limit = self.message_bytes_max;
-        let size = usize::try_from(size).ok().filter(|size| *size <= limit).ok_or_else(|| {
-            format!("a packed message of {size} bytes is larger than message_bytes_max, {limit}")
-        })?;
+        let (size, packed) = self.size_of(rest)?;
         let wrong = |error: &dyn std::fmt::Display| format!("a packed message is damaged: {error}");
         let mut message = vec![0; size];
         // Written in place: what does not fit is an error, and no other memory grows with the

@@ -6,6 +6,7 @@ mod layers;
 mod limits;
 mod mem;
 mod panicking_wakers;
+mod references;
 mod same_number;
 mod shutdown;
 mod unpolled_callers;

@@ -129,7 +129,8 @@ impl<O: Outbox> Node<O> {
         self.visits.resize_request(task, bytes, &mut self.links)
     }
 
-    /// The same for the largest message that there is, before it is known how long it is.
+    /// The same for the largest message that there is, before it is known how long it is; a quarter
+    /// of that limit at most.
     ///
     /// # Errors
     /// As [`Self::resize_request`].

@@ -120,8 +120,9 @@ impl Visits {
         self.pay_for_request(task, bytes, links)
     }
 
-    /// The same for the largest message that there is, before it is known how long it is. However
-    /// small that is, it counts.
+    /// The same for the largest message that there is, before it is known how long it is: a quarter
+    /// of what there is for all at most, so that one does not take it from all others. However small
+    /// it is, it counts.
     ///
     /// # Errors
     /// As [`Self::resize_request`].
@@ -131,8 +132,8 @@ impl Visits {
         links: &mut Links,
     ) -> Result<(), TaskFailure> {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
-        let least = u32::try_from(unscheduled_bytes).unwrap_or(u32::MAX);
-        let bytes = u32::try_from(message_bytes_max).unwrap_or(u32::MAX).max(least);
+        let most = message_bytes_max.min(links.shares().max(Pool::Requests) / 4);
+        let bytes = u32::try_from((most as u64).max(unscheduled_bytes)).unwrap_or(u32::MAX);
         self.pay_for_request(task, bytes, links)
     }
 

@@ -376,7 +376,7 @@ fn large_requests_that_run_are_bounded_for_each_peer() {
 #[test]
 fn messages_that_come_another_way_are_bounded_for_each_peer() {
     let limits = Limits {
-        running_request_bytes_max: 200_000,
+        running_request_bytes_max: 240_000,
         message_bytes_max: 60_000,
         ..Limits::default()
     };
@@ -418,6 +418,22 @@ fn messages_that_come_another_way_are_bounded_for_each_peer() {
     mesh.nodes[&2].audit_shares().unwrap();
     mesh.pass(Duration::from_secs(10));
     assert_eq!(used(&mesh), 0, "their time is over");
+}
+
+/// The largest message may be larger than what there is for all.
+#[test]
+fn a_reservation_takes_a_quarter_at_most() {
+    let limits = Limits { running_request_bytes_max: 1 << 20, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    for (from, reserved) in [(1, 2), (3, 1)] {
+        let may = (0..4).filter(|_| {
+            mesh.call(from, &[2], CallOptions::default());
+            mesh.deliver_all();
+            let (_, task) = mesh.task("/0");
+            mesh.with(2, |node| node.reserve_request(&task)).is_ok()
+        });
+        assert_eq!(may.count(), reserved, "of node {from}");
+    }
 }
 
 /// However small the messages are: who asks for one keeps a call open meanwhile.
