@@ -180,7 +180,7 @@ impl Driver {
         };
         let started = || {
             let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
-            begun.begin(self.clone(), gate, method.name);
+            begun.begin(self, gate, method.name);
             future.as_mut().start(handle.clone(), payload);
         };
         if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {

@@ -48,18 +48,18 @@ impl Job {
 
 /// The end of a task. Its handler is gone, and its handle with it, whose room the next one takes.
 struct Ending {
-    driver: Arc<Driver>,
     task: TaskRef,
     word: LastWord,
 }
 
-impl Ending {
-    fn is_of_core_of(&self, other: &Self) -> bool {
-        let [one, next] = [self, other].map(|ending| ending.task.call.origin);
-        let routes = &self.driver.cores.routes;
-        Arc::ptr_eq(&self.driver, &other.driver)
-            && (one == next || routes.of(one) == routes.of(next))
-    }
+/// Tasks of one driver that are to be ended together.
+#[derive(Default)]
+struct Endings {
+    /// While there are any.
+    driver: Option<Arc<Driver>>,
+    tasks: Vec<Ending>,
+    /// That they end with.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -67,9 +67,8 @@ struct Queue {
     /// Those that have waited at a gate: before the others.
     passed: VecDeque<Job>,
     jobs: VecDeque<Job>,
-    /// Tasks of handlers that have ended meanwhile, and the bytes that they end with.
-    endings: Vec<Ending>,
-    ending_bytes: usize,
+    /// Tasks of handlers that have ended meanwhile.
+    endings: Endings,
     /// That of the last batch of starts, for the next one.
     room: Vec<Start>,
     is_draining: bool,
@@ -120,6 +119,7 @@ pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare:
         }
     });
     drop(runtime);
+    spare.rest();
     starts.clear();
     with_queue(|queue| queue.room = starts);
     drain(Some((driver, spare)));
@@ -189,16 +189,22 @@ impl Driver {
         task: &TaskRef,
         mut word: LastWord,
     ) -> Result<(), LastWord> {
-        let is_full = with_queue(|queue| {
-            queue.is_draining.then(|| {
-                let (driver, task) = (self.clone(), task.clone());
-                queue.ending_bytes += word.len();
-                let word = std::mem::replace(&mut word, LastWord::Nothing);
-                queue.endings.push(Ending { driver, task, word });
-                queue.ending_bytes >= ENDING_BYTES_MAX
-            })
-        });
-        match is_full.flatten() {
+        let mut put = |queue: &mut Queue| {
+            let Endings { driver, tasks, bytes } = &mut queue.endings;
+            if !queue.is_draining || !Arc::ptr_eq(driver.get_or_insert_with(|| self.clone()), self)
+            {
+                return None;
+            }
+            *bytes += word.len();
+            let word = std::mem::replace(&mut word, LastWord::Nothing);
+            tasks.push(Ending { task: task.clone(), word });
+            Some(*bytes >= ENDING_BYTES_MAX)
+        };
+        let mut is_full = with_queue(&mut put).flatten();
+        if is_full.is_none() && end_tasks(&mut None) {
+            is_full = with_queue(&mut put).flatten(); // Those of another driver were before it.
+        }
+        match is_full {
             None => return Err(word),
             Some(true) => _ = end_tasks(&mut None),
             Some(false) => {}
@@ -209,16 +215,17 @@ impl Driver {
 
 /// True when there were any.
 fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
-    let endings = with_queue(|queue| {
-        queue.ending_bytes = 0;
-        std::mem::take(&mut queue.endings)
-    });
-    let mut endings = endings.unwrap_or_default();
-    let has_some = !endings.is_empty();
-    for of_core in endings.chunk_by_mut(Ending::is_of_core_of) {
-        let driver = of_core[0].driver.clone();
-        let core = driver.cores.routes.of(of_core[0].task.call.origin);
+    let endings = with_queue(|queue| std::mem::take(&mut queue.endings));
+    let Some(Endings { driver: Some(driver), mut tasks, .. }) = endings else { return false };
+    let routes = &driver.cores.routes;
+    let origin_of = |ending: &Ending| ending.task.call.origin;
+    let are_of_one_core = |one: &Ending, next: &Ending| {
+        let [one, next] = [one, next].map(origin_of);
+        one == next || routes.of(one) == routes.of(next)
+    };
+    for of_core in tasks.chunk_by_mut(are_of_one_core) {
         let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
+        let core = routes.of(origin_of(&of_core[0]));
         let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
             say_all(&mut core.node, now, of_core);
             if !core.stoppers.is_empty() || !core.parts.is_empty() {
@@ -234,13 +241,13 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
             spare.map(|spare| std::mem::replace(&mut core.spare, spare))
         });
     }
-    endings.clear();
+    tasks.clear();
     with_queue(|queue| {
-        if queue.endings.is_empty() {
-            queue.endings = endings; // Its room, for the next batch.
+        if queue.endings.driver.is_none() {
+            queue.endings.tasks = tasks; // Their room, for the next batch.
         }
     });
-    has_some
+    true
 }
 
 /// Ends the tasks of one core, in their order; those that answer one after the other together.

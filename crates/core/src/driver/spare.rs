@@ -55,6 +55,13 @@ impl Spare {
         }
     }
 
+    /// The batch is over: what the next one finds holds nobody.
+    pub(super) fn rest(&mut self) {
+        if let Some(handle) = self.handle.as_mut().and_then(Arc::get_mut) {
+            handle.rest();
+        }
+    }
+
     /// Takes the room of a handler of this method, which is gone from it.
     pub(super) fn take_room(&mut self, id: MethodId, room: HandlerFuture) {
         self.room = Some((id, room));

@@ -30,7 +30,7 @@ pub(crate) use branches::NewBranches;
 
 /// Core that the handles of one running task share with the driver.
 pub(crate) struct TaskHandle {
-    /// Until the task is over and the handle waits for another: the driver keeps it then.
+    /// Until the handle [rests](Self::rest).
     driver: Option<Arc<Driver>>,
     start: Start,
     /// While the handler is polled, what it sends may be held back until it waits or ends.
@@ -81,12 +81,13 @@ impl TaskHandle {
     /// The task begins.
     pub(super) fn begin(
         &mut self,
-        driver: Arc<Driver>,
+        driver: &Arc<Driver>,
         gate: Option<GateKey>,
         method: &'static str,
     ) {
         self.gate = gate.map(PassedGate::new);
-        let driver = self.driver.insert(driver);
+        // The task before was of this one, too.
+        let driver = self.driver.get_or_insert_with(|| driver.clone());
         let me = driver.identity.node;
         // Last: a subscriber may panic, and the task can end then.
         self.probe = TaskProbe::begin(&driver.telemetry, me, method, &self.start, || driver.now());
@@ -94,7 +95,6 @@ impl TaskHandle {
 
     /// Drops what the task held, which is over: the rest waits for another to take its place.
     pub(super) fn let_go(&mut self) {
-        self.driver = None;
         self.start.extensions = Vec::new();
         self.hold = Hold::default();
         self.ahead = Mutex::default();
@@ -105,6 +105,11 @@ impl TaskHandle {
         {
             self.passage = Passage::default();
         }
+    }
+
+    /// The driver keeps the handle now, so that is not to keep the driver.
+    pub(super) fn rest(&mut self) {
+        self.driver = None;
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
