@@ -181,7 +181,7 @@ async fn the_limit_counts_what_a_message_is_and_not_what_it_was_packed_to() -> R
 async fn what_packed_requests_take_while_their_tasks_run_is_bounded() -> Result {
     let how = Some(Compression::zstd_from(1_000));
     let mut limits = Limits::default();
-    limits.message_bytes_max = 260_010; // sixteen of these are twenty texts of 208,000 bytes
+    limits.running_request_bytes_max = 40 * 208_000; // of which the client has twenty texts
     let server = node(2, how).limits(limits).start().await?;
     let client = node(1, how).start().await?;
     let peer = client.connect(server.addresses()).await?;
