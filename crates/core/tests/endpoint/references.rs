@@ -220,7 +220,7 @@ async fn a_peer_that_does_not_answer_has_few_calls_made_to_it() {
     server.shutdown(Duration::ZERO).await;
 }
 
-/// Who sends a reference and goes would have the node connect to wherever it said that it is.
+/// A peer that sends a reference and goes would have the node connect to wherever it said it is.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_dialled_or_resolved_for_a_message_that_is_elsewhere() {
     let (network, resolved) = (SimNetwork::new(1), Arc::<AtomicUsize>::default());

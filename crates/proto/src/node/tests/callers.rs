@@ -215,7 +215,7 @@ fn the_end_of_what_a_branch_streams_is_told() {
     }
 }
 
-/// What others cause must not have this node connect to where they say.
+/// Others cause such calls, and must not have this node connect to where they say.
 #[test]
 fn a_call_that_never_dials_fails_where_no_connection_is_up() {
     let address = || vec!["test://2".parse().unwrap()];
