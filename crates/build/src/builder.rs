@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use prost_build::{Module, ServiceGenerator};
@@ -168,10 +169,15 @@ impl Builder {
         let files = compiled.files().into_iter();
         let requests =
             files.map(|file| (Module::from_protobuf_package_name(file.package()), file)).collect();
-        let raw = self
-            .prost
-            .generate(requests)
-            .map_err(|error| Error::Messages { message: error.to_string() })?;
+        let raw = panic::catch_unwind(AssertUnwindSafe(|| self.prost.generate(requests)));
+        let raw = match raw {
+            Ok(raw) => raw.map_err(|error| Error::Messages { message: error.to_string() })?,
+            // It panics where two variants of an enum have one name.
+            Err(panicked) => {
+                names::check_without_prefix(compiled)?;
+                panic::resume_unwind(panicked)
+            }
+        };
         let raw: BTreeMap<Module, String> = raw.into_iter().collect();
         let polished = raw.iter().map(|(module, code)| {
             let inner = raw.keys().filter_map(|other| output::child(module, other));

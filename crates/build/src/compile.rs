@@ -34,7 +34,7 @@ impl Compiled {
     pub(crate) fn files(&self) -> Vec<FileDescriptorProto> {
         let mut files = self.compiler.file_descriptor_set().file;
         let info = files.iter_mut().filter_map(|file| file.source_code_info.as_mut());
-        info.flat_map(|info| &mut info.location).flat_map(comments).for_each(end_lines);
+        info.flat_map(|info| &mut info.location).flat_map(comments).for_each(clean);
         files
     }
 
@@ -83,11 +83,19 @@ fn comments(location: &mut Location) -> impl Iterator<Item = &mut String> {
     attached.chain(&mut location.leading_detached_comments)
 }
 
-/// Makes a carriage return on its own, which Rust has in no comment, the line's end that it was.
-fn end_lines(comment: &mut String) {
+/// Makes a carriage return on its own, which Rust has in no comment, the line's end that it was,
+/// and drops characters that turn the direction of text, which Rust refuses in code.
+fn clean(comment: &mut String) {
     if comment.contains('\r') {
         *comment = comment.replace("\r\n", "\n").replace('\r', "\n");
     }
+    if comment.contains(is_turn) {
+        *comment = comment.replace(is_turn, "");
+    }
+}
+
+fn is_turn(letter: char) -> bool {
+    matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Brings `convoke/options.proto`.

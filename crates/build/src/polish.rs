@@ -39,10 +39,13 @@ fn quiet() -> Attribute {
         #[allow(
             warnings,
             missing_docs,
+            text_direction_codepoint_in_literal,
             unreachable_pub,
             clippy::all,
             clippy::pedantic,
             clippy::restriction,
+            clippy::nursery,
+            clippy::cargo,
             rustdoc::all,
             reason = "generated code"
         )]
@@ -72,21 +75,35 @@ fn check_names(
     inner: impl Iterator<Item = String>,
 ) -> Result<(), Error> {
     let package = module.parts().collect::<Vec<_>>().join(".");
-    let mut seen: BTreeMap<String, &'static str> =
-        inner.map(|name| (name, "the module of a package")).collect();
+    let inner = inner.map(|name| (name, "the module of a package")).collect();
+    check_types(&format!("package `{package}`"), items, inner)?;
+    items.iter().try_for_each(|item| check_methods(&package, item))
+}
+
+/// Refuses two types or modules of one name, also in the modules of messages and services.
+fn check_types(
+    place: &str,
+    items: &[Item],
+    mut seen: BTreeMap<String, &'static str>,
+) -> Result<(), Error> {
     for item in items {
         let Some((name, kind)) = type_name(item) else { continue };
         if let Some(other) = seen.insert(name.to_string(), kind) {
             let message = format!(
-                "package `{package}`: `{name}` would be the name of {other} and of {kind}. A \
-                 service `Graph` makes `Graph`, `GraphServer`, `GraphClient`, the module `graph` \
-                 and, for configurations, `GraphMembers`; a message with others inside makes a \
-                 module too: rename one in the .proto file"
+                "{place}: `{name}` would be the name of {other} and of {kind}. A service `Graph` \
+                 makes `Graph`, `GraphServer`, `GraphClient`, the module `graph` and, for \
+                 configurations, `GraphMembers`; a message with others inside makes a module, a \
+                 `oneof kind` the enum `Kind` there: rename one in the .proto file"
             );
             return Err(Error::NameClash { message });
         }
+        if let Item::Mod(module) = item
+            && let Some((_, items)) = &module.content
+        {
+            check_types(&format!("{place}, module `{name}`"), items, BTreeMap::new())?;
+        }
     }
-    items.iter().try_for_each(|item| check_methods(&package, item))
+    Ok(())
 }
 
 /// Rust names of methods differ in more than case and underscores.

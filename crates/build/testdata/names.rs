@@ -4,10 +4,13 @@
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -20,10 +23,13 @@ pub struct Option {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -35,10 +41,13 @@ pub struct Self_ {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -54,10 +63,13 @@ pub mod t {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -75,10 +87,13 @@ pub trait T: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -88,10 +103,13 @@ pub struct TServer<S> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -108,10 +126,13 @@ impl<S: T> TServer<S> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -123,10 +144,13 @@ impl<S> ::core::fmt::Debug for TServer<S> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -142,10 +166,13 @@ impl<S: T> ::convoke::IntoService for TServer<S> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -155,10 +182,13 @@ pub struct TClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -178,10 +208,13 @@ impl TClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -230,10 +263,13 @@ pub mod send {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -318,10 +354,13 @@ pub trait Send: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -331,10 +370,13 @@ pub struct SendServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -351,10 +393,13 @@ impl<T: Send> SendServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -366,10 +411,13 @@ impl<T> ::core::fmt::Debug for SendServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -393,10 +441,13 @@ impl<T: Send> ::convoke::IntoService for SendServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -406,10 +457,13 @@ pub struct SendClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -474,10 +528,13 @@ impl SendClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -488,10 +545,13 @@ pub struct SendMembers {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -509,10 +569,13 @@ impl SendMembers {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -528,10 +591,13 @@ pub mod r#type {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -549,10 +615,13 @@ pub trait Type: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -562,10 +631,13 @@ pub struct TypeServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -582,10 +654,13 @@ impl<T: Type> TypeServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -597,10 +672,13 @@ impl<T> ::core::fmt::Debug for TypeServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -616,10 +694,13 @@ impl<T: Type> ::convoke::IntoService for TypeServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -629,10 +710,13 @@ pub struct TypeClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -652,10 +736,13 @@ impl TypeClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -671,10 +758,13 @@ pub mod crate_ {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -692,10 +782,13 @@ pub trait Crate: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -705,10 +798,13 @@ pub struct CrateServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -725,10 +821,13 @@ impl<T: Crate> CrateServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -740,10 +839,13 @@ impl<T> ::core::fmt::Debug for CrateServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -759,10 +861,13 @@ impl<T: Crate> ::convoke::IntoService for CrateServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -772,10 +877,13 @@ pub struct CrateClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]

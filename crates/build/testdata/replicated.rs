@@ -4,10 +4,13 @@
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -20,10 +23,13 @@ pub struct Key {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -40,10 +46,13 @@ pub struct Entry {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -56,10 +65,13 @@ pub struct Stored {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -68,10 +80,13 @@ pub struct Nothing {}
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -127,10 +142,13 @@ pub mod storage {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -239,10 +257,13 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -253,10 +274,13 @@ pub struct StorageServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -283,10 +307,13 @@ impl<T: Storage> StorageServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -298,10 +325,13 @@ impl<T> ::core::fmt::Debug for StorageServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -370,10 +400,13 @@ impl<T: Storage> ::convoke::IntoService for StorageServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -383,10 +416,13 @@ pub struct StorageClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -444,10 +480,13 @@ impl StorageClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -458,10 +497,13 @@ pub struct StorageMembers {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -554,10 +596,13 @@ impl StorageMembers {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -573,10 +618,13 @@ pub mod rumours {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -596,10 +644,13 @@ pub trait Rumours: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -609,10 +660,13 @@ pub struct RumoursServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -629,10 +683,13 @@ impl<T: Rumours> RumoursServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -644,10 +701,13 @@ impl<T> ::core::fmt::Debug for RumoursServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -663,10 +723,13 @@ impl<T: Rumours> ::convoke::IntoService for RumoursServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -676,10 +739,13 @@ pub struct RumoursClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -708,10 +774,13 @@ impl RumoursClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -722,10 +791,13 @@ pub struct RumoursMembers {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]

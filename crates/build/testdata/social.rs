@@ -5,10 +5,13 @@
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -24,10 +27,13 @@ pub struct ProfileRequest {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -48,10 +54,13 @@ pub struct Profile {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -99,10 +108,13 @@ pub mod profile {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -117,10 +129,13 @@ pub struct FriendsNamedRequest {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -135,10 +150,13 @@ pub struct ProfilesRequest {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -152,10 +170,13 @@ pub struct Change {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -206,10 +227,13 @@ pub mod graph {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -300,10 +324,13 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -313,10 +340,13 @@ pub struct GraphServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -333,10 +363,13 @@ impl<T: Graph> GraphServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -348,10 +381,13 @@ impl<T> ::core::fmt::Debug for GraphServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -374,10 +410,13 @@ impl<T: Graph> ::convoke::IntoService for GraphServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -387,10 +426,13 @@ pub struct GraphClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -457,10 +499,13 @@ impl GraphClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -492,10 +537,13 @@ pub mod log {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -543,10 +591,13 @@ pub trait Log: ::core::marker::Send + ::core::marker::Sync + 'static {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -556,10 +607,13 @@ pub struct LogServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -576,10 +630,13 @@ impl<T: Log> LogServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -591,10 +648,13 @@ impl<T> ::core::fmt::Debug for LogServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -613,10 +673,13 @@ impl<T: Log> ::convoke::IntoService for LogServer<T> {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]
@@ -626,10 +689,13 @@ pub struct LogClient {
 #[allow(
     warnings,
     missing_docs,
+    text_direction_codepoint_in_literal,
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
+    clippy::nursery,
+    clippy::cargo,
     rustdoc::all,
     reason = "generated code"
 )]

@@ -10,6 +10,7 @@
     unused_qualifications,
     clippy::all,
     clippy::pedantic,
+    clippy::nursery,
     clippy::missing_errors_doc,
     clippy::allow_attributes_without_reason
 )]

@@ -263,6 +263,77 @@ fn methods_that_rust_has_one_name_for_are_refused() {
 }
 
 #[test]
+fn types_within_a_message_that_rust_has_one_name_for_are_refused() {
+    for (body, place, name) in [
+        ("message N { message foo {} message Foo {} }", "module `n`", "Foo"),
+        (
+            "message N { message Foo { message X {} } message foo_ { message Y {} } }",
+            "module `n`",
+            "Foo",
+        ),
+        (
+            "message N { message O { enum e { A = 0; } message E {} } }",
+            "module `n`, module `o`",
+            "E",
+        ),
+    ] {
+        let said = complaint(body);
+        let expected = format!("package `p`, {place}: `{name}` would be the name of");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+}
+
+#[test]
+fn names_within_a_message_or_enum_that_rust_has_one_name_for_are_refused() {
+    for (body, place, name, said_of) in [
+        (
+            "message N { optional M FooBar = 1; optional M foo_bar = 2; }",
+            "3:36",
+            "p.N.foo_bar",
+            "`foo_bar` and `FooBar` would both be the field `foo_bar` in Rust",
+        ),
+        (
+            "message N { optional M Kind = 1; oneof kind { M b = 2; } }",
+            "3:34",
+            "p.N.kind",
+            "`kind` and `Kind` would both be the field `kind` in Rust",
+        ),
+        (
+            "message N { oneof k { M foo1 = 1; M Foo1 = 2; } }",
+            "3:35",
+            "p.N.Foo1",
+            "`Foo1` and `foo1` would both be the variant `Foo1` in Rust",
+        ),
+        (
+            "enum E { KB = 0; Kb = 1; }",
+            "3:18",
+            "p.Kb",
+            "`Kb` and `KB` would both be the variant `Kb` in Rust",
+        ),
+        (
+            "enum On { ON_ALL = 0; ALL = 1; }",
+            "3:23",
+            "p.ALL",
+            "`ALL` and `ON_ALL` would both be the variant `All` in Rust",
+        ),
+    ] {
+        // Of the second version, whose compiler lets the names in JSON be equal.
+        let proto = format!("syntax = \"proto2\"; package p;\nmessage M {{}}\n{body}");
+        let said = compile(&[("a.proto", &proto)]).unwrap_err().to_string();
+        let expected = format!("a.proto:{place}: {name}: {said_of}: rename one in the .proto file");
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn names_that_differ_in_rust_are_no_clash() {
+    let proto = "syntax = \"proto2\"; package p;\n\
+                 enum E { option allow_alias = true; A_B = 0; a_b = 0; AB = 1; }\n\
+                 message M { optional E e = 1; oneof k { E foobar = 2; E foo_bar = 3; } }";
+    assert_eq!(compile(&[("a.proto", proto)]).unwrap(), ["all.rs", "p.rs"]);
+}
+
+#[test]
 fn a_name_without_a_letter_is_refused() {
     for (body, place, name) in [
         ("service _ { rpc A(M) returns (M); }", "5:1", "p._"),

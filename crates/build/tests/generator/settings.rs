@@ -128,3 +128,20 @@ fn the_embedded_options_are_the_published_ones() {
         assert!(convoke_build::OPTIONS_PROTO.contains(option), "{option} is on people's disks");
     }
 }
+
+#[test]
+fn characters_that_turn_text_are_left_out_of_comments() {
+    let folder = tempfile::tempdir().unwrap();
+    let proto = "syntax = \"proto3\"; package p;\n// A \u{202e}right\u{2066} comment.\n\
+                 message M { uint64 n = 1; /* and \u{202a}here */ }\n\
+                 // Of \u{2069}S.\nservice S {\n  // Of \u{202c}A.\n  rpc A(M) returns (M); }";
+    fs::write(folder.path().join("a.proto"), proto).unwrap();
+    let builder = configure().out_dir(folder.path()).emit_rerun_if_changed(false);
+    builder.compile_protos(&["a.proto"], &[folder.path()]).unwrap();
+    let code = fs::read_to_string(folder.path().join("p.rs")).unwrap();
+    let is_turn = |c: char| ('\u{202a}'..='\u{2069}').contains(&c);
+    assert!(!code.contains(is_turn), "{code}");
+    for said in ["A right comment.", "Of S.", "Of A."] {
+        assert!(code.contains(said), "{said}: {code}");
+    }
+}
