@@ -78,6 +78,52 @@ async fn a_request_above_the_receivers_limit_fails_its_branch_alone_and_says_why
     Ok(())
 }
 
+/// The headroom of frames is for what goes with a message.
+#[tokio::test]
+async fn a_request_just_above_the_receivers_limit_does_not_run() -> Result {
+    let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;
+    let at_limit = SIZE.request(vec![0; 100_000 - 4]);
+    assert_eq!(client.invoke(at_limit).to(peer).await?, "99996");
+    let above = SIZE.request(vec![0; 100_000 - 3]);
+    let error = client.invoke(above).to(peer).await.expect_err("it is too large");
+    let failure = error.failure().expect("the branch failed");
+    assert_eq!((failure.cause, failure.executed), (Cause::BadRequest, Executed::No));
+    assert!(failure.text.contains("100001") && failure.text.contains("is 100000"), "{failure}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_larger_message_limit_at_both_ends_is_enough() -> Result {
+    let limits = || messages_up_to(16 << 20);
+    let (_server, client, peer) = pair(limits(), limits()).await?;
+    let request = SIZE.request(vec![0; 10 << 20]);
+    assert_eq!(client.invoke(request).to(peer).await?, (10 << 20).to_string());
+    assert_eq!(client.call(FILL, 10 << 20).to(peer).await?.len(), 10 << 20);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frame_limit_that_was_set_is_named_at_the_end_that_has_it() -> Result {
+    let limits = || messages_up_to(16 << 20);
+    let small = || TcpTransport::builder().frame_bytes_max(5 << 20).build();
+    for (at_server, at_client, said) in [
+        (TcpTransport::new(), small()?, "of the tcp transport at this end: raise its frame_bytes"),
+        (small()?, TcpTransport::new(), "that the peer has told: raise Limits::message_bytes_max"),
+    ] {
+        let server = Endpoint::builder().transport(at_server).listen("tcp://127.0.0.1:0");
+        let server = server.limits(limits()).serve(service()).start().await?;
+        let client = Endpoint::builder().transport(at_client).limits(limits()).start().await?;
+        let peer = client.connect(server.addresses()).await?;
+        let request = SIZE.request(vec![0; 10 << 20]);
+        let error = client.invoke(request).to(peer).await.expect_err("it is too large");
+        let failure = error.failure().expect("the branch failed");
+        assert_eq!(failure.executed, Executed::No);
+        let limit = format!("larger than the limit of {} {said}", 5 << 20);
+        assert!(failure.text.contains(&limit), "{failure}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_reply_above_the_senders_limit_is_an_error_of_the_task_that_names_it() -> Result {
     let (_server, client, peer) = pair(messages_up_to(100_000), Limits::default()).await?;

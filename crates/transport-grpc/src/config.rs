@@ -121,12 +121,12 @@ impl Config {
         self.schemes()[0]
     }
 
-    /// Bounds of what is sent to a peer that said this.
-    pub(crate) fn limits(&self, theirs: &Greeting) -> QueueLimits {
+    /// Bounds of what is sent to a peer, after both greetings.
+    pub(crate) fn limits(&self, mine: &Greeting, theirs: &Greeting) -> QueueLimits {
         let message_bytes_max = self.message_bytes_max.min(theirs.chunk_bytes_max) as usize;
         let chunk_bytes_max = message_bytes_max / 4;
         QueueLimits {
-            send: self.common.send_limits(theirs.hello.frame_bytes_max),
+            send: self.common.send_limits(mine.hello.frame_bytes_max, theirs.hello.frame_bytes_max),
             chunk_bytes_max,
             windows: None,
             // So that what goes beyond it, and the transport's own chunks, still fit the message.
@@ -197,7 +197,7 @@ mod tests {
             keep_alive_timeout,
             flow: None,
         };
-        let limits = config.limits(&theirs);
+        let limits = config.limits(&theirs, &theirs);
         assert!(limits.batch_bytes > limits.chunk_bytes_max);
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn open(
     let opening = Opening { mine, theirs, is_dialler, scheme: config.scheme(), principal, remote };
     let link = opening.link();
     let share = admission.share(link.peer_name());
-    let connection = PipeConnection::new(link, Arc::clone(pipe), &config.limits(theirs), share);
+    let connection =
+        PipeConnection::new(link, Arc::clone(pipe), &config.limits(mine, theirs), share);
     opening.show(connection, sink, None).map_err(|RefusedHere(text)| text)
 }
 

@@ -213,12 +213,16 @@ impl Config {
             slot_count: self.slots,
             control_slot_count: self.control_slots,
             slot_bytes: self.slot_bytes,
-            frame_bytes_max: self.common.frame_bytes_max.min(frame_bytes_max).max(1),
+            frame_bytes_max: self
+                .common
+                .frame_bytes_max_for(frame_bytes_max)
+                .min(frame_bytes_max)
+                .max(1),
         }
     }
 
     pub(crate) fn receive_slots(&self) -> u32 {
-        self.terms(self.common.frame_bytes_max).receive_count()
+        u32::from(self.slots) + u32::from(self.control_slots)
     }
 
     /// Slots to send from, one of which stays for credit where nothing goes inline.

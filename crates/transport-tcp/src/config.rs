@@ -120,10 +120,10 @@ impl Config {
         self.security.choose(PLAIN, &["tls"])
     }
 
-    /// Bounds of what is sent to a peer that said this.
-    pub(crate) fn limits(&self, theirs: &Greeting) -> QueueLimits {
+    /// Bounds of what is sent to a peer, after both greetings.
+    pub(crate) fn limits(&self, mine: &Greeting, theirs: &Greeting) -> QueueLimits {
         QueueLimits {
-            send: self.common.send_limits(theirs.hello.frame_bytes_max),
+            send: self.common.send_limits(mine.hello.frame_bytes_max, theirs.hello.frame_bytes_max),
             chunk_bytes_max: self.chunk_bytes.min(theirs.chunk_bytes_max) as usize,
             windows: Some([theirs.control_window, theirs.data_window]),
             batch_bytes: BATCH_BYTES,
@@ -132,8 +132,12 @@ impl Config {
 
     /// The same for one of so many flows: what waits is bounded for all of them together, and a
     /// frame has more before it.
-    pub(crate) fn limits_of_flow(&self, theirs: &Greeting, flows: usize) -> QueueLimits {
-        let mut limits = self.limits(theirs);
+    pub(crate) fn limits_of_flow(
+        &self,
+        (mine, theirs): (&Greeting, &Greeting),
+        flows: usize,
+    ) -> QueueLimits {
+        let mut limits = self.limits(mine, theirs);
         limits.send.frame_bytes_max += PREFIX_BYTES_MAX as usize;
         for lane in &mut limits.send.lanes {
             lane.soft_bytes = (lane.soft_bytes / flows).max(1);

@@ -199,11 +199,12 @@ impl First<'_> {
         let proof = (self.principal.clone(), first.remote());
         let opening = handshake::opening(first, (&self.mine, &self.theirs), is_dialler, proof);
         let link = opening.link();
-        let limits = self.config.limits_of_flow(&self.theirs, count);
+        let limits = self.config.limits_of_flow((&self.mine, &self.theirs), count);
         let shares = self.admission.flow_shares(link.peer_name(), count);
         let flow = |share| TcpConnection::new(link.clone(), &limits, share);
         let flows = shares.map(flow).collect();
-        let frame_bytes_max = self.config.limits(&self.theirs).send.frame_bytes_max;
+        let limits = self.config.limits(&self.mine, &self.theirs);
+        let frame_bytes_max = limits.send.frame_bytes_max;
         let flows = Flows::new(link.clone(), Arc::clone(&self.sink), frame_bytes_max, flows);
         opening.show(flows, &self.sink, seat)
     }

@@ -269,7 +269,7 @@ fn open(
 ) -> Result<Lifetime<TcpConnection>, RefusedHere> {
     let link = opening.link();
     let share = admission.share(link.peer_name());
-    let connection = TcpConnection::new(link, &config.limits(opening.theirs), share);
+    let connection = TcpConnection::new(link, &config.limits(opening.mine, opening.theirs), share);
     opening.show(connection, sink, seat)
 }
 

@@ -43,12 +43,12 @@ pub enum NotWritable {
     /// The peer grants no credit and the send buffer is full.
     #[error("the send buffer of the connection is full: the peer does not read")]
     Full,
-    /// The frame is larger than the peer takes.
-    #[error("a frame of {size} bytes is larger than the peer's limit of {limit}")]
+    /// The frame is larger than the peer takes, or than this end's transport sends.
+    #[error("a frame of {size} bytes is larger than the limit of {limit}")]
     TooLarge {
         /// The frame.
         size: usize,
-        /// Largest frame that the peer takes.
+        /// The smaller of what the peer takes and what this end's transport sends.
         limit: usize,
     },
     /// The connection is closed.

@@ -10,7 +10,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{Frame, Head, Message};
 
 use crate::telemetry::Telemetry;
-use crate::transport::{Appended, CloseReason, Connection, Lane, NotWritable};
+use crate::transport::{Appended, CloseReason, Connection, Lane, Link, NotWritable};
 
 use super::FlushScope;
 use super::caller::CallerFlush;
@@ -85,7 +85,7 @@ impl Outbox for Outlet {
             return frames(&mut |_, _| Ok(Room::Some));
         };
         let Attached { connection, held, .. } = attached;
-        let mut sending = Sending { now, to, held, left: Left::default() };
+        let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
         connection.with_buffer(&mut |buffer| {
             frames(&mut |head, payload| {
                 self.telemetry.on_transmit(head, &payload);
@@ -118,7 +118,7 @@ impl Outbox for Outlet {
             Some(_) => connection.append_bytes(to.lane, head.as_bytes(), payload.into_bytes()),
             None => connection.append_copy(to.lane, head.as_bytes(), &payload),
         };
-        let mut sending = Sending { now, to, held, left: Left::default() };
+        let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
         let sent = sending.on_appended(head, appended);
         let left = sending.left;
         attached.leave(now, &left, &mut self.caller);
@@ -134,6 +134,7 @@ struct Sending<'a> {
     now: Timestamp,
     to: Destination,
     held: &'a mut HeldCancels,
+    link: &'a Link,
     left: Left,
 }
 
@@ -188,9 +189,10 @@ impl Sending<'_> {
                 return Err(Rejected { text: NO_ROOM.to_owned() });
             }
             Err(NotWritable::Full) => self.find_no_room(head),
-            Err(error @ NotWritable::TooLarge { .. }) => {
-                tracing::warn!(%to, %error, "frame larger than the peer takes");
-                return Err(Rejected { text: format!("{error}: raise its message_bytes_max") });
+            Err(error @ NotWritable::TooLarge { limit, .. }) => {
+                let text = format!("{error} {}", whose(limit, self.link));
+                tracing::warn!(%to, "{text}");
+                return Err(Rejected { text });
             }
         }
         Ok(Room::Some)
@@ -222,6 +224,20 @@ impl Attached {
             }
         }
     }
+}
+
+/// Whose limit of a frame it is, and what to raise.
+fn whose(limit: usize, link: &Link) -> String {
+    let scheme = link.scheme;
+    if limit < link.peer.frame_bytes_max as usize {
+        return format!(
+            "of the {scheme} transport at this end: raise its frame_bytes_max, or leave it unset"
+        );
+    }
+    format!(
+        "that the peer has told: raise Limits::message_bytes_max there, and frame_bytes_max of its \
+         {scheme} transport if that is set"
+    )
 }
 
 /// Reason why a request was not sent.

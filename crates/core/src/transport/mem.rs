@@ -109,9 +109,9 @@ impl MemTransport {
         greeting
     }
 
-    fn limits(&self, theirs: &Greeting) -> QueueLimits {
+    fn limits(&self, mine: &Greeting, theirs: &Greeting) -> QueueLimits {
         QueueLimits {
-            send: self.common.send_limits(theirs.hello.frame_bytes_max),
+            send: self.common.send_limits(mine.hello.frame_bytes_max, theirs.hello.frame_bytes_max),
             chunk_bytes_max: CHUNK_BYTES as usize,
             windows: None,
             batch_bytes: MESSAGE_BYTES,
@@ -122,7 +122,12 @@ impl MemTransport {
     fn end(&self, opening: &Opening<'_>, pipe: &Arc<Pipe>) -> PipeConnection {
         let link = opening.link();
         let share = self.admission.share(link.peer_name());
-        PipeConnection::new(link, Arc::clone(pipe), &self.limits(opening.theirs), share)
+        PipeConnection::new(
+            link,
+            Arc::clone(pipe),
+            &self.limits(opening.mine, opening.theirs),
+            share,
+        )
     }
 
     /// Carries frames from now on: those of `incoming` go to the sink.

@@ -41,6 +41,9 @@ impl Visits {
             let failure = TaskFailure::new(Cause::Overloaded, Executed::No, text);
             return Some(Refusal { failure, unrecorded: true });
         }
+        if let Some(text) = self.too_large(request) {
+            return refuse(Cause::BadRequest, &text);
+        }
         if self.is_shutting_down {
             return refuse(Cause::ShuttingDown, "the node takes no new tasks");
         }
@@ -75,6 +78,14 @@ impl Visits {
             );
         }
         self.stale(&request.extensions).map(|failure| Refusal { failure, unrecorded: false })
+    }
+
+    /// Refusal of a message above the limit. A frame may be larger by what goes with a message.
+    fn too_large(&self, request: &Request) -> Option<String> {
+        let (size, limit) = (request.payload.len(), self.limits.message_bytes_max);
+        (size > limit).then(|| {
+            format!("it has {size} bytes, and Limits::message_bytes_max of the node is {limit}")
+        })
     }
 
     /// Reason why a request with these extensions is not of the present configuration, or of a

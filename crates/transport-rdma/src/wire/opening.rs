@@ -294,7 +294,7 @@ impl<P: Provider> Wire<P> {
             own: mine.terms,
             peer,
             send_queue_depth: config.send_queue_depth(),
-            send: config.common.send_limits(peer.frame_bytes_max),
+            send: config.common.send_limits(mine.terms.frame_bytes_max, peer.frame_bytes_max),
             defects: config.defects,
         }
     }

@@ -130,7 +130,7 @@ impl Config {
         let lane_max = self.lane_frame_bytes_max;
         let rules = [
             (
-                self.common.frame_bytes_max > framing::LENGTH_MAX.min(BYTES_MAX),
+                self.common.frame_bytes_max > Some(framing::LENGTH_MAX.min(BYTES_MAX)),
                 "frame_bytes_max is above 1 GiB",
             ),
             (lane_max < CHUNK_BYTES_MIN, "lane_frame_bytes_max is below 1 KiB"),

@@ -310,9 +310,10 @@ fn open(
     sink: &Arc<dyn Sink>,
     seat: Option<Seat>,
 ) -> Result<Lifetime<QuicConnection>, HandshakeError> {
-    let (link, theirs) = (opening.link(), opening.theirs);
+    let (link, mine, theirs) = (opening.link(), opening.mine, opening.theirs);
     let share = admission.share(link.peer_name());
-    let limits = config.common.send_limits(theirs.hello.frame_bytes_max);
+    let said = [mine, theirs].map(|greeting| greeting.hello.frame_bytes_max);
+    let limits = config.common.send_limits(said[0], said[1]);
     let inline = config.lane_frame_bytes_max.min(theirs.chunk_bytes_max) as usize;
     let account = SendAccount::new(limits, share);
     let connection = QuicConnection::new(link, quic.clone(), account, inline);

@@ -44,7 +44,8 @@ impl Greeting {
         let mut hello = sink.hello();
         hello.advertised = sockets::advertised(&hello.advertised, local);
         hello.advertised.truncate(ADDRESSES_MAX);
-        hello.frame_bytes_max = hello.frame_bytes_max.min(settings.frame_bytes_max);
+        let frame_bytes_max = settings.frame_bytes_max_for(hello.frame_bytes_max);
+        hello.frame_bytes_max = hello.frame_bytes_max.min(frame_bytes_max);
         let keep_alive_timeout = settings.keep_alive_timeout;
         Self {
             hello,

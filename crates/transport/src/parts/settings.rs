@@ -25,7 +25,7 @@ pub struct SettingsError {
 pub struct Settings {
     pub dial_timeout: Duration,
     pub handshake_timeout: Duration,
-    pub frame_bytes_max: u32,
+    pub frame_bytes_max: Option<u32>,
     pub send_buffer_bytes_soft: usize,
     pub send_buffer_bytes_hard: usize,
     pub control_reserve_bytes: usize,
@@ -43,7 +43,7 @@ impl Default for Settings {
         Self {
             dial_timeout: Duration::from_secs(3),
             handshake_timeout: Duration::from_secs(5),
-            frame_bytes_max: (4 << 20) + (64 << 10),
+            frame_bytes_max: None,
             send_buffer_bytes_soft: 1 << 20,
             send_buffer_bytes_hard: 16 << 20,
             control_reserve_bytes: 1 << 20,
@@ -73,15 +73,30 @@ impl Settings {
         broken.map_or(Ok(()), |(_, message)| Err(SettingsError { transport, message }))
     }
 
-    /// Bounds of a connection to a peer that takes frames of so many bytes.
-    pub fn send_limits(&self, peer_frame_bytes_max: u32) -> SendLimits {
+    /// The largest frame to take or send for a sink that takes frames of so many bytes: the
+    /// setting, else the default, or what the sink takes if that is more.
+    pub fn frame_bytes_max_for(&self, sink_frame_bytes_max: u32) -> u32 {
+        self.frame_bytes_max.unwrap_or_else(|| {
+            // A connection has a quarter of the room of all: what is larger would never leave.
+            let room = u32::try_from(self.send_bytes_total_max / 4).unwrap_or(u32::MAX);
+            sink_frame_bytes_max.min(room).min(FRAME_BYTES_GROWN_MAX).max(FRAME_BYTES_MAX)
+        })
+    }
+
+    /// Bounds of a connection whose ends have said that they take frames of so many bytes, this end
+    /// first.
+    pub fn send_limits(&self, frame_bytes_max: u32, peer_frame_bytes_max: u32) -> SendLimits {
+        let frame_bytes_max = self.frame_bytes_max_for(frame_bytes_max).min(peer_frame_bytes_max);
+        let frame_bytes_max = frame_bytes_max as usize;
         let reserve = self.control_reserve_bytes;
         let control = LaneLimits { soft_bytes: reserve / 2, hard_bytes: reserve };
         let data = LaneLimits {
             soft_bytes: self.send_buffer_bytes_soft,
-            hard_bytes: self.send_buffer_bytes_hard,
+            // A lane that is writable takes any frame.
+            hard_bytes: self
+                .send_buffer_bytes_hard
+                .max(self.send_buffer_bytes_soft.saturating_add(frame_bytes_max)),
         };
-        let frame_bytes_max = self.frame_bytes_max.min(peer_frame_bytes_max) as usize;
         SendLimits { frame_bytes_max, lanes: [control, data] }
     }
 
@@ -100,12 +115,12 @@ impl Settings {
     }
 
     fn rules(&self) -> [(bool, &'static str); 18] {
-        let hard_bytes_min =
-            self.send_buffer_bytes_soft.saturating_add(self.frame_bytes_max as usize);
+        let frame_bytes_max = self.frame_bytes_max.unwrap_or(FRAME_BYTES_MAX) as usize;
+        let hard_bytes_min = self.send_buffer_bytes_soft.saturating_add(frame_bytes_max);
         [
             (self.dial_timeout.is_zero(), "dial_timeout is zero"),
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
-            (self.frame_bytes_max == 0, "frame_bytes_max is zero"),
+            (frame_bytes_max == 0, "frame_bytes_max is zero"),
             (self.send_buffer_bytes_soft == 0, "send_buffer_bytes_soft is zero"),
             (
                 self.send_buffer_bytes_hard < hard_bytes_min,
@@ -113,7 +128,7 @@ impl Settings {
             ),
             (self.control_reserve_bytes < 2, "control_reserve_bytes is below 2"),
             (
-                self.send_bytes_total_max / 4 < self.frame_bytes_max as usize,
+                self.send_bytes_total_max / 4 < frame_bytes_max,
                 "send_bytes_total_max is below four times frame_bytes_max",
             ),
             (self.keep_alive_interval.is_zero(), "keep_alive_interval is zero"),
@@ -136,6 +151,11 @@ impl Settings {
         ]
     }
 }
+
+/// Default of the largest frame: a message of 4 MiB and its headers.
+const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);
+/// The largest frame of a sink that a transport takes without being told: QUIC has no larger ones.
+const FRAME_BYTES_GROWN_MAX: u32 = 1 << 30;
 
 /// Makes the setters of a transport's builder for settings of
 /// [`Settings`](crate::parts::Settings), named one by one or all, which it has at
@@ -173,10 +193,12 @@ macro_rules! setter {
     };
     (frame_bytes_max) => {
         $crate::setter! {
-            /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB: a
-            /// message of 4 MiB and its headers. The smaller of this and what the sink's hello says
-            /// is told to peers. A connection may hold this much per lane while a frame arrives.
-            @ frame_bytes_max: u32
+            /// The largest frame this end takes or sends, in bytes. Default 4 MiB and 64 KiB, a
+            /// message of 4 MiB and its headers; or as much as the endpoint takes where that is
+            /// more, up to a quarter of `send_bytes_total_max`. So to raise `message_bytes_max` of
+            /// the endpoint's limits is enough. The smaller of this and what the endpoint takes is
+            /// told to peers. A connection may hold this much per lane while a frame arrives.
+            @ frame_bytes_max: u32 => Some(frame_bytes_max)
         }
     };
     (send_buffer_bytes_soft) => {
@@ -189,7 +211,8 @@ macro_rules! setter {
     (send_buffer_bytes_hard) => {
         $crate::setter! {
             /// At how many queued bytes the data lane takes no more frames. Default 16 MiB. At
-            /// least the soft bound and the largest frame, so that a writable lane takes any frame.
+            /// least the soft bound and the largest frame, so that a writable lane takes any frame:
+            /// where the endpoint makes that larger, the bound is raised with it.
             @ send_buffer_bytes_hard: usize
         }
     };
@@ -259,9 +282,12 @@ macro_rules! setter {
         }
     };
     ($(#[$doc:meta])* @ $setting:ident: $of:ty) => {
+        $crate::setter! { $(#[$doc])* @ $setting: $of => $setting }
+    };
+    ($(#[$doc:meta])* @ $setting:ident: $of:ty => $value:expr) => {
         $(#[$doc])*
         pub fn $setting(mut self, $setting: $of) -> Self {
-            self.config.common.$setting = $setting;
+            self.config.common.$setting = $value;
             self
         }
     };
@@ -286,9 +312,29 @@ mod tests {
         assert!(message(&settings, &[(true, "mine is zero")]).ends_with("mine is zero"));
         settings.keep_alive_interval = Duration::from_secs(4);
         assert!(message(&settings, &[]).contains("three times keep_alive_interval"));
-        let settings = Settings { frame_bytes_max: 16 << 20, ..Settings::default() };
+        let settings = Settings { frame_bytes_max: Some(16 << 20), ..Settings::default() };
         assert!(message(&settings, &[]).contains("send_buffer_bytes_hard"));
         let settings = Settings { send_bytes_total_max: 16 << 20, ..Settings::default() };
         assert!(message(&settings, &[]).contains("four times frame_bytes_max"));
+    }
+
+    #[test]
+    fn the_largest_frame_is_what_was_set_else_grows_with_what_the_sink_takes() {
+        const MIB: u32 = 1 << 20;
+        let unset = Settings::default();
+        let grown = [(MIB, FRAME_BYTES_MAX), (17 * MIB, 17 * MIB), (u32::MAX, 64 * MIB)];
+        for (sink, expected) in grown {
+            assert_eq!(unset.frame_bytes_max_for(sink), expected);
+        }
+        let set = Settings { frame_bytes_max: Some(5 * MIB), ..unset.clone() };
+        assert_eq!(set.frame_bytes_max_for(17 * MIB), 5 * MIB);
+        let limits = unset.send_limits(17 * MIB, 16 * MIB);
+        let [_, data] = limits.lanes;
+        assert_eq!(limits.frame_bytes_max, 16 << 20);
+        assert_eq!(data.hard_bytes, unset.send_buffer_bytes_soft + limits.frame_bytes_max);
+        assert_eq!(
+            unset.send_limits(MIB, 2 * MIB).lanes[1].hard_bytes,
+            unset.send_buffer_bytes_hard
+        );
     }
 }
