@@ -166,6 +166,10 @@ impl Sink for DelayedSink {
         }
         self.inner.on_closed(link, reason);
     }
+
+    fn on_crash(&self) {
+        self.inner.on_crash();
+    }
 }
 
 #[cfg(test)]

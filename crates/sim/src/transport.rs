@@ -238,10 +238,13 @@ impl SimNetwork {
     /// Kills the life of a node that has listened or begun to dial: its connections end, its
     /// listeners are gone, and this incarnation can neither listen nor dial any more. Peers get
     /// what it had sent, and then hear that the connection is gone; its own sink hears so at once.
+    /// An endpoint is closed: its handlers are dropped where they wait, its calls end, and it
+    /// answers nobody, itself neither. What the program has spawned besides is its own to stop.
     /// The same node may come back with another incarnation.
     pub fn crash(&self, node: NodeId) {
-        let wires = self.topology(|topology| topology.crash(node));
+        let (wires, sinks) = self.topology(|topology| topology.crash(node));
         wires.iter().for_each(|wire| wire.crash(node));
+        sinks.iter().for_each(|sink| sink.on_crash());
     }
 
     /// Lets `decide` see every frame between two nodes, both ways, from now on and until the

@@ -331,4 +331,8 @@ pub trait Sink: Send + Sync + fmt::Debug {
 
     /// The connection ended; nothing follows.
     fn on_closed(&self, link: &Link, reason: CloseReason);
+
+    /// The node is to be as if its process had been killed: it does nothing any more, for itself
+    /// neither. Its connections have ended. Only a simulated network says so. Default: nothing.
+    fn on_crash(&self) {}
 }

@@ -87,6 +87,10 @@ impl Sink for Driver {
             self.telemetry.on_closed(connection.as_ref(), &reason);
         }
     }
+
+    fn on_crash(&self) {
+        self.as_arc().close();
+    }
 }
 
 impl Driver {

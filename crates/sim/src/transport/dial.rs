@@ -33,7 +33,7 @@ pub(crate) fn listen(
     let mut topology = network.topology.lock();
     let failed =
         |message: &str| ListenError::Bind { address: address.clone(), message: message.to_owned() };
-    if topology.has_crashed(&hello) {
+    if topology.has_crashed(&hello, &sink) {
         return Err(failed("this life of the node has crashed"));
     }
     let name = topology.free_name(address.rest());
@@ -97,10 +97,10 @@ impl Dial {
         sink: Arc<dyn Sink>,
     ) -> Result<Arc<dyn Connection>, DialError> {
         let mine = sink.hello();
-        let found = self.listening(&mine)?.hello.node;
+        let found = self.listening(&mine, &sink)?.hello.node;
         self.travel((mine.node, found)).await?;
         // It may have closed, or crashed and come back, while the hello was on its way.
-        let listening = self.listening(&mine)?;
+        let listening = self.listening(&mine, &sink)?;
         if let Some(expected) = expected
             && expected != listening.hello.node
         {
@@ -150,9 +150,9 @@ impl Dial {
         Ok(end)
     }
 
-    fn listening(&self, mine: &Hello) -> Result<Arc<Listening>, DialError> {
+    fn listening(&self, mine: &Hello, sink: &Arc<dyn Sink>) -> Result<Arc<Listening>, DialError> {
         let mut topology = self.network.topology.lock();
-        if topology.has_crashed(mine) {
+        if topology.has_crashed(mine, sink) {
             return Err(self.unreachable("this life of the node has crashed"));
         }
         let listening = topology.listeners.get(self.address.rest()).cloned();

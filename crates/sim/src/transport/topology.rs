@@ -81,6 +81,14 @@ pub(crate) struct Listening {
     pub(crate) sink: Arc<dyn Sink>,
 }
 
+/// A life of a node.
+#[derive(Debug, Default)]
+struct Life {
+    has_crashed: bool,
+    /// All that have listened or dialled in it.
+    sinks: Vec<Weak<dyn Sink>>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Topology {
     pub(crate) timing: Timing,
@@ -94,8 +102,8 @@ pub(crate) struct Topology {
     held: BTreeMap<Pair, Instant>,
     busy_until: BTreeMap<Pair, Instant>,
     traffic: BTreeMap<Pair, Traffic>,
-    /// Lives that have listened or dialled, and which of them have crashed.
-    lives: BTreeMap<(NodeId, Incarnation), bool>,
+    /// Lives that have listened or dialled.
+    lives: BTreeMap<(NodeId, Incarnation), Life>,
     last_port: u64,
     random: Random,
 }
@@ -214,17 +222,30 @@ impl Topology {
         self.held.get(&pair).copied()
     }
 
-    /// Ends the lives that a node has had: who listens in them is gone. Answers its connections.
-    pub(crate) fn crash(&mut self, node: NodeId) -> Vec<Arc<Wire>> {
+    /// Ends the lives that a node has had: who listens in them is gone. Answers its connections,
+    /// and the sinks of those lives that it ends now.
+    pub(crate) fn crash(&mut self, node: NodeId) -> (Vec<Arc<Wire>>, Vec<Arc<dyn Sink>>) {
         let lives = (node, Incarnation(0))..=(node, Incarnation(u64::MAX));
-        self.lives.range_mut(lives).for_each(|(_, has_crashed)| *has_crashed = true);
+        let mut sinks = Vec::new();
+        for (_, life) in self.lives.range_mut(lives) {
+            life.has_crashed = true;
+            sinks.extend(life.sinks.drain(..).filter_map(|sink| sink.upgrade()));
+        }
         self.listeners.retain(|_, listening| listening.hello.node != node);
-        self.wires(|nodes| nodes.includes(node))
+        (self.wires(|nodes| nodes.includes(node)), sinks)
     }
 
     /// A life of a node listens or dials. True when it has crashed, so that it can do neither.
-    pub(crate) fn has_crashed(&mut self, hello: &Hello) -> bool {
-        *self.lives.entry((hello.node, hello.incarnation)).or_default()
+    pub(crate) fn has_crashed(&mut self, hello: &Hello, sink: &Arc<dyn Sink>) -> bool {
+        let life = self.lives.entry((hello.node, hello.incarnation)).or_default();
+        if !life.has_crashed {
+            life.sinks.retain(|known| known.strong_count() > 0);
+            let sink = Arc::downgrade(sink);
+            if !life.sinks.iter().any(|known| known.ptr_eq(&sink)) {
+                life.sinks.push(sink);
+            }
+        }
+        life.has_crashed
     }
 
     /// A name no connection has had.
