@@ -87,6 +87,8 @@ pub(crate) struct Pipe {
     end: Option<(Instant, PipeEnd)>,
     /// Nothing arrives since then.
     held_since: Option<Instant>,
+    /// Nothing has arrived since then; until then, once it may again.
+    silence: Option<(Instant, Option<Instant>)>,
     /// Taken out of the line by hooks, in the order in which they came.
     held: Vec<Held>,
 }
@@ -112,6 +114,7 @@ impl Pipe {
             goodbye: None,
             end: None,
             held_since,
+            silence: held_since.map(|since| (since, None)),
             held: Vec::new(),
         }
     }
@@ -200,7 +203,10 @@ impl Pipe {
 
     /// Lets nothing arrive from now on.
     pub(crate) fn hold(&mut self, now: Instant) {
-        self.held_since.get_or_insert(now);
+        if self.held_since.is_none() {
+            self.held_since = Some(now);
+            self.silence = Some((self.silent_since(now).unwrap_or(now), None));
+        }
     }
 
     /// Lets everything arrive again, from `due` on.
@@ -208,6 +214,8 @@ impl Pipe {
         if self.held_since.take().is_none() {
             return;
         }
+        // A keep-alive is what comes then, if nothing else does.
+        self.silence = self.silence.map(|(since, _)| (since, Some(due)));
         for queue in &mut self.lanes {
             queue.coming.iter_mut().for_each(|(at, _)| *at = due.max(*at));
             queue.last_due = queue.last_due.map(|last| last.max(due));
@@ -238,8 +246,11 @@ impl Pipe {
         self.frame_bytes_max
     }
 
-    pub(crate) fn held_since(&self) -> Option<Instant> {
-        self.held_since
+    /// When it began that nothing arrives. A partition that was healed ends it with what arrives
+    /// next, at the earliest one latency later.
+    pub(crate) fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        self.silence.filter(|(_, until)| !is_over(*until)).map(|(since, _)| since)
     }
 
     /// Takes what has arrived, control first, and of a lane what was held first.
@@ -259,6 +270,9 @@ impl Pipe {
                 bytes,
                 passed: 0,
             }));
+        }
+        if !arrived.is_empty() {
+            self.silence = None;
         }
         arrived
     }
@@ -435,7 +449,7 @@ mod tests {
         pump(&mut pipe, now);
         pipe.hold(now);
         assert!(pipe.take_due(later).is_empty());
-        assert_eq!((pipe.next_due(), pipe.held_since()), (None, Some(now)));
+        assert_eq!((pipe.next_due(), pipe.silent_since(later)), (None, Some(now)));
         pipe.release(later);
         assert!(pipe.take_due(now).is_empty());
         assert_eq!(pipe.take_due(later).len(), 1);

@@ -14,7 +14,9 @@ use super::pipe::Departure;
 use super::wire::Wire;
 use crate::random::Random;
 
-/// Conditions on the way from one node to another. One direction; the way back has its own.
+/// Conditions on the way from one node to another. One direction; the way back has its own. They
+/// are for frames: the hellos that open a connection take the latency, and no jitter, loss or
+/// bandwidth.
 ///
 /// All durations are of tokio's clock; see [`dilate`](super::dilate) for shorter ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

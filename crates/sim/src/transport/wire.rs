@@ -416,7 +416,7 @@ impl State {
         if !arrived.is_empty() {
             return Step::Deliver(arrived);
         }
-        let silent_until = coming.held_since().map(|since| since + timing.keep_alive_timeout);
+        let silent_until = coming.silent_since(now).map(|since| since + timing.keep_alive_timeout);
         let over = match coming.reached_end(now) {
             Some(PipeEnd::Goodbye(text)) => Some(CloseReason::Peer(text)),
             Some(PipeEnd::Reset(text)) => Some(CloseReason::Network(text)),

@@ -211,6 +211,39 @@ async fn an_end_that_hears_nothing_closes_and_the_other_hears_why() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_partition_that_is_healed_before_anything_arrives_is_one_silence() {
+    let network = SimNetwork::new(1);
+    network.default_latency(ms(10));
+    network.timing(Timing { keep_alive_timeout: ms(400), ..Timing::default() });
+    let pair = connect(&network).await;
+    let start = Instant::now();
+    let flap = async {
+        loop {
+            network.partition(node(1), node(2));
+            sleep(ms(150)).await;
+            network.heal(node(1), node(2));
+            sleep(ms(5)).await;
+        }
+    };
+    tokio::select! {
+        () = flap => {}
+        reason = pair.b.closed(pair.nonce()) => assert_eq!(reason, CloseReason::KeepAlive),
+    }
+    assert_eq!(start.elapsed(), ms(400), "nothing came through");
+
+    network.heal_all();
+    let again = dial(&network, &*pair.listener, &pair.a).await.unwrap();
+    for _ in 0..5 {
+        network.partition(node(1), node(2));
+        sleep(ms(350)).await;
+        network.heal(node(1), node(2));
+        sleep(ms(10)).await; // A keep-alive has come.
+    }
+    assert_eq!(pair.b.seen(again.link().nonce).unwrap().closed, None);
+    pair.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dial_through_a_partition_times_out_or_succeeds_once_healed() {
     let network = SimNetwork::new(1);
     let b = Arc::new(Recorder::new(2));
