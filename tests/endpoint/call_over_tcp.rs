@@ -374,7 +374,8 @@ async fn metadata_reaches_the_whole_tree_or_is_refused() -> Result {
 
     let large = ECHO.request(ask("a")).metadata("key", [0; 20_000]);
     let error = client.invoke(large).to(to).await.unwrap_err();
-    assert!(matches!(error, CallError::TooLarge { limit: 16_000, .. }), "{error}");
+    assert!(matches!(error, CallError::MetadataTooLarge { limit: 16_000, .. }), "{error}");
+    assert!(error.to_string().contains("no limit raises that"), "{error}");
     Ok(())
 }
 

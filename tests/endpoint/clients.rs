@@ -92,10 +92,10 @@ async fn too_much_metadata_of_a_client_is_an_error_of_its_calls() {
     let (endpoint, _) = start().await;
     let client = endpoint.client().metadata("a", [0; 9_000]);
     let both = client.call(ECHO, ()).metadata("b", [0; 9_000]).to(endpoint.me());
-    assert!(matches!(both.await, Err(CallError::TooLarge { limit: 16_000, .. })));
+    assert!(matches!(both.await, Err(CallError::MetadataTooLarge { limit: 16_000, .. })));
     let client = client.metadata("b", [0; 9_000]);
     let alone = client.call(ECHO, ()).to(endpoint.me());
-    assert!(matches!(alone.await, Err(CallError::TooLarge { limit: 16_000, .. })));
+    assert!(matches!(alone.await, Err(CallError::MetadataTooLarge { limit: 16_000, .. })));
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ async fn hops(mut walk: Walk, task: Task<Vec<u8>>) -> std::result::Result<Finish
 async fn much(_: u64, context: Context) -> std::result::Result<String, Status> {
     context.reply_metadata("little", "but taken")?;
     let refused = context.reply_metadata("much", vec![b'x'; 16_000]);
-    assert!(matches!(refused, Err(SendError::TooLarge { limit: 16_000, .. })));
+    assert!(matches!(refused, Err(SendError::MetadataTooLarge { limit: 16_000, .. })));
     assert!(context.reply_metadata(&"k".repeat(256), "").is_err());
     Ok("refused".to_owned())
 }

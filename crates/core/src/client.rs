@@ -240,9 +240,7 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self.client.prepare(branches)?;
         let endpoint = self.client.endpoint();
         let limit = endpoint.limits().message_bytes_max;
-        if let Some((size, limit)) = branches.iter().find_map(|(_, r)| r.too_large(limit)) {
-            return Err(CallError::TooLarge { size, limit });
-        }
+        branches.iter().try_for_each(|(_, request)| request.check_size(limit))?;
         Ok(begin(endpoint, branches))
     }
 

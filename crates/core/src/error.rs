@@ -145,6 +145,7 @@ impl From<CallError> for Status {
             CallError::Branch(failure) => code_of(failure.cause),
             CallError::Decode { .. } => Code::Internal,
             CallError::TooLarge { .. }
+            | CallError::MetadataTooLarge { .. }
             | CallError::NotOpened(_)
             | CallError::Ended(End::Exhausted) => Code::ResourceExhausted,
             _ => Code::Unavailable,
@@ -190,14 +191,24 @@ pub enum CallError {
         /// Defect of the message.
         message: String,
     },
-    /// The request is larger than `message_bytes_max` of this endpoint, or its metadata larger than
-    /// 16,000 bytes.
+    /// The request is larger than `message_bytes_max` of this endpoint.
     #[error(
         "a request of {size} bytes is larger than the limit of {limit}: send less, or raise \
-         Limits::message_bytes_max at both ends (metadata may never have more than 16000 bytes)"
+         Limits::message_bytes_max at both ends"
     )]
     TooLarge {
-        /// The request, or its metadata.
+        /// The request.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The metadata of the request has more than 16,000 bytes, or a key of it more than 255.
+    #[error(
+        "metadata of {size} bytes is too large: a request has at most {limit}, of which a key has \
+         at most 255, and no limit raises that; send it in the request"
+    )]
+    MetadataTooLarge {
+        /// The metadata, with the pair that was to be added.
         size: usize,
         /// The limit.
         limit: usize,

@@ -10,6 +10,7 @@ use convoke_proto::call::RootRequest;
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::MethodId;
 
+use crate::error::CallError;
 use crate::message::Payload;
 use convoke_proto::metadata::{self, Oversize};
 
@@ -158,10 +159,14 @@ impl<Resp> Request<Resp> {
         self.is_read_only
     }
 
-    /// Size and limit of what is too large in it, where a message may have `message_bytes_max`.
-    pub(crate) fn too_large(&self, message_bytes_max: usize) -> Option<(usize, usize)> {
+    /// Refuses it where its metadata is too large, or its message larger than `limit`.
+    pub(crate) fn check_size(&self, limit: usize) -> Result<(), CallError> {
         let size = self.root.payload.len();
-        self.oversize.or((size > message_bytes_max).then_some((size, message_bytes_max)))
+        match self.oversize {
+            Some((size, limit)) => Err(CallError::MetadataTooLarge { size, limit }),
+            None if size > limit => Err(CallError::TooLarge { size, limit }),
+            None => Ok(()),
+        }
     }
 
     /// The branch that it opens ends within `deadline`, with [`Cause::Deadline`]; the others go on.

@@ -271,8 +271,8 @@ impl Context {
     /// without a reply drops it.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`] above 16,000 bytes of metadata, or 255 of a key; the pair is then
-    /// not added. [`SendError::Ended`] when the task has been stopped or has returned.
+    /// [`SendError::MetadataTooLarge`] above 16,000 bytes of metadata, or 255 of a key; the pair is
+    /// then not added. [`SendError::Ended`] when the task has been stopped or has returned.
     ///
     /// ```
     /// # use convoke_core::{Context, Status};

@@ -136,13 +136,21 @@ pub enum SendError {
     /// The task has opened `Limits::children_max` branches.
     #[error("the task has as many branches as it may have")]
     TooManyBranches,
-    /// The message is larger than `Limits::message_bytes_max`, or its metadata than 16,000 bytes.
-    #[error(
-        "a message of {size} bytes is larger than message_bytes_max, {limit} (metadata may never \
-         have more than 16000 bytes)"
-    )]
+    /// The message is larger than `Limits::message_bytes_max`.
+    #[error("a message of {size} bytes is larger than message_bytes_max, {limit}")]
     TooLarge {
-        /// The message, or its metadata.
+        /// The message.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The metadata of the message has more than 16,000 bytes, or a key of it more than 255.
+    #[error(
+        "metadata of {size} bytes is too large: a message has at most {limit}, of which a key has \
+         at most 255, and no limit raises that; send it in the message"
+    )]
+    MetadataTooLarge {
+        /// The metadata, with the pair that was to be added.
         size: usize,
         /// The limit.
         limit: usize,
@@ -164,7 +172,9 @@ impl SendError {
             Self::NodeDead | Self::Lost => Cause::Unreachable,
             Self::TooDeep => Cause::PathTooDeep,
             Self::TooManyBranches => Cause::TooManyBranches,
-            Self::TooLarge { .. } | Self::TooMuchWaits => Cause::Application,
+            Self::TooLarge { .. } | Self::MetadataTooLarge { .. } | Self::TooMuchWaits => {
+                Cause::Application
+            }
         }
     }
 }
@@ -282,7 +292,7 @@ impl Task {
     pub(crate) fn reply_metadata(&mut self, key: &str, value: &[u8]) -> Result<(), SendError> {
         self.check_running()?;
         let pushed = metadata::push(&mut self.metadata, key, value);
-        pushed.map_err(|(size, limit)| SendError::TooLarge { size, limit })
+        pushed.map_err(|(size, limit)| SendError::MetadataTooLarge { size, limit })
     }
 
     /// Sends a whole reply.

@@ -171,7 +171,7 @@ impl Common {
     fn apply<Resp>(&self, peer: Peer, request: &mut Request<Resp>) -> Result<(), CallError> {
         let put = metadata::put_before(&mut request.root.extensions, &self.metadata);
         if let Some((size, limit)) = self.oversize.or(put.err()) {
-            return Err(CallError::TooLarge { size, limit });
+            return Err(CallError::MetadataTooLarge { size, limit });
         }
         let Request { root, name: method, oversize, .. } = request;
         let extensions = &mut root.extensions;

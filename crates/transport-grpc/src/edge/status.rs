@@ -38,9 +38,9 @@ pub(crate) fn of_error(error: &CallError) -> Status {
         CallError::Branch(failure) => of_failures(std::slice::from_ref(failure)),
         CallError::NoReply => own(Code::Internal, error.to_string(), Executed::Yes),
         CallError::Decode { .. } => own(Code::Internal, error.to_string(), Executed::Yes),
-        CallError::TooLarge { .. } | CallError::NotOpened(_) => {
-            own(Code::ResourceExhausted, error.to_string(), Executed::No)
-        }
+        CallError::TooLarge { .. }
+        | CallError::MetadataTooLarge { .. }
+        | CallError::NotOpened(_) => own(Code::ResourceExhausted, error.to_string(), Executed::No),
         CallError::Stopped => own(Code::Unavailable, error.to_string(), Executed::No),
         CallError::Ended(end) => of_end(*end),
         other => own(Code::Internal, other.to_string(), Executed::No),

@@ -80,8 +80,8 @@ impl TaskHandle {
         request: &Request<Resp>,
         peer: Peer,
     ) -> Result<NewBranch, SendError> {
-        if let Some((size, limit)) = request.too_large(usize::MAX) {
-            return Err(SendError::TooLarge { size, limit });
+        if let Some((size, limit)) = request.oversize {
+            return Err(SendError::MetadataTooLarge { size, limit });
         }
         let mut payload = request.root.payload.clone();
         self.driver().packing.pack_request(peer.node(), &mut payload);
