@@ -36,6 +36,8 @@ async fn an_address_that_is_none_is_told_how_one_looks() {
         ("tcp://127.0.0.1:99999", "a port up to 65535"),
         ("tcp://[::1]", "a host and a port"),
         ("unix://run/a.sock", "unix:///run/a.sock"),
+        ("tcp://:7000", "the host is missing"),
+        (" tcp://127.0.0.1:7000", "it begins with a blank"),
         ("TCP://127.0.0.1:7000", "a scheme is in lower case"),
     ];
     for (address, remedy) in cases {
@@ -86,8 +88,16 @@ async fn a_method_that_is_not_served_did_not_run() {
     let client: Endpoint = convoke::endpoint().start().await.expect("it binds nothing");
     let peer = client.connect(server.addresses()).await.expect("it listens");
     let error = client.call(HELLO, "Ada".into()).to(peer).await.expect_err("nothing is served");
-    assert!(error.to_string().contains("no such method"), "{error}");
+    let said = "the server has no such method: greeter.Greeter/Hello (it did not run)";
+    assert!(error.to_string().ends_with(said), "{error}");
     assert!(error.is_safe_to_repeat());
+}
+
+#[tokio::test]
+async fn a_service_that_is_served_twice_is_named_once() {
+    let twice = convoke::endpoint().serve(greeter()).serve(greeter()).start().await;
+    let said = twice.expect_err("it has the methods already").to_string();
+    assert_eq!(said, "greeter.Greeter/Hello is served twice: serve each service and method once");
 }
 
 #[cfg(feature = "tls")]

@@ -292,8 +292,9 @@ pub enum StartError {
     /// Two limits contradict each other, or nothing works with one.
     #[error("the limits are not usable: {0}")]
     Limits(#[from] LimitsError),
-    /// Two methods have the same name, or the same 32-bit hash of it: rename one.
-    #[error("the methods {0} and {1} cannot be told apart on the wire: rename one")]
+    /// Two methods have the same name, as of a service that is served twice, or the same 32-bit
+    /// hash of it.
+    #[error("{}", told_of_clash(.0, .1))]
     MethodClash(&'static str, &'static str),
     /// The certificates of the endpoint's transports prove no node that they share, or not the one
     /// that it was named.
@@ -312,6 +313,13 @@ impl fmt::Debug for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+fn told_of_clash(one: &str, other: &str) -> String {
+    if one == other {
+        return format!("{one} is served twice: serve each service and method once");
+    }
+    format!("the methods {one} and {other} cannot be told apart on the wire: rename one")
 }
 
 /// Reason why a peer could not be connected.

@@ -14,6 +14,7 @@ use crate::error::CallError;
 use crate::message::Payload;
 use convoke_proto::metadata::{self, Oversize};
 
+pub(crate) use raw::OTHER;
 pub use raw::{RawMessage, RequestSeam};
 
 /// A method that takes a `Req` and is answered with `Resp`s, whoever sends them.

@@ -13,8 +13,9 @@ pub struct Address {
 /// A text that is not `scheme://rest`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not an address: expected a scheme and a place, in at most {ADDRESS_BYTES_MAX} \
-     bytes, such as tcp://127.0.0.1:7000"
+    "{text:?} is not an address: {}expected a scheme and a place, in at most {ADDRESS_BYTES_MAX} \
+     bytes, such as tcp://127.0.0.1:7000",
+    if begins_blank(text) { "it begins with a blank; " } else { "" }
 )]
 pub struct AddressError {
     /// The text that was given.
@@ -52,6 +53,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let scheme_len = text.find("://").filter(|len| *len > 0 && *len + 3 < text.len());
+        let scheme_len = scheme_len.filter(|_| !begins_blank(text));
         match scheme_len {
             Some(scheme_len) if text.len() <= ADDRESS_BYTES_MAX => {
                 Ok(Self { text: text.to_owned(), scheme_len })
@@ -59,6 +61,10 @@ impl FromStr for Address {
             _ => Err(AddressError { text: text.chars().take(80).collect() }),
         }
     }
+}
+
+fn begins_blank(text: &str) -> bool {
+    text.starts_with(char::is_whitespace)
 }
 
 impl fmt::Display for Address {

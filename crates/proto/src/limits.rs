@@ -227,6 +227,7 @@ impl Limits {
             (!self.ask_every.is_zero(), "ask_every is zero"),
             (self.backoff_min <= self.backoff_max, "backoff_min is above backoff_max"),
             (!self.deadline_max.is_zero(), "deadline_max is zero"),
+            (!self.deadline_default.is_zero(), "deadline_default is zero"),
             (self.deadline_default <= self.deadline_max, "deadline_default is above deadline_max"),
             (
                 self.keep_alive_timeout >= KEEP_ALIVE_TIMEOUT_MIN,

@@ -39,6 +39,11 @@ pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if !matches!(port, Some(Ok(_))) {
         return refused("a host and a port up to 65535 are expected, such as 127.0.0.1:7000");
     }
+    if host_and_port.starts_with(':') {
+        return refused(
+            "the host is missing before the port: 0.0.0.0 to listen at all of this host",
+        );
+    }
     let look_up = |name: &str| Ok(name.to_socket_addrs()?.collect());
     let found = LOOKUPS.find(host_and_port, look_up).await?;
     if found.is_empty() {
@@ -103,6 +108,7 @@ mod tests {
             ("http://localhost:7000", "leave out `http://`"),
             ("grpc://127.0.0.1:7000", "leave out `grpc://`"),
             ("localhost", "such as 127.0.0.1:7000"),
+            (":7000", "the host is missing"),
         ] {
             let error = resolve(given).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

@@ -12,7 +12,7 @@ use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
 use convoke_proto::metadata::{Extensions, Metadata};
 use convoke_proto::trace::TraceEvent;
-use convoke_proto::wire::Extension;
+use convoke_proto::wire::{Cause, Extension};
 use futures_core::Stream;
 
 use crate::carrier;
@@ -20,7 +20,7 @@ use crate::driver::{Driver, Node};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;
-use crate::method::Request;
+use crate::method::{OTHER, Request};
 use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 use crate::way::Way;
@@ -41,6 +41,8 @@ pub struct Call<Resp> {
     /// End that comes next, once the node has let the call go.
     last: Option<End>,
     probe: CallProbe,
+    /// Name of the method that it calls, if it is one.
+    method: Option<&'static str>,
     is_read_only: bool,
     /// It was addressed to no peer.
     is_of_nobody: bool,
@@ -168,6 +170,7 @@ impl<Resp: Payload> Call<Resp> {
             ahead: VecDeque::new(),
             last: None,
             probe,
+            method: method_of(&branches.0),
             is_read_only: branches.0.iter().all(|(_, request)| request.is_read_only),
             is_of_nobody: branches.0.is_empty(),
             is_undecodable: false,
@@ -322,7 +325,8 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             CallEvent::Reply(delivered) => {
                 Poll::Ready(Some(decode(self.endpoint.driver(), delivered)))
             }
-            CallEvent::Failure(failure) => {
+            CallEvent::Failure(mut failure) => {
+                self.name_unknown(&mut failure);
                 self.probe.branch_failed(&failure);
                 Poll::Ready(Some(Progress::Failed(failure)))
             }
@@ -343,6 +347,12 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         let cancels_late = cancels_late && self.is_read_only;
         self.end_early(cancels_late, End::Partial);
     }
+}
+
+/// The method of all branches, if it is one.
+fn method_of<Resp>(branches: &[(Peer, Request<Resp>)]) -> Option<&'static str> {
+    let (_, first) = branches.first()?;
+    branches.iter().all(|(_, request)| request.name == first.name).then_some(first.name)
 }
 
 /// The reply or failure that a call has learnt of, if it is one.
@@ -397,6 +407,18 @@ fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp
 }
 
 impl<Resp> Call<Resp> {
+    /// Names the method that a server does not have: it knows no more than the hash of the name.
+    fn name_unknown(&self, failure: &mut Failure) {
+        let is_root = failure.task.path.level_count() == 1 && failure.task.hop == 0;
+        if failure.cause == Cause::UnknownMethod
+            && is_root
+            && failure.text.is_empty()
+            && let Some(method) = self.method.filter(|method| *method != OTHER)
+        {
+            method.clone_into(&mut failure.text);
+        }
+    }
+
     /// Ends the call with what came until now. Nothing is cancelled: late tasks run on, so that a
     /// write still reaches the slow ones.
     pub fn let_run(mut self) {

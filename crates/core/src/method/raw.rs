@@ -83,7 +83,7 @@ impl Payload for RawMessage {
 
 /// Name in spans and metrics of a method that is known at run time only: names that others give
 /// must not make a metric each.
-const OTHER: &str = "(other)";
+pub(crate) const OTHER: &str = "(other)";
 
 impl Request<RawMessage> {
     /// A request of the method with this full name, `package.Service/Method`, whose message is
