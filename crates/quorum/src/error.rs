@@ -82,6 +82,9 @@ pub struct Shortfall {
     pub skipped: Vec<NodeId>,
     /// Failures of nodes that are no members: of a leader, where members are the leaves of a tree.
     pub others: Vec<Failure>,
+    /// Reason of the rule why the replies do not do, where it has given one: see
+    /// [`why_impossible`](crate::QuorumFunction::why_impossible).
+    pub reason: Option<String>,
     pub(crate) replies: Option<PartialReplies>,
 }
 
@@ -109,6 +112,9 @@ impl fmt::Display for Shortfall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let members =
             self.replied.len() + self.failed.len() + self.silent.len() + self.skipped.len();
+        if let Some(reason) = &self.reason {
+            write!(f, "{reason}: ")?;
+        }
         write!(f, "{} of {members} members replied", self.replied.len())?;
         for (node, error) in &self.failed {
             // A failure names its branch and node by itself.
@@ -185,6 +191,14 @@ impl QuorumError {
     /// the call's replies.
     pub fn replies<Resp: 'static>(&self) -> Option<&[(NodeId, Resp)]> {
         self.shortfall()?.replies.as_ref()?.of()
+    }
+
+    /// With the reason that the rule gives.
+    pub(crate) fn because(mut self, reason: Option<String>) -> Self {
+        if let Self::Impossible(shortfall) = &mut self {
+            shortfall.reason = reason;
+        }
+        self
     }
 
     /// The members that did not reply and why, unless nothing was sent.

@@ -84,6 +84,13 @@ pub trait QuorumFunction<Resp> {
     /// Decides. It may take the replies it decides on out, and is not asked again then.
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
 
+    /// Reason why these replies lead to no answer, for the error that says so, where it is more
+    /// than that they are too few. Asked after [`Verdict::Impossible`]. Default: none.
+    fn why_impossible(&self, replies: &Replies<Resp>) -> Option<String> {
+        let _ = replies;
+        None
+    }
+
     /// Lets only replies count of which `keep` is true. A member whose reply is filtered out has
     /// failed, as [`MemberError::Filtered`](crate::MemberError::Filtered); one that streams may
     /// still send a better item.

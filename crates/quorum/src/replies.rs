@@ -320,6 +320,7 @@ impl Standing {
             silent: nodes(&silent),
             skipped: nodes(roster.skipped()),
             others: others.clone(),
+            reason: None,
             replies: None,
         }
     }

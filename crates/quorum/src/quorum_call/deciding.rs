@@ -168,7 +168,8 @@ fn poll_verdict<Resp: Payload + 'static, F: QuorumFunction<Resp>>(
             Verdict::Done(value) => return Poll::Ready(Ok(value)),
             Verdict::Continue | Verdict::Preliminary(_) if !is_over => {}
             Verdict::Continue | Verdict::Preliminary(_) | Verdict::Impossible => {
-                return Poll::Ready(Err(call.error(cx)));
+                let why = function.why_impossible(call.replies_mut());
+                return Poll::Ready(Err(call.error(cx).because(why)));
             }
         }
     }

@@ -38,6 +38,10 @@ where
         replies.filter_news(&mut self.keep);
         self.rule.decide(replies)
     }
+
+    fn why_impossible(&self, replies: &Replies<Resp>) -> Option<String> {
+        self.rule.why_impossible(replies)
+    }
 }
 
 /// A rule that decides on parts of the replies; see [`QuorumFunction::map`].
@@ -72,6 +76,10 @@ where
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<F::Output> {
         let Self { rule, map, mapped } = self;
         replies.decide_mapped(mapped, map, |mapped| rule.decide(mapped))
+    }
+
+    fn why_impossible(&self, _: &Replies<Resp>) -> Option<String> {
+        self.rule.why_impossible(&self.mapped)
     }
 }
 

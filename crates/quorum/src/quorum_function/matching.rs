@@ -72,6 +72,12 @@ impl<Resp, E: Fn(&Resp, &Resp) -> bool> QuorumFunction<Resp> for Matching<E> {
             false => Verdict::Continue,
         }
     }
+
+    fn why_impossible(&self, replies: &Replies<Resp>) -> Option<String> {
+        let Threshold(count) = self.enough;
+        let is_told = replies.iter().count() >= count;
+        is_told.then(|| format!("no {count} of the replies are equal"))
+    }
 }
 
 impl<E> fmt::Debug for Matching<E> {

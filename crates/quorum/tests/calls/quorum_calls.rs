@@ -600,7 +600,10 @@ async fn a_rule_decides_on_parts_of_the_replies() {
     let number = |answer: &Answer| answer.number;
     let ask = || cluster.all(ASK, 0);
     // No two answers are alike, for each says who gave it.
-    assert!(matches!(ask().quorum(matching(2)).await, Err(QuorumError::Impossible(_))));
+    let differing = ask().quorum(matching(2)).await.unwrap_err();
+    assert!(matches!(differing, QuorumError::Impossible(_)), "{differing}");
+    let said = "a quorum is not possible any more: no 2 of the replies are equal: 4 of 4 members";
+    assert!(differing.to_string().starts_with(said), "{differing}");
     assert_eq!(ask().quorum(matching(2).map(number)).await.unwrap(), 9);
     let all = ask().quorum(All.map(number)).await.unwrap();
     assert_eq!(all.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [5, 9, 2, 9]);
