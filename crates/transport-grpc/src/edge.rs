@@ -350,6 +350,10 @@ impl GrpcEdgeBuilder {
     /// [`EdgeError::DescriptorSet`].
     pub fn into_service(self) -> Result<EdgeService, EdgeError> {
         let set = self.descriptor_set.as_deref();
+        if set.is_some_and(<[u8]>::is_empty) {
+            let message = "it is empty: leave it out to pass all methods on".to_owned();
+            return Err(EdgeError::DescriptorSet { message });
+        }
         let methods = set.map(Methods::of).transpose();
         let methods =
             methods.map_err(|error| EdgeError::DescriptorSet { message: error.to_string() })?;

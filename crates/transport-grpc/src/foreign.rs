@@ -185,6 +185,15 @@ impl ForeignServer {
         connection.insert(attempt).clone()
     }
 
+    /// True when a call over its connection has been answered.
+    fn has_answered(&self) -> bool {
+        let connection = self.inner.connection.lock();
+        connection.as_ref().is_some_and(|attempt| match attempt.borrow().as_ref() {
+            Some(Ok(line)) => *line.heard.lock() > line.opened,
+            _ => false,
+        })
+    }
+
     /// A call that began then has waited in vain. If nothing else has come, either, there may be
     /// nobody behind the connection; if the call `is_unsent`, it takes no more. Later calls open
     /// another, and those under way keep it.
@@ -276,7 +285,17 @@ impl<Resp: Payload> ForeignCall<Resp> {
             Err(status) if http2::was_not_sent(&status) => self.try_open(message).await?,
             opened => opened,
         };
-        opened.map_err(|status| ours(&status))
+        opened.map_err(|status| {
+            let has_broken = http2::code_of_failure(&status) == Some(tonic::Code::Unavailable);
+            if !has_broken || self.server.has_answered() {
+                return ours(&status);
+            }
+            let reason = crate::reader::describe(&status);
+            self.unreachable(&format_args!(
+                "it takes the connection, and ends it without an answer ({reason}): is it a gRPC \
+                 server?"
+            ))
+        })
     }
 
     /// Opens the stream; the inner error is what came of it.

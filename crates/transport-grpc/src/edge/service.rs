@@ -167,6 +167,9 @@ impl EdgeService {
             Some(methods) => Some(methods.find(method).ok_or_else(|| unknown(method))?),
             None => None,
         };
+        if inner.route.is_none() && inner.endpoint.served_method(method).is_none() {
+            return Err(not_served(method));
+        }
         // All replies of a method nobody knows are given: of a unary one there is one.
         let shape = match known {
             Some(known) => known.shape,
@@ -246,6 +249,14 @@ fn no_seat(what: &str, full: &NoSeat) -> Status {
 
 fn unknown(method: &str) -> Status {
     let text = format!("{method} is not among the methods served here");
+    status::own(Code::Unimplemented, text, Executed::No)
+}
+
+fn not_served(method: &str) -> Status {
+    let text = format!(
+        "{method} is not served by the endpoint of this edge: serve it there, or give the edge a \
+         `route` to the node that does"
+    );
     status::own(Code::Unimplemented, text, Executed::No)
 }
 

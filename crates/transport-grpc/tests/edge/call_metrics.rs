@@ -32,10 +32,13 @@ async fn calls_are_counted_by_method_where_a_file_or_a_local_service_names_it() 
     let mut client = Client::connect(stage.edge.local_addr()).await;
     client.unary("Say", text("a")).await.unwrap();
     for made_up in ["Shout", "Whisper"] {
-        client.unary(made_up, text("a")).await.unwrap_err();
+        let status = client.unary(made_up, text("a")).await.unwrap_err();
+        let said = format!("edge.test.Echo/{made_up} is not served by the endpoint of this edge");
+        assert!(status.message().starts_with(&said), "{status}");
+        assert!(status.message().contains("give the edge a `route`"), "{status}");
     }
-    let by_service = [("(other)".to_owned(), 2), ("edge.test.Echo/Say".to_owned(), 1)];
-    assert_eq!(opened(&snapshotter), by_service.into());
+    // What it does not serve becomes no call.
+    assert_eq!(opened(&snapshotter), [("edge.test.Echo/Say".to_owned(), 1)].into());
 
     // A gateway that serves nothing itself knows them by the file.
     let gateway = convoke_core::Endpoint::builder()
@@ -45,6 +48,15 @@ async fn calls_are_counted_by_method_where_a_file_or_a_local_service_names_it() 
         .await
         .unwrap();
     let far = gateway.connect(stage.far.addresses()[0].as_str()).await.unwrap();
+    let blind = GrpcEdge::builder(&gateway).route(move |_| far).start("127.0.0.1:0").await.unwrap();
+    let mut client = Client::connect(blind.local_addr()).await;
+    client.unary("Say", text("a")).await.unwrap();
+    for made_up in ["Shout", "Whisper"] {
+        client.unary(made_up, text("a")).await.unwrap_err();
+    }
+    assert_eq!(opened(&snapshotter), [("(other)".to_owned(), 3)].into());
+    blind.shutdown(std::time::Duration::from_secs(5)).await;
+
     let edge = GrpcEdge::builder(&gateway).descriptor_set(descriptor_set()).route(move |_| far);
     let edge = edge.start("127.0.0.1:0").await.unwrap();
     let mut client = Client::connect(edge.local_addr()).await;

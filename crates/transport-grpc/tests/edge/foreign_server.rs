@@ -91,6 +91,23 @@ async fn a_server_that_is_not_there_is_unavailable_and_found_once_it_is() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_not_grpc_is_asked_about() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            // It takes what was said for something else.
+            let _ = stream.read_exact(&mut [0; 24]).await;
+        }
+    });
+    let status = ForeignServer::new(address.to_string()).call(SAY, &text("a")).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    let said = format!("cannot reach {address}: ");
+    assert!(status.message().starts_with(&said), "{status}");
+    assert!(status.message().ends_with("is it a gRPC server?"), "{status}");
+}
+
+#[tokio::test]
 async fn a_task_passes_its_deadline_and_metadata_on() {
     const PROXY: Method<Text, Text> = Method::new("edge.test.Proxy/Metadata");
     let stage = Stage::new().await;
