@@ -79,7 +79,7 @@ impl Settings {
         self.frame_bytes_max.unwrap_or_else(|| {
             // A connection has a quarter of the room of all: what is larger would never leave.
             let room = u32::try_from(self.send_bytes_total_max / 4).unwrap_or(u32::MAX);
-            sink_frame_bytes_max.min(room).min(FRAME_BYTES_GROWN_MAX).max(FRAME_BYTES_MAX)
+            sink_frame_bytes_max.min(room).clamp(FRAME_BYTES_MAX, FRAME_BYTES_GROWN_MAX)
         })
     }
 
