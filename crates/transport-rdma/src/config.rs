@@ -222,7 +222,7 @@ impl Config {
     }
 
     pub(crate) fn receive_slots(&self) -> u32 {
-        u32::from(self.slots) + u32::from(self.control_slots)
+        self.terms(u32::MAX).receive_count()
     }
 
     /// Slots to send from, one of which stays for credit where nothing goes inline.
