@@ -15,7 +15,8 @@ pub struct Limits {
     pub deadline_default: Duration,
     /// Longest deadline taken from a peer; a longer one is cut. Default 10 min.
     pub deadline_max: Duration,
-    /// Largest payload of a message, in bytes. Default 4 MiB.
+    /// Largest payload of a message, in bytes. Default 4 MiB. Transports follow it, unless their
+    /// largest frame was set.
     pub message_bytes_max: usize,
     /// Calls of this node that are open at once. Default 131,072.
     pub calls_max: usize,
@@ -86,7 +87,8 @@ pub struct Limits {
     /// And at most this long between questions. Default 1 s.
     pub worry_max: Duration,
     /// A connection without a sign of life for this long is dead. Default 10 s, at least 100 ms.
-    /// What is remembered of a finished task is kept for its budget and this time.
+    /// What is remembered of a finished task is kept for its budget and this time. At least the
+    /// keep-alive timeout of every transport, which is not checked.
     pub keep_alive_timeout: Duration,
     /// Time that dialling an initiator may take before its replies go through the parent. Default
     /// 1 s.
