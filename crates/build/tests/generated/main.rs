@@ -10,7 +10,6 @@
     unused_qualifications,
     clippy::all,
     clippy::pedantic,
-    clippy::nursery,
     clippy::missing_errors_doc,
     clippy::allow_attributes_without_reason
 )]

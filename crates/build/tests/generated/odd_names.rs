@@ -1,5 +1,6 @@
 //! The generated code of `testdata/names.proto`, whose names Rust has for itself, compiled and run.
 
+#[deny(clippy::nursery, clippy::cargo, reason = "generated code is quiet under these, too")]
 mod generated {
     include!("../../testdata/names.rs");
 }
