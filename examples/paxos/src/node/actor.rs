@@ -14,6 +14,7 @@ use convoke::{Deferred, Endpoint, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
 use node_kit::turns::{News, Turns};
+use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -49,6 +50,9 @@ pub(super) enum Input {
     ReadStale(Reading, Waiter),
     Poll(Polled, Poll),
     Inspect(oneshot::Sender<Inspection>),
+    /// Reads are left that can be answered: the actor has sent this to itself, to come behind what
+    /// others have sent.
+    GoOn,
     Written(Result<Slot, LedgerError>),
     Fetched(Option<Box<Machine>>),
     Stop {
@@ -82,6 +86,8 @@ pub(super) struct Actor {
     requests: Requests,
     foresight: Foresight,
     polls: Polls,
+    /// [`Input::GoOn`] is on its way.
+    goes_on: bool,
     /// The question that the core is given now.
     asked: Option<(Token, Deferred<proto::Answer>)>,
     /// Answers that wait for the ledger, in the order of their places.
@@ -138,6 +144,7 @@ impl Actor {
             requests: Requests::default(),
             foresight: Foresight::default(),
             polls: Polls::default(),
+            goes_on: false,
             asked: None,
             held: WaitQueue::default(),
             meters: Meters::new(),
@@ -169,6 +176,9 @@ impl Actor {
             let due = self.stopping.map_or(due, |deadline| due.min(deadline));
             let Some(news) = self.turns.next(due).await? else { break };
             endpoint.together(|| self.turn(news))?;
+            if self.goes_on {
+                tokio::task::yield_now().await; // to those who bring what has come meanwhile
+            }
         }
         Ok(())
     }
@@ -207,19 +217,23 @@ impl Actor {
                 self.perform();
             }
             Input::Answer { from, answer } => self.replica.handle_answer(now, from, answer),
-            Input::Write(_, waiter) | Input::Read(_, waiter) | Input::Change(_, waiter)
+            Input::Write(_, waiter)
+            | Input::Read(_, waiter)
+            | Input::ReadStale(_, waiter)
+            | Input::Change(_, waiter)
                 if self.is_full() =>
             {
                 waiter.refuse();
             }
             Input::Write(entry, waiter) => self.requests.write(entry, waiter),
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
-            Input::ReadStale(reading, waiter) => waiter.answer(&reading.reply(&self.machine)),
+            Input::ReadStale(reading, waiter) => self.requests.read_stale(reading, waiter),
             Input::Change(change, waiter) => self.change(&change, waiter),
             Input::Poll(polled, poll) => self.poll(polled, poll),
             Input::Inspect(tell) => {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }
+            Input::GoOn => self.goes_on = false,
             Input::Written(written) => self.written(written?),
             Input::Fetched(machine) => self.fetched(machine),
             Input::Stop { deadline } => self.stopping = Some(deadline),
@@ -240,6 +254,7 @@ impl Actor {
         self.propose();
         self.read();
         self.perform();
+        self.answer_reads();
         self.hand_over();
         self.save();
         self.sync();
@@ -278,6 +293,24 @@ impl Actor {
         }
     }
 
+    /// Answers some of the reads that can be, and the rest in later turns: whatever else has come
+    /// is done in between. They see what is applied by then, which is no less than they have to.
+    fn answer_reads(&mut self) {
+        let (mut count, mut bytes) = (0, 0);
+        while count < READS_MAX
+            && bytes < READ_BYTES_MAX
+            && let Some((reading, waiter)) = self.requests.next_ready()
+        {
+            let reply = reading.reply(&self.machine);
+            (count, bytes) = (count + 1, bytes + reply.encoded_len());
+            waiter.answer(&reply);
+        }
+        if self.requests.has_ready() && !self.goes_on {
+            // An error: inputs fill the queue, and so make the next turn.
+            self.goes_on = self.inputs.try_send(Input::GoOn).is_ok();
+        }
+    }
+
     /// Asks another node to lead, again after a while: once nothing waits here any more of a node
     /// that stops, or when the disk hangs. A burst that the disk catches up with is no reason.
     fn hand_over(&mut self) {
@@ -310,7 +343,7 @@ impl Actor {
                 }
                 Effect::Own(answer) => self.hold(answer.map(Leaving::Own)),
                 Effect::Apply { slot, value } => self.apply(slot, &value),
-                Effect::Ready(token) => self.ready(token),
+                Effect::Ready(token) => self.requests.ready(token),
                 Effect::Unready(token) => {
                     self.requests.unready(token, leader(self.replica.standing()));
                 }
@@ -402,12 +435,6 @@ impl Actor {
         }
     }
 
-    fn ready(&mut self, token: Token) {
-        for (reading, waiter) in self.requests.ready(token) {
-            waiter.answer(&reading.reply(&self.machine));
-        }
-    }
-
     fn stand(&mut self, standing: Standing) {
         tracing::info!(node = %self.options.core.node, ?standing, "standing");
         let leads = matches!(standing, Standing::Leading(_));
@@ -457,6 +484,14 @@ impl Actor {
 /// Answers that wait for the ledger, at most: many times what waits for a disk that works. Beside
 /// one that hangs further questions are not taken.
 const HELD_MAX: usize = 1_024;
+
+/// Reads that are answered in one turn, at most: as many as can come in one, so that they do not
+/// pile up.
+const READS_MAX: usize = 1_024;
+
+/// Bytes of their answers, after which no further one is given: four of the longest scans, some
+/// milliseconds.
+const READ_BYTES_MAX: usize = 4 << 20;
 
 /// Attempts to lead, or to find who does, before it is said that they are in vain: each takes one
 /// to two election timeouts.

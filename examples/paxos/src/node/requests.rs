@@ -84,6 +84,8 @@ pub(super) struct Requests {
     /// Reads that came since the last round began.
     fresh: Vec<(Reading, Waiter)>,
     reads: BTreeMap<Token, Vec<(Reading, Waiter)>>,
+    /// Reads that can be answered.
+    ready: VecDeque<(Reading, Waiter)>,
     count: usize,
 }
 
@@ -101,6 +103,12 @@ impl Requests {
     pub(super) fn read(&mut self, reading: Reading, waiter: Waiter) {
         self.count += 1;
         self.fresh.push((reading, waiter));
+    }
+
+    /// Takes a read of what is applied here, which waits for no round.
+    pub(super) fn read_stale(&mut self, reading: Reading, waiter: Waiter) {
+        self.count += 1;
+        self.ready.push_back((reading, waiter));
     }
 
     /// The next batch: so many requests and bytes at most, and one at least. Clients that have
@@ -178,15 +186,26 @@ impl Requests {
         true
     }
 
-    pub(super) fn ready(&mut self, token: Token) -> Vec<(Reading, Waiter)> {
-        let reads = self.reads.remove(&token).unwrap_or_default();
-        self.count -= reads.len();
-        reads
+    /// The reads of a round can be answered, behind those that can be already.
+    pub(super) fn ready(&mut self, token: Token) {
+        self.ready.extend(self.reads.remove(&token).unwrap_or_default());
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The next read that can be answered.
+    pub(super) fn next_ready(&mut self) -> Option<(Reading, Waiter)> {
+        let next = self.ready.pop_front();
+        self.count -= usize::from(next.is_some());
+        next
     }
 
     /// A round of reads is given up: they may be asked again anywhere.
     pub(super) fn unready(&mut self, token: Token, leader: Option<NodeId>) {
-        for (_, waiter) in self.ready(token) {
+        for (_, waiter) in self.reads.remove(&token).unwrap_or_default() {
+            self.count -= 1;
             waiter.fail(not_leading(leader));
         }
     }

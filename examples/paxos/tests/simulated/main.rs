@@ -9,5 +9,6 @@ mod model;
 mod mutants;
 mod node_mutants;
 mod nodes;
+mod reads;
 mod single_rules;
 mod world;
