@@ -43,6 +43,7 @@
 
 mod acceptor;
 mod ballot;
+mod holds;
 mod leader;
 mod log;
 mod membership;
@@ -54,5 +55,5 @@ pub use self::ballot::{Ballot, Life, Lives, Slot, Value};
 pub use self::membership::{Member, Members, Membership, Part, majority};
 pub use self::message::{Accepted, Answer, Ask, Record};
 pub use self::replica::{
-    Effect, NotLeading, NotProposed, Recipients, Replica, Settings, Standing, Token,
+    Effect, Kept, NotLeading, NotProposed, Recipients, Replica, Settings, Standing, Token,
 };

@@ -22,6 +22,7 @@
 //! | votes never answer what has a result that is not certain | [`kv::Foresight`] |
 //! | elections that get over partial connectivity | [`core::Ask::Canvass`] |
 //! | catch-up, snapshots of others, resumed by part | `core/replica/learning.rs`, `node/snapshots.rs` |
+//! | the log behind a snapshot is kept while that is fetched, within bounds | `core/holds.rs` |
 //! | batches, a bounded pipeline, group commit | `node/requests.rs`, `node/actor.rs` |
 //! | requests run once; outcomes that are unknown are said to be | [`kv`], [`client::ClientError`] |
 //! | a ledger that was lost is never counted again | [`core::Lives`] |

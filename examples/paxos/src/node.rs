@@ -31,6 +31,7 @@ use tokio::time::Instant;
 
 use self::actor::{Actor, Input};
 use self::service::{Front, Known};
+use self::snapshots::Served;
 use crate::core::{Settings, Standing};
 use crate::kv;
 use crate::proto::{Inspection, PaxosServer};
@@ -65,6 +66,8 @@ pub struct Options {
     pub snapshot_bytes: u64,
     /// Slots before the end of a snapshot that are kept in memory, for others that are a little
     /// behind, as long as no more than [`snapshot_bytes`](Self::snapshot_bytes) are. Default 4,096.
+    /// For a member that fetches a snapshot all that follow it are, up to the bytes of the snapshot
+    /// and twice as many as these.
     pub kept_slots: u64,
 }
 
@@ -138,6 +141,7 @@ impl Node {
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (stand, standing) = watch::channel(state.replica.standing());
         let known = Known::new(RwLock::new(state.replica.others()));
+        let served = Served::default();
         let front = Front {
             node: options.core.node,
             cluster: options.cluster,
@@ -147,7 +151,7 @@ impl Node {
             request_bytes: Arc::new(Semaphore::new(options.request_bytes_max)),
             request_bytes_max: options.request_bytes_max,
             ledger: ledger.clone(),
-            serving: Arc::default(),
+            served: served.clone(),
         };
         let endpoint = builder
             .node(options.core.node)
@@ -158,7 +162,8 @@ impl Node {
             .await?;
         let shared = ledger.clone();
         let come = (inputs.clone(), received);
-        let actor = Actor::new(options, state, shared, &endpoint, come, stand, known);
+        let shown = (known, served);
+        let actor = Actor::new(options, state, shared, &endpoint, come, stand, shown);
         let actor = tokio::spawn(actor.run());
         Ok(Self { endpoint, inputs, standing, ledger, actor })
     }

@@ -30,7 +30,7 @@ pub use self::faults::{Menu, Stays};
 use self::node::Node;
 use self::truth::Truth;
 pub use self::truth::Violation;
-use crate::core::{Answer, Ask, Replica, Settings, Slot, Token, Value};
+use crate::core::{Answer, Ask, Membership, Replica, Settings, Slot, Token, Value};
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ enum Event {
     Answer { from: NodeId, to: NodeId, life: u64, answer: Answer },
     Timeout { node: NodeId },
     Synced { node: NodeId, life: u64, position: usize },
-    Snapshot { from: NodeId, to: NodeId, life: u64 },
+    Snapshot { from: NodeId, to: NodeId, life: u64, fetched: Option<(Slot, Membership)> },
     Restart { node: NodeId },
     Heard { leader: NodeId, crashes_after: Duration },
     Crash { node: NodeId },
@@ -184,7 +184,7 @@ impl World {
                 }
             }
             Event::Synced { node, life, position } => self.synced(node, life, position)?,
-            Event::Snapshot { from, to, life } => self.install(from, to, life)?,
+            Event::Snapshot { from, to, life, fetched } => self.install(from, to, life, fetched)?,
             Event::Restart { node } => self.restart(node)?,
             Event::Heard { .. } | Event::Crash { .. } if self.is_healed => {}
             Event::Heard { leader, crashes_after } => {
@@ -213,10 +213,31 @@ impl World {
         if found.is_some() { self.drain(node) } else { Ok(()) }
     }
 
-    fn install(&mut self, from: NodeId, to: NodeId, life: u64) -> Result<(), Violation> {
+    /// A node begins to take the snapshot that another has now.
+    fn fetch(&mut self, from: NodeId, to: NodeId) -> Result<(), Violation> {
+        let (now, life) = (self.schedule.now(), self.nodes[&to].run());
+        let pause = self.menu.network.delay(&mut self.random) * 3;
+        let fetched = self.nodes[&from].snapshot().filter(|_| !self.is_cut(from, to));
+        let upto = fetched.as_ref().map(|(upto, _)| *upto);
+        self.schedule.after(pause, Event::Snapshot { from, to, life, fetched });
+        let Some(upto) = upto else { return Ok(()) };
+        self.input(from, |replica| replica.handle_fetching(now, to, upto, HELD_BYTES))
+    }
+
+    fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
+        self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from))
+    }
+
+    fn install(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        life: u64,
+        fetched: Option<(Slot, Membership)>,
+    ) -> Result<(), Violation> {
         let now = self.schedule.now();
-        let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
-        let snapshot = self.nodes[&from].snapshot().filter(|_| !is_cut);
+        let is_there = self.nodes[&from].is_up() && !self.is_cut(from, to);
+        let snapshot = fetched.filter(|_| is_there);
         self.report.installed += u64::from(snapshot.is_some());
         if self.nodes[&to].run() != life {
             return Ok(());
@@ -318,6 +339,9 @@ impl World {
         }
     }
 }
+
+/// Bytes that are kept for who fetches a snapshot: some hundred values.
+const HELD_BYTES: usize = 2_000;
 
 /// So long the healed cluster has: half to find its leader, half to show progress.
 const HEALED_FOR: Duration = Duration::from_secs(12);

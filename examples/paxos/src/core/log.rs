@@ -46,6 +46,12 @@ impl Log {
         Some(read)
     }
 
+    /// Bytes of the values behind a slot.
+    pub(super) fn bytes_behind(&self, slot: Slot) -> usize {
+        let skip = usize::try_from(slot.0.saturating_sub(self.trimmed.0)).unwrap_or(usize::MAX);
+        self.values.iter().skip(skip).map(Value::size).sum()
+    }
+
     /// Lets go of what is in a snapshot.
     pub(super) fn trim(&mut self, upto: Slot) {
         while self.trimmed < upto && self.trim_next().is_some() {}

@@ -15,6 +15,7 @@ use node_kit::durable::Held;
 use self::learning::Behind;
 use super::acceptor::Acceptor;
 use super::ballot::{Ballot, Life, Slot, Value};
+use super::holds::Holds;
 use super::leader::Role;
 use super::log::Log;
 use super::membership::{Membership, majority};
@@ -179,6 +180,7 @@ pub struct Replica {
     is_stranger: bool,
     acceptor: Acceptor,
     log: Log,
+    holds: Holds,
     role: Role,
     standing: Standing,
     /// The greatest ballot there was word of.
@@ -192,6 +194,24 @@ pub struct Replica {
     unsaved: Option<Unsaved>,
     effects: VecDeque<Effect>,
 }
+
+/// Values that are kept though a snapshot has them, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The count of them.
+    pub slots: u64,
+    /// Bytes of all values that are kept.
+    pub bytes: usize,
+}
+
+impl Kept {
+    /// No value.
+    pub const NOTHING: Self = Self { slots: 0, bytes: 0 };
+}
+
+/// Election timeouts without a question, after which a node that has fetched a snapshot is not
+/// waited for any more: 10 s with the default, and one part may take 5 s.
+const HOLD_TIMEOUTS: u32 = 20;
 
 /// A snapshot of another node that was installed, and is not durable here yet: a crash leaves what
 /// was before.
@@ -213,6 +233,7 @@ impl Replica {
             is_stranger: false,
             acceptor: Acceptor::default(),
             log: Log::default(),
+            holds: Holds::default(),
             role: Role::Following,
             standing: Standing::Leaderless,
             seen: Ballot::NONE,
@@ -331,15 +352,22 @@ impl Replica {
         self.unsaved.take_if(|unsaved| unsaved.upto <= upto);
     }
 
-    /// Lets go of values up to here: a durable snapshot has them.
-    pub fn trim(&mut self, upto: Slot) {
-        self.log.trim(upto.min(self.log.chosen()));
+    /// Lets go of values up to here, which a durable snapshot has: but for as many of the last as
+    /// are said, while they have no more bytes, and for those that are kept for
+    /// [others](Self::handle_fetching).
+    pub fn trim(&mut self, now: Duration, upto: Slot, kept: Kept) {
+        let patience = HOLD_TIMEOUTS * self.settings.election_timeout;
+        let held = self.holds.first(now, patience, &self.log).unwrap_or(upto);
+        let (upto, early) = (upto.min(self.log.chosen()), upto.0.saturating_sub(kept.slots));
+        self.log.trim(held.min(upto).min(Slot(early)));
+        self.log.trim_to(held.min(upto), kept.bytes);
     }
 
-    /// Lets go of the first values up to here, which a durable snapshot has, as long as all that
-    /// are kept have more than so many bytes.
-    pub fn trim_to(&mut self, upto: Slot, bytes: usize) {
-        self.log.trim_to(upto, bytes);
+    /// Another node takes a part of a snapshot that this node has of all up to here. What is behind
+    /// is kept for it, until it has that: while it goes on to ask, for a part or for values, once
+    /// in 20 election timeouts at least, and while no more bytes than these are kept.
+    pub fn handle_fetching(&mut self, now: Duration, from: NodeId, upto: Slot, bytes_max: usize) {
+        self.holds.fetches(now, from, upto, bytes_max);
     }
 
     /// Members as far as this node knows the log. `None` until it knows the first value.

@@ -23,6 +23,7 @@ use super::polls::{Poll, Polled, Polls};
 use super::recovery::{Cost, State, append};
 use super::requests::{Reading, Requests, Waiter};
 use super::service::Known;
+use super::snapshots::Served;
 use super::{NodeError, Options};
 use crate::core::{
     Answer, Ask, Effect, Recipients, Replica, Settings, Slot, Standing, Token, Value,
@@ -55,6 +56,12 @@ pub(super) enum Input {
     GoOn,
     Written(Result<Slot, LedgerError>),
     Fetched(Option<Box<Machine>>),
+    /// A member takes a part of a snapshot of all up to `upto`.
+    Fetching {
+        from: NodeId,
+        upto: Slot,
+        bytes: u64,
+    },
     Stop {
         deadline: Instant,
     },
@@ -77,6 +84,7 @@ pub(super) struct Actor {
     /// Members but this node.
     others: Configuration,
     known: Known,
+    served: Served,
     /// Connections to members that are not in the cluster file.
     kept: BTreeMap<NodeId, KeepConnected>,
     inputs: mpsc::Sender<Input>,
@@ -123,7 +131,7 @@ impl Actor {
         endpoint: &Endpoint,
         (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
         stand: watch::Sender<Standing>,
-        known: Known,
+        (known, served): (Known, Served),
     ) -> Self {
         let State { replica, machine, cost, unsaved_bytes } = state;
         let others = replica.others();
@@ -132,6 +140,7 @@ impl Actor {
             client: PaxosClient::new(endpoint),
             endpoint: endpoint.clone(),
             known,
+            served,
             kept: BTreeMap::new(),
             options,
             replica,
@@ -236,6 +245,7 @@ impl Actor {
             Input::GoOn => self.goes_on = false,
             Input::Written(written) => self.written(written?),
             Input::Fetched(machine) => self.fetched(machine),
+            Input::Fetching { from, upto, bytes } => self.fetching(from, upto, bytes),
             Input::Stop { deadline } => self.stopping = Some(deadline),
         }
         Ok(())

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use convoke::{Code, Context, Finish, NodeId, Status, Task};
-use node_kit::ledger::{Ledger, Snapshot};
-use parking_lot::{Mutex, RwLock};
+use node_kit::ledger::Ledger;
+use parking_lot::RwLock;
 use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use super::actor::Input;
 use super::polls::Poll;
 use super::requests::{Reading, Waiter, not_leading, overloaded};
-use super::snapshots;
+use super::snapshots::{self, Served};
 use crate::core::{Ask, Standing};
 use crate::kv;
 use crate::proto::{
@@ -34,7 +34,7 @@ pub(super) struct Front {
     pub(super) request_bytes: Arc<Semaphore>,
     pub(super) request_bytes_max: usize,
     pub(super) ledger: Ledger,
-    pub(super) serving: Arc<Mutex<Option<Snapshot>>>,
+    pub(super) served: Served,
 }
 
 impl Paxos for Front {
@@ -75,13 +75,14 @@ impl Paxos for Front {
 
     async fn fetch(&self, request: FetchRequest, context: Context) -> Result<FetchedPart, Status> {
         self.check_cluster(request.cluster)?;
-        self.check_member(context.caller().node())?;
-        let snapshot = self.snapshot(request.position);
-        let snapshot =
-            snapshot.ok_or_else(|| Status::new(Code::NotFound, "there is no snapshot"))?;
-        let is_known = snapshot.position().records() == request.position;
-        let place = if is_known { request.place } else { 0 };
-        snapshots::part(&snapshot, place).await
+        let from = context.caller().node();
+        self.check_member(from)?;
+        let FetchRequest { position, place, .. } = request;
+        let (snapshot, upto) = self.served.to(from, position, &self.ledger).await?;
+        let bytes = snapshot.len_bytes();
+        let _ = self.send(Input::Fetching { from, upto, bytes }); // the next part says it again
+        let is_known = snapshot.position().records() == position;
+        snapshots::part(&snapshot, if is_known { place } else { 0 }).await
     }
 
     async fn inspect(&self, _: InspectRequest, _: Context) -> Result<Inspection, Status> {
@@ -146,17 +147,6 @@ impl Front {
             mpsc::error::TrySendError::Full(_) => overloaded(),
             mpsc::error::TrySendError::Closed(_) => not_leading(None),
         })
-    }
-
-    /// The snapshot that a peer has had parts of, or else the latest. Of those that are replaced
-    /// the one asked for last is kept, so that who has begun with it can go on.
-    fn snapshot(&self, position: u64) -> Option<Snapshot> {
-        let mut serving = self.serving.lock();
-        let is_asked_for = |known: &Snapshot| known.position().records() == position;
-        if !serving.as_ref().is_some_and(is_asked_for) {
-            *serving = self.ledger.latest_snapshot();
-        }
-        serving.clone()
     }
 }
 

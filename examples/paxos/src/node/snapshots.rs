@@ -1,11 +1,15 @@
 //! Snapshots: written beside the actor, given to peers, fetched from them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::{Code, NodeId, Status};
 use node_kit::durable::Position;
 use node_kit::ledger::{Ledger, LedgerError, Snapshot};
+use parking_lot::Mutex;
 use prost::Message as _;
+use tokio::time::Instant;
 
 use crate::core::{Record, Slot};
 use crate::kv::{Frozen, Machine, Restoring};
@@ -47,6 +51,58 @@ pub(super) async fn part(snapshot: &Snapshot, place: u64) -> Result<FetchedPart,
         return Ok(FetchedPart { position, part: Some(part), next });
     }
 }
+
+/// Snapshots that members have begun to fetch: one of each, so that it can go on with that though
+/// later ones have replaced it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served(Arc<Mutex<BTreeMap<NodeId, Serving>>>);
+
+#[derive(Clone, Debug)]
+struct Serving {
+    snapshot: Snapshot,
+    /// All up to here is in it.
+    upto: Slot,
+    /// Of the latest part.
+    asked: Instant,
+}
+
+impl Served {
+    /// The snapshot of this position, if this member has had parts of it, or else the latest; and
+    /// the last slot in it.
+    pub(super) async fn to(
+        &self,
+        member: NodeId,
+        position: u64,
+        ledger: &Ledger,
+    ) -> Result<(Snapshot, Slot), Status> {
+        let asked = Instant::now();
+        if let Some(serving) = self.0.lock().get_mut(&member)
+            && serving.snapshot.position().records() == position
+        {
+            serving.asked = asked;
+            return Ok((serving.snapshot.clone(), serving.upto));
+        }
+        let latest = ledger.latest_snapshot();
+        let snapshot = latest.ok_or_else(|| Status::new(Code::NotFound, "there is no snapshot"))?;
+        let first = part(&snapshot, 0).await?.part.and_then(|first| first.part);
+        let Some(part::Part::Head(head)) = first else {
+            return Err(Status::new(Code::DataLoss, "a snapshot without a head"));
+        };
+        let upto = Slot(head.applied);
+        self.0.lock().insert(member, Serving { snapshot: snapshot.clone(), upto, asked });
+        Ok((snapshot, upto))
+    }
+
+    /// Lets go of those of which nobody has taken a part for long. Called when another snapshot is
+    /// the latest, since the disk keeps those that were replaced only for who reads them.
+    pub(super) fn forget_idle(&self) {
+        self.0.lock().retain(|_, serving| serving.asked.elapsed() < IDLE_MAX);
+    }
+}
+
+/// Time without a question after which a member is taken to fetch no more: longer than its attempts
+/// at one part last.
+const IDLE_MAX: Duration = Duration::from_secs(40);
 
 /// Time for one part.
 const PART_DEADLINE: Duration = Duration::from_secs(5);

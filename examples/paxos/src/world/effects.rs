@@ -16,7 +16,7 @@ impl World {
         }
         let now = self.schedule.now();
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
-        node.take_snapshot();
+        node.take_snapshot(now);
         if let Some(at) = node.arm() {
             self.schedule.at(at.max(now), Event::Timeout { node: id });
         }
@@ -65,10 +65,7 @@ impl World {
                 self.report.led += u64::from(matches!(standing, Standing::Leading(_)));
             }
             Effect::Membership(_) => node.members_changed(),
-            Effect::FetchSnapshot { from, .. } => {
-                let pause = self.menu.network.delay(&mut self.random) * 3;
-                self.schedule.after(pause, Event::Snapshot { from, to: id, life: run });
-            }
+            Effect::FetchSnapshot { from, .. } => self.fetch(from, id)?,
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use node_kit::durable::Held;
 use node_kit::world::{Log, Timer};
 
 use crate::core::{
-    Answer, Ballot, Effect, Life, Members, Membership, Record, Replica, Settings, Slot, Standing,
-    Token, Value,
+    Answer, Ballot, Effect, Kept, Life, Members, Membership, Record, Replica, Settings, Slot,
+    Standing, Token, Value,
 };
 
 /// Something that leaves a node.
@@ -233,7 +233,7 @@ impl Node {
 
     /// Writes a durable snapshot of what is applied, if it is to, which replaces the ledger so far,
     /// and lets go of values that are in it.
-    pub(super) fn take_snapshot(&mut self) {
+    pub(super) fn take_snapshot(&mut self, now: Duration) {
         let Some(replica) = self.replica.as_mut().filter(|_| self.wants_snapshot) else { return };
         if replica.chosen() < Slot::FIRST || !self.ledger.is_idle() {
             return;
@@ -242,7 +242,7 @@ impl Node {
         self.ledger = Log::new(replica.checkpoint());
         self.snapshot = self.membership.clone().map(|membership| (replica.chosen(), membership));
         replica.handle_saved(replica.chosen());
-        replica.trim(replica.chosen());
+        replica.trim(now, replica.chosen(), Kept::NOTHING);
     }
 
     pub(super) fn snapshot(&self) -> Option<(Slot, Membership)> {

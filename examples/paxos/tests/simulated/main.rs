@@ -1,6 +1,7 @@
 //! Replicas and whole nodes without a host: single rules, models, seeded worlds, virtual time; in
 //! one program that is linked once.
 
+mod behind;
 mod delays;
 mod direct;
 mod disk;

@@ -9,8 +9,8 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
-        Accepted, Answer, Ask, Ballot, Effect, Lives, Members, Membership, Recipients, Record,
-        Replica, Settings, Slot, Standing, Value,
+        Accepted, Answer, Ask, Ballot, Effect, Kept, Lives, Members, Membership, Recipients,
+        Record, Replica, Settings, Slot, Standing, Value,
     };
 
     use super::mesh::{Body, Mesh, is_accept};
@@ -391,7 +391,7 @@ mod rules {
         mesh.with(2, |replica, now| replica.handle_timeout(now));
         mesh.deliver(|packet| packet.from != 1 && packet.to != 1);
         for node in [2, 3] {
-            mesh.with(node, |replica, _| replica.trim(Slot(3)));
+            mesh.with(node, |replica, now| replica.trim(now, Slot(3), Kept::NOTHING));
         }
         mesh.lose(|_| true);
         for _ in 0..2 {
@@ -405,6 +405,35 @@ mod rules {
         mesh.deliver(|_| true);
         let found = (led, [1, 2, 3].map(|node| mesh.leads(node)).iter().filter(|is| **is).count());
         if found == (true, 1) && !mesh.leads(1) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    /// Node 2 keeps what follows its snapshot, and node 3, which has trimmed that, only answers
+    /// sooner. When node 2 has not answered for long, the snapshot of node 3 is fetched.
+    pub(super) fn what_follows_a_snapshot_is_had_of_whose_it_was() -> Result<(), String> {
+        let mut replica = replica(1);
+        replica.replay(Record::Learned { first: Slot::FIRST, values: vec![formation()] });
+        let mut now = NOW;
+        let hear = |replica: &mut Replica, now, node, answer| {
+            replica.handle_answer(now, NodeId::new(node), answer);
+            let fetched = |effect: &Effect| match effect {
+                Effect::FetchSnapshot { from, .. } => Some(from.get()),
+                _ => None,
+            };
+            effects(replica).iter().find_map(fetched)
+        };
+        let trimmed = |trimmed| Answer::Trimmed { trimmed: Slot(trimmed) };
+        let known = Answer::Chosen { first: Slot(2), values: Vec::new(), chosen: Slot(90) };
+        let mut fetched = vec![hear(&mut replica, now, 3, known)];
+        fetched.push(hear(&mut replica, now, 2, trimmed(10)));
+        replica.handle_installed(now, Slot(10), members(3));
+        fetched.push(hear(&mut replica, now, 3, trimmed(20)));
+        while now < NOW + Duration::from_secs(4) {
+            now += Duration::from_millis(100);
+            replica.handle_timeout(now);
+        }
+        fetched.push(hear(&mut replica, now, 3, trimmed(30)));
+        let wanted = [None, Some(2), None, Some(3)];
+        if fetched == wanted { Ok(()) } else { Err(format!("{fetched:?}")) }
     }
 
     pub(super) fn a_leader_that_skips_what_it_proposed_leads_no_more() -> Result<(), String> {
@@ -432,6 +461,7 @@ node_kit::rule_tests! {
     a_leader_that_learns_another_value_leads_no_more
     a_voter_in_whose_place_others_are_is_told_so
     a_leader_that_needs_a_snapshot_gives_way
+    what_follows_a_snapshot_is_had_of_whose_it_was
     a_leader_that_skips_what_it_proposed_leads_no_more
 }
 

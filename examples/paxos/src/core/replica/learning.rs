@@ -24,6 +24,8 @@ pub(super) struct Behind {
     due: Option<Duration>,
     /// Questions without an answer since there was progress.
     in_vain: u32,
+    /// The node whose snapshot was installed: it keeps what is behind.
+    holder: Option<NodeId>,
 }
 
 impl Behind {
@@ -79,7 +81,7 @@ impl Replica {
             behind.target = behind.target.max(target);
             return;
         }
-        self.behind = Some(Behind { target, source, due: None, in_vain: 0 });
+        self.behind = Some(Behind { target, source, due: None, in_vain: 0, holder: None });
         self.ask_values(now);
     }
 
@@ -216,12 +218,17 @@ impl Replica {
     }
 
     pub(super) fn handle_trimmed(&mut self, now: Duration, from: NodeId, trimmed: Slot) {
-        let target = Slot(trimmed.0);
-        let behind =
-            self.behind.get_or_insert(Behind { target, source: from, due: Some(now), in_vain: 0 });
+        let (target, due) = (trimmed, Some(now));
+        let fresh = Behind { target, source: from, due, in_vain: 0, holder: None };
+        let behind = self.behind.get_or_insert(fresh);
+        // Another has what follows the snapshot that was fetched from it, and is only slower.
+        let is_held = behind.holder.is_some_and(|holder| holder != from);
+        if is_held && behind.in_vain <= HELD_IN_VAIN {
+            return;
+        }
         // Whoever answered: the one asked last may be slower than its turn is long.
         if behind.due.is_some() && trimmed > self.log.chosen() {
-            behind.due = None;
+            (behind.due, behind.source) = (None, from);
             self.effects.push_back(Effect::FetchSnapshot { from, upto: trimmed });
         }
     }
@@ -241,9 +248,12 @@ impl Replica {
         self.learned_from_others(now);
         if self.behind.as_ref().is_some_and(|behind| behind.target <= self.log.chosen()) {
             self.behind = None;
-        } else {
-            self.ask_values(now);
+            return;
         }
+        if let Some(behind) = &mut self.behind {
+            (behind.holder, behind.in_vain) = (Some(behind.source), 0);
+        }
+        self.ask_values(now);
     }
 
     /// The ledger of this node has it that all up to here is chosen, or will have once all is
@@ -269,6 +279,11 @@ impl Replica {
         }
     }
 }
+
+/// Questions without an answer after which a node that has missed what follows a snapshot fetches
+/// that of another: with a pause of two heartbeats, four election timeouts where these are as by
+/// default.
+const HELD_IN_VAIN: u32 = 20;
 
 fn skip(slots: u64) -> usize {
     usize::try_from(slots).unwrap_or(usize::MAX)

@@ -17,11 +17,11 @@ impl Replica {
     pub fn handle_ask(
         &mut self,
         now: Duration,
-        from: NodeId,
+        node: NodeId,
         token: Token,
         (epoch, ask): (u64, Ask),
     ) {
-        if let Some(refusal) = self.other_epoch(from, epoch, &ask) {
+        if let Some(refusal) = self.other_epoch(node, epoch, &ask) {
             return self.answer(token, refusal);
         }
         match ask {
@@ -42,17 +42,17 @@ impl Replica {
             }
             Ask::Accept { ballot, first, values, chosen, beat } => {
                 let answer = self.accept(now, ballot, first, values, beat);
-                self.follow(now, ballot, from, chosen);
+                self.follow(now, ballot, node, chosen);
                 let is_early = mutant::is(Mutant::VoteNotDurable);
                 self.answer_durable(token, answer, is_early);
             }
             Ask::CatchUp { from } => {
-                let answer = self.tell(from);
+                let answer = self.tell(now, node, from);
                 self.answer(token, answer);
             }
             Ask::TakeOver { ballot } => {
                 self.answer(token, Answer::TakingOver);
-                let is_of_leader = self.standing == Standing::Following(from);
+                let is_of_leader = self.standing == Standing::Following(node);
                 if is_of_leader && ballot == self.acceptor.promised() && self.votes() {
                     self.prepare_own(now);
                 }
@@ -150,12 +150,13 @@ impl Replica {
         }
     }
 
-    fn tell(&self, from: Slot) -> Answer {
+    fn tell(&mut self, now: Duration, node: NodeId, from: Slot) -> Answer {
         let chosen = self.log.chosen();
-        match self.log.read(from, self.settings.message_bytes_max) {
-            Some(values) => Answer::Chosen { first: from, values, chosen },
-            None => Answer::Trimmed { trimmed: self.log.trimmed() },
-        }
+        let Some(values) = self.log.read(from, self.settings.message_bytes_max) else {
+            return Answer::Trimmed { trimmed: self.log.trimmed() };
+        };
+        self.holds.asks(now, node, Slot(from.0.saturating_sub(1)));
+        Answer::Chosen { first: from, values, chosen }
     }
 
     /// True while a leader was heard of within the election timeout.

@@ -3,9 +3,9 @@
 use convoke::NodeId;
 use tokio::time::Instant;
 
-use super::super::{Options, snapshots};
+use super::super::snapshots;
 use super::{Actor, Input};
-use crate::core::Slot;
+use crate::core::{Kept, Slot};
 use crate::kv::Machine;
 
 impl Actor {
@@ -32,9 +32,18 @@ impl Actor {
         self.is_saving = false;
         self.snapshots += 1;
         self.replica.handle_saved(upto);
-        let Options { kept_slots, snapshot_bytes, .. } = self.options;
-        self.replica.trim(Slot(upto.0.saturating_sub(kept_slots)));
-        self.replica.trim_to(upto, usize::try_from(snapshot_bytes).unwrap_or(usize::MAX));
+        let bytes = usize::try_from(self.options.snapshot_bytes).unwrap_or(usize::MAX);
+        self.replica.trim(self.now(), upto, Kept { slots: self.options.kept_slots, bytes });
+        self.served.forget_idle();
+    }
+
+    /// A member takes a part of a snapshot of all up to `upto`, which has so many bytes. When
+    /// it began, twice what lies between two snapshots may have been written behind that: the next
+    /// was due, and was about to be the latest.
+    pub(super) fn fetching(&mut self, from: NodeId, upto: Slot, bytes: u64) {
+        let bytes = bytes.saturating_add(2 * self.options.snapshot_bytes);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.replica.handle_fetching(self.now(), from, upto, bytes);
     }
 
     pub(super) fn fetch(&self, from: NodeId) {
