@@ -9,8 +9,8 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
-        Accepted, Answer, Ask, Ballot, Effect, Kept, Lives, Members, Membership, Recipients,
-        Record, Replica, Settings, Slot, Standing, Value,
+        Accepted, Answer, Ask, Ballot, Effect, Kept, Lives, Member, Members, Membership, Part,
+        Recipients, Record, Replica, Settings, Slot, Standing, Value,
     };
 
     use super::mesh::{Body, Mesh, is_accept};
@@ -379,6 +379,53 @@ mod rules {
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// Node 1 learns, of node 2 alone, which refuses it: it knows of later members. Those have taken
+    /// node 1 in again, as node 3 knows.
+    pub(super) fn a_learner_whose_members_refuse_it_asks_others() -> Result<(), String> {
+        let mut settings = Settings::new(NodeId::new(1), [NodeId::new(2)]);
+        settings.peers = (1..=4).map(NodeId::new).collect();
+        let mut replica = Replica::new(settings, 1);
+        let learner = Member { part: Part::Learner, addresses: Vec::new() };
+        let nodes = [(1, learner), (2, Member::voter(2))];
+        let nodes = nodes.map(|(node, member)| (NodeId::new(node), member)).into();
+        let formation = Value::Formation(Membership::new(4, Members { epoch: 1, nodes }).into());
+        replica.replay(Record::Learned { first: Slot::FIRST, values: vec![formation] });
+        replica.start(Duration::ZERO);
+        let mut asked = Vec::new();
+        for attempt in 1..=6 {
+            let now = attempt * Duration::from_secs(2);
+            replica.handle_timeout(now);
+            for effect in effects(&mut replica) {
+                let Effect::Ask { to: Recipients::One(node), .. } = effect else { continue };
+                asked.push(node.get());
+                let (epoch, chosen) = (2, Slot(30));
+                let refusal = Answer::OtherEpoch { epoch, is_member: false, chosen };
+                let known = Answer::Chosen { first: Slot(2), values: vec![command("a")], chosen };
+                let answer = if node.get() == 3 { known } else { refusal };
+                replica.handle_answer(now, node, answer);
+            }
+            if replica.chosen() == Slot(2) {
+                break;
+            }
+        }
+        if asked == [2, 2, 2, 3] { Ok(()) } else { Err(format!("{asked:?}")) }
+    }
+
+    /// Node 3 takes node 1 for no member, when node 2 gives it a snapshot: a second one that is
+    /// fetched meanwhile has the first begin anew.
+    pub(super) fn a_refusal_does_not_end_what_another_gives() -> Result<(), String> {
+        let mut replica = replica(1);
+        replica.replay(Record::Learned { first: Slot::FIRST, values: vec![formation()] });
+        let refusal = Answer::OtherEpoch { epoch: 3, is_member: false, chosen: Slot(20) };
+        let trimmed = |trimmed| Answer::Trimmed { trimmed: Slot(trimmed) };
+        for (node, answer) in [(2, trimmed(30)), (3, refusal), (2, trimmed(40))] {
+            replica.handle_answer(NOW, NodeId::new(node), answer);
+        }
+        let is_fetch = |effect: &&Effect| matches!(effect, Effect::FetchSnapshot { .. });
+        let count = effects(&mut replica).iter().filter(is_fetch).count();
+        if count == 1 { Ok(()) } else { Err(format!("{count} snapshots are fetched")) }
+    }
+
     /// Node 1 was away, and others have trimmed what it has missed, when it comes to lead.
     pub(super) fn a_leader_that_needs_a_snapshot_gives_way() -> Result<(), String> {
         let mut mesh = Mesh::formed(3, &formation());
@@ -460,6 +507,8 @@ node_kit::rule_tests! {
     a_snapshot_counts_for_others_once_it_is_durable
     a_leader_that_learns_another_value_leads_no_more
     a_voter_in_whose_place_others_are_is_told_so
+    a_learner_whose_members_refuse_it_asks_others
+    a_refusal_does_not_end_what_another_gives
     a_leader_that_needs_a_snapshot_gives_way
     what_follows_a_snapshot_is_had_of_whose_it_was
     a_leader_that_skips_what_it_proposed_leads_no_more

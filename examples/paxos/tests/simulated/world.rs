@@ -25,6 +25,13 @@ fn holds_under_faults() {
     assert!(sum.installed > 0 && sum.changes > count, "{sum:?}");
 }
 
+/// Node 5 was a learner of the last members it knows, and is the only voter of those three changes
+/// later. Node 4, the other one it knows, refuses it: it was no member in between. Seed 90156.
+#[test]
+fn a_voter_finds_what_it_lacks_though_all_members_it_knows_refuse_it() {
+    many(90156..90157);
+}
+
 #[test]
 fn a_seed_is_one_run() {
     for seed in 0..10 {

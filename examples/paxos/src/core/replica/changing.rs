@@ -95,8 +95,11 @@ impl Replica {
             Some(chosen) if chosen > self.log.chosen() => self.is_behind(now, from, chosen),
             Some(_) => {}
             None => {
-                // It may be wrong, if that was long ago: so a voter tries again later.
-                self.behind = None;
+                // It may be wrong, if that was long ago: so this node tries again later, and goes
+                // on to fetch a snapshot of another, which takes it for a member.
+                if !self.is_fetching() {
+                    self.behind = None;
+                }
                 self.step_down();
                 self.defer_election(now);
                 if !self.hears_leader(now) {

@@ -44,11 +44,16 @@ impl Replica {
         let ballot = self.seen.max(self.acceptor.promised()).next(self.settings.node);
         self.role = Role::Canvassing { ballot, supporters: BTreeSet::new() };
         self.ask_others(Ask::Canvass { ballot });
-        if self.attempts > ATTEMPTS_IN_VAIN {
-            // Members of before may be gone, and only others know who has taken their place.
-            self.look_around(self.strangers());
+        if self.looks_in_vain() {
+            self.look_around(self.strangers()); // members are asked already
         }
         self.try_prepare(now);
+    }
+
+    /// True for a node that has neither led nor heard a leader for so long that others may have
+    /// taken the place of the members it knows.
+    pub(super) fn looks_in_vain(&self) -> bool {
+        self.attempts > ATTEMPTS_IN_VAIN
     }
 
     /// Attempts to lead, or to find who does, since it led or heard a leader.

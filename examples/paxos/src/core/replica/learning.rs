@@ -134,12 +134,16 @@ impl Replica {
         behind.chain(&sources).next().copied()
     }
 
-    /// Others who may know the log: members, and before a node knows that it is one all it has
-    /// heard of.
+    /// Others who may know the log: members, as far as this node knows. All it was told of, before
+    /// it knows that it is one, and while it looks for a leader in vain: members of before may be
+    /// gone, or refuse it as they know of members that it is not among, and only others know later
+    /// ones.
     pub(super) fn sources(&self) -> BTreeSet<NodeId> {
         let mut sources = self.others();
         let node = self.settings.node;
-        if !self.membership.as_ref().is_some_and(|membership| membership.contains(node)) {
+        let is_member =
+            self.membership.as_ref().is_some_and(|membership| membership.contains(node));
+        if !is_member || self.looks_in_vain() {
             sources.extend(&self.settings.peers);
             sources.remove(&node);
         }
