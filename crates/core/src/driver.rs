@@ -523,15 +523,21 @@ impl Driver {
         open.iter().map(|connection| connection.counters()).fold(ended, std::ops::Add::add)
     }
 
-    /// Does what is due.
-    fn handle_due(self: &Arc<Self>) {
+    /// Does what is due, in each core by itself. False when something has panicked.
+    fn handle_due(self: &Arc<Self>) -> bool {
         let _scope = FlushScope::enter();
-        self.flush_due(); // The flusher may be held up.
-        self.with_each_node(|node, now| {
-            if node.poll_timeout() <= now {
-                node.handle_timeout(now);
-            }
+        let flushed = TIMER.call(|| self.flush_due()); // The flusher may be held up.
+        let of_cores = (0..self.cores.routes.len()).map(|core| {
+            let handled = TIMER.call(|| {
+                self.with_core(core, |core, now, _| {
+                    if core.node.poll_timeout() <= now {
+                        core.node.handle_timeout(now);
+                    }
+                });
+            });
+            handled.is_some()
         });
+        of_cores.fold(flushed.is_some(), |all, is_handled| all && is_handled)
     }
 
     /// Does what is left to be done without the lock.
@@ -540,7 +546,8 @@ impl Driver {
             return;
         }
         if let Some(rare) = aftermath.take_rare() {
-            self.finish_rare(*rare);
+            // A connection that panics keeps nobody from being woken.
+            CONNECTION.call(|| self.finish_rare(*rare));
         }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));
@@ -641,7 +648,7 @@ async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notif
             () = tokio::time::sleep_until(start + at.since(Timestamp::ZERO)) => true,
         };
         let Some(driver) = closes.0.upgrade() else { return };
-        let has_panicked = is_due && TIMER.call(|| driver.handle_due()).is_none();
+        let has_panicked = is_due && !driver.handle_due();
         at = Timestamp::MAX;
         for mut core in driver.cores.each() {
             core.armed = core.node.poll_timeout();
@@ -655,6 +662,7 @@ async fn run_timer(closes: ClosesWithRuntime, start: Instant, earlier: Arc<Notif
 
 /// Without it the endpoint would be closed: what a timeout causes may panic, as a connection does
 /// that is given by the application.
+static CONNECTION: Guest = Guest::new("connection of an endpoint");
 static TIMER: Guest = Guest::new("timer of an endpoint");
 
 /// From a panic of the timer to its next turn: what has panicked may be due still, and do so again.

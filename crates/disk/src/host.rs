@@ -284,9 +284,10 @@ fn open_file(place: &Path, open: Open) -> Result<File, DiskFailure> {
 /// Makes a directory and those above it that are not there, and their names durable by `sync`.
 fn make_durable(root: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let missing: Vec<_> = root.ancestors().take_while(|place| !place.exists()).collect();
-    for there in root.ancestors().skip(missing.len()) {
+    for (nth, there) in root.ancestors().skip(missing.len()).enumerate() {
         match there.parent().map_or(Ok(()), &mut *sync) {
-            Err(error) if is_out_of_reach(&error) => break,
+            // Who made it saw to it; far above it may be read only.
+            Err(error) if nth > 0 || is_out_of_reach(&error) => break,
             synced => synced?,
         }
     }

@@ -41,7 +41,7 @@ impl<T> Ring<T> {
         if span > self.slots.len() as u64 {
             self.grow(span);
         }
-        self.span = span;
+        self.span = self.span.max(span);
         let slot = self.slot(number);
         self.slots[slot].get_or_insert_with(make);
         self.in_use += 1;

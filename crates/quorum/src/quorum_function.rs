@@ -85,7 +85,8 @@ pub trait QuorumFunction<Resp> {
     fn decide(&mut self, replies: &mut Replies<Resp>) -> Verdict<Self::Output>;
 
     /// Reason why these replies lead to no answer, for the error that says so, where it is more
-    /// than that they are too few. Asked after [`Verdict::Impossible`]. Default: none.
+    /// than that they are too few. Asked once the rule says [`Verdict::Impossible`], or the call is
+    /// over without an answer. Default: none.
     fn why_impossible(&self, replies: &Replies<Resp>) -> Option<String> {
         let _ = replies;
         None

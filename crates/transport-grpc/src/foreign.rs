@@ -290,11 +290,13 @@ impl<Resp: Payload> ForeignCall<Resp> {
             if !has_broken || self.server.has_answered() {
                 return ours(&status);
             }
-            let reason = crate::reader::describe(&status);
-            self.unreachable(&format_args!(
-                "it takes the connection, and ends it without an answer ({reason}): is it a gRPC \
-                 server?"
-            ))
+            // What was sent may have run all the same.
+            let (reason, address) = (crate::reader::describe(&status), &self.server.inner.address);
+            let text = format!(
+                "the connection to {address} ended before it gave any answer ({reason}): is it a \
+                 gRPC server?"
+            );
+            Status::new(Code::Unavailable, text)
         })
     }
 

@@ -39,7 +39,7 @@ pub async fn resolve(host_and_port: &str) -> io::Result<Vec<SocketAddr>> {
     if !matches!(port, Some(Ok(_))) {
         return refused("a host and a port up to 65535 are expected, such as 127.0.0.1:7000");
     }
-    if host_and_port.starts_with(':') {
+    if host_and_port.rsplit_once(':').is_some_and(|(host, _)| host.is_empty()) {
         return refused(
             "the host is missing before the port: 0.0.0.0 to listen at all of this host",
         );

@@ -27,7 +27,8 @@ use super::{Call, CallBuilder, Reply};
 pub struct Awaited<Resp>(State<Resp>);
 
 enum State<Resp> {
-    Ready(CallBuilder<Resp>),
+    /// Whether its requests are what they leave as, or a panic has kept them from it.
+    Ready(CallBuilder<Resp>, bool),
     /// No connection has room.
     Waiting(BoxFuture<Begun<Resp>>),
     Open(Open<Resp>),
@@ -45,7 +46,7 @@ struct Open<Resp> {
 
 impl<Resp> Awaited<Resp> {
     pub(super) fn new(builder: CallBuilder<Resp>) -> Self {
-        Self(State::Ready(builder))
+        Self(State::Ready(builder, false))
     }
 }
 
@@ -72,19 +73,24 @@ impl<Resp: Payload + 'static> State<Resp> {
     fn open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         // Where it lies: it is not moved before the call is open.
         let (mut probe, needs_room) = match self {
-            Self::Ready(builder) => (builder.begin()?, true),
+            Self::Ready(builder, is_begun @ false) => {
+                *is_begun = true;
+                (builder.begin()?, true)
+            }
             Self::Waiting(waiting) => {
                 let (builder, probe) = ready!(waiting.as_mut().poll(cx));
-                *self = Self::Ready(builder);
+                *self = Self::Ready(builder, true);
                 (probe, false)
             }
-            Self::Open(_) | Self::Over => panic!("a call was polled after it had resolved"),
+            Self::Ready(_, true) | Self::Open(_) | Self::Over => {
+                panic!("a call was polled after it had resolved")
+            }
         };
-        let Self::Ready(builder) = self else { unreachable!("the others were left above") };
+        let Self::Ready(builder, _) = self else { unreachable!("the others were left above") };
         let (driver, opening) = builder.opening();
         let terms = OpenTerms { waker: Some(cx.waker()), needs_room, apart: false };
         let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
-        let Self::Ready(builder) = std::mem::replace(self, Self::Over) else { unreachable!() };
+        let Self::Ready(builder, _) = std::mem::replace(self, Self::Over) else { unreachable!() };
         let Some(id) = opened else {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
@@ -104,7 +110,7 @@ impl<Resp: Payload + 'static> CallBuilder<Resp> {
     /// # Cancel safety
     /// Dropped before it resolves, the call is cancelled, or was not opened.
     pub async fn open_when_writable(self) -> Result<Call<Resp>, CallError> {
-        let mut state = State::Ready(self);
+        let mut state = State::Ready(self, false);
         poll_fn(|cx| state.open(cx)).await?;
         let State::Open(Open { call, .. }) = state else { unreachable!("it was opened above") };
         Ok(call)
@@ -130,7 +136,7 @@ async fn when_writable<Resp: Payload>((mut builder, probe): Begun<Resp>) -> Begu
 impl<Resp> fmt::Debug for Awaited<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            State::Ready(_) => "Awaited(not polled yet)",
+            State::Ready(..) => "Awaited(not polled yet)",
             State::Waiting(_) | State::Open(_) => "Awaited(under way)",
             State::Over => "Awaited(over)",
         })

@@ -7,6 +7,7 @@ use convoke_proto::encoded::Encoded;
 use convoke_proto::task::{Branch, TaskFailure};
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
+use convoke_transport::parts::Guest;
 
 use crate::error::Status;
 
@@ -66,6 +67,9 @@ impl From<TaskFailure> for LastWord {
     }
 }
 
+/// What takes the lines of a log: it keeps no task from its start or its end.
+pub(super) static SUBSCRIBER: Guest = Guest::new("subscriber of the log");
+
 impl Driver {
     /// Says of a failure that its details are left out, if they are.
     pub(super) fn note_details(&self, failure: &TaskFailure) {
@@ -74,7 +78,9 @@ impl Driver {
             && let Some(left_out) = self.logged.details.pass()
         {
             let text = failure.text.as_str();
-            tracing::warn!(bytes, limit, text, left_out, "the details of a failure are too long");
+            SUBSCRIBER.call(|| {
+                tracing::warn!(bytes, limit, text, left_out, "a failure has too long details");
+            });
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::error::{Code, Status};
 use crate::transport::BoxFuture;
 
 use super::Driver;
-use super::ending::{HandlerResult, LastWord};
+use super::ending::{HandlerResult, LastWord, SUBSCRIBER};
 use super::flush::FlushScope;
 use super::gate::GateKey;
 use super::methods::{HandlerFuture, MethodEntry, room};
@@ -81,7 +81,8 @@ impl Driver {
             return None;
         }
         if let Some(left_out) = self.logged.denied.pass() {
-            tracing::info!(?caller, method, panicked = asked.is_err(), left_out, "call denied");
+            let panicked = asked.is_err();
+            SUBSCRIBER.call(|| tracing::info!(?caller, method, panicked, left_out, "call denied"));
         }
         Some(caller.denied(method))
     }
@@ -303,7 +304,6 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> TaskFailure {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     // A subscriber that panics, too, does not keep the task from its end.
-    let said = || tracing::error!(panic = text, "a handler panicked");
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(said));
+    SUBSCRIBER.call(|| tracing::error!(panic = text, "a handler panicked"));
     TaskFailure::new(Cause::Panicked, Executed::Yes, text.unwrap_or_default())
 }

@@ -231,12 +231,13 @@ fn whose(limit: usize, link: &Link) -> String {
     let scheme = link.scheme;
     if limit < link.peer.frame_bytes_max as usize {
         return format!(
-            "of the {scheme} transport at this end: raise its frame_bytes_max, or leave it unset"
+            "of the {scheme} transport at this end: raise its frame_bytes_max, or leave it unset, \
+             and have four times as much in its send_bytes_total_max"
         );
     }
     format!(
-        "that the peer has told: raise Limits::message_bytes_max there, and frame_bytes_max of its \
-         {scheme} transport if that is set"
+        "that the peer has told: raise Limits::message_bytes_max there, frame_bytes_max of its \
+         {scheme} transport if that is set, and send_bytes_total_max to four times as much"
     )
 }
 

@@ -1,5 +1,5 @@
 //! Messages that travel beside their requests and do not come: asked of whoever sent the request,
-//! while the connection that brought it is up. Nobody is dialled for it.
+//! while that is connected. Nobody is dialled for it.
 //!
 //! ```text
 //!  initiator                                    member
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use convoke_proto::id::NodeId;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::visits::Start;
-use convoke_proto::wire::Executed;
+use convoke_proto::wire::{Cause, Executed};
 
 use crate::carrier::CarryError;
 use crate::error::{Code, Status};
@@ -42,12 +42,20 @@ impl Driver {
         let Start { ref task, from, link, deadline, .. } = *start;
         let origin = task.call.origin;
         let reserve = || {
-            self.with_node(origin, |node, _| match node.links().is_up(link) {
-                true => node.reserve_request(task),
-                false => Err(not_begun(Status::new(Code::Unavailable, GONE))),
+            self.with_node(origin, |node, _| {
+                let links = node.links();
+                match links.is_up(link) || links.current(from).is_some() {
+                    true => node.reserve_request(task),
+                    false => Err(not_begun(Status::new(Code::Unavailable, GONE))),
+                }
             })
         };
         let body = self.bring(from, reference, deadline.since(self.now()), reserve).await?;
+        let (size, limit) = (body.len(), self.limits.message_bytes_max);
+        if size > limit {
+            let text = format!("a message of {size} bytes is larger than the limit of {limit}");
+            return Err(TaskFailure::new(Cause::BadRequest, Executed::No, text));
+        }
         self.with_node(origin, |node, _| node.resize_request(task, body.len()))?;
         Ok(body)
     }
@@ -91,5 +99,5 @@ pub(super) fn not_begun(status: Status) -> TaskFailure {
 }
 
 /// Reason why the sender of a request is not asked for its message.
-const GONE: &str = "the message travels beside its request, and the connection that brought the \
-                    request has ended";
+const GONE: &str =
+    "the message travels beside its request, and its sender is not connected any more";

@@ -215,8 +215,13 @@ impl Driver {
 
 /// True when there were any.
 fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
-    let endings = with_queue(|queue| std::mem::take(&mut queue.endings));
-    let Some(Endings { driver: Some(driver), mut tasks, .. }) = endings else { return false };
+    let endings = with_queue(|queue| {
+        let Endings { driver, tasks, bytes } = &mut queue.endings;
+        let driver = driver.take()?;
+        *bytes = 0;
+        Some((driver, std::mem::take(tasks)))
+    });
+    let Some((driver, mut tasks)) = endings.flatten() else { return false };
     let routes = &driver.cores.routes;
     let origin_of = |ending: &Ending| ending.task.call.origin;
     let are_of_one_core = |one: &Ending, next: &Ending| {

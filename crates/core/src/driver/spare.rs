@@ -10,6 +10,7 @@ use std::sync::Arc;
 use convoke_proto::id::MethodId;
 use convoke_proto::visits::Start;
 
+use super::ending::SUBSCRIBER;
 use super::methods::{HandlerFuture, MethodEntry};
 use super::task::TaskHandle;
 
@@ -50,7 +51,8 @@ impl Spare {
             Ok(true) => self.handle = Some(handle),
             Ok(false) => {}
             Err(_) => {
-                tracing::error!("a value that was kept with a task panicked as it was dropped")
+                let text = "a value that was kept with a task panicked as it was dropped";
+                SUBSCRIBER.call(|| tracing::error!("{text}"));
             }
         }
     }

@@ -102,7 +102,7 @@ async fn a_server_that_is_not_grpc_is_asked_about() {
     });
     let status = ForeignServer::new(address.to_string()).call(SAY, &text("a")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
-    let said = format!("cannot reach {address}: ");
+    let said = format!("the connection to {address} ended ");
     assert!(status.message().starts_with(&said), "{status}");
     assert!(status.message().ends_with("is it a gRPC server?"), "{status}");
 }
