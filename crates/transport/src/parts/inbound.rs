@@ -115,8 +115,8 @@ impl Inbound {
             stop: None,
         };
         let refused = hand_to(lifetime.sink(), lifetime.handle(), &mut frames);
-        let Frames { left, count, mut taken, mut is_flush_due, stop, .. } = frames;
-        connection.counts().frames_received.add(count);
+        frames.tell_count(); // Where the sink has left some.
+        let Frames { left, mut taken, mut is_flush_due, stop, .. } = frames;
         if V::HOLDS {
             let data = &mut taken[index(Lane::Data)];
             *data += std::mem::take(&mut self.withheld);
@@ -180,7 +180,7 @@ struct Frames<'a, C, I> {
     input: &'a mut I,
     /// Number of frames that there may still be now.
     left: usize,
-    /// Number of them that came.
+    /// Number of them that came and are not counted yet.
     count: u64,
     /// Credit to give back per lane once the sink has returned.
     taken: [u32; 2],
@@ -213,6 +213,11 @@ impl<C: Carrier, I: Input> Frames<'_, C, I> {
         Ok(None)
     }
 
+    /// Counts what came. Once for all, and before the sink tells anybody of the last of them.
+    fn tell_count(&mut self) {
+        self.connection.counts().frames_received.add(std::mem::take(&mut self.count));
+    }
+
     #[inline]
     fn charge(&mut self, lane: usize, cost: u32) -> Result<(), Fault> {
         if let Some(credit) = &mut self.inbound.credit {
@@ -234,13 +239,17 @@ impl<C: Carrier, I: Input> Iterator for Frames<'_, C, I> {
 
     #[inline]
     fn next(&mut self) -> Option<Received> {
-        if self.stop.is_some() || self.left == 0 {
-            return None;
+        let mut next = None;
+        if self.stop.is_none() && self.left > 0 {
+            self.left -= 1;
+            next = self.advance().unwrap_or_else(|stop| {
+                self.stop = Some(stop);
+                None
+            });
         }
-        self.left -= 1;
-        self.advance().unwrap_or_else(|stop| {
-            self.stop = Some(stop);
-            None
-        })
+        if next.is_none() {
+            self.tell_count();
+        }
+        next
     }
 }
