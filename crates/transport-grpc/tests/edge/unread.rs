@@ -222,7 +222,8 @@ async fn a_status_that_is_too_large_keeps_its_code_and_harms_no_other_call() {
         let status = in_time(client.unary("Not", Number { number })).await.expect_err("it fails");
         assert_eq!(status.code(), Code::NotFound, "{number}: {status}");
         assert!(status.message().starts_with("üü"), "{number}: {status}");
-        let is_left_out = status.metadata().contains_key("convoke-left-out");
+        // The node itself leaves out those beyond its `details_bytes_max`.
+        let is_left_out = status.metadata().contains_key("convoke-left-out") || number > 64 << 10;
         assert_eq!(status.details().is_empty(), number == 0 || is_left_out);
         assert_eq!(status.metadata().get("convoke-executed").expect("it is said"), "yes");
     }
