@@ -7,6 +7,8 @@
 //!                                                       or f+1 READY                 and the value
 //! ```
 //! Votes carry digests; who is to deliver and lacks the value pulls it from those who echoed it.
+//! Votes that are lost are said again, so that a member which was away catches up; after how long
+//! it must be helped is said in [`node`].
 //!
 //! - [`protocol`]: what a member does next, from the votes it has. Pure;
 //!   `tests/members/swarm.rs` tries it on liars, crashes, copies and any order.

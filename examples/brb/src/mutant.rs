@@ -24,6 +24,14 @@ pub enum Mutant {
     WindowIgnored,
     /// The floor of a source stays where it is.
     FloorStays,
+    /// Says nothing again to a member that is back.
+    RepeatsNothing,
+    /// Asks nobody for what it lacks.
+    AsksNobody,
+    /// Forgets at once what it has said.
+    RemembersNothing,
+    /// What the application has not taken keeps it from the votes.
+    WaitsForTaker,
 }
 
 impl Mutant {
@@ -40,6 +48,10 @@ impl Mutant {
 
     /// Those of all broadcasts of a source.
     pub const OF_SOURCES: [Self; 3] = [Self::DeliversTwice, Self::WindowIgnored, Self::FloorStays];
+
+    /// Those of a member that loses votes.
+    pub const OF_LOSSES: [Self; 3] =
+        [Self::RepeatsNothing, Self::AsksNobody, Self::RemembersNothing];
 }
 
 #[cfg(feature = "mutants")]

@@ -18,6 +18,9 @@ pub const SEND: u16 = 0;
 pub const ECHO: u16 = 1;
 /// Phase in which those vote who know that it is the only one.
 pub const READY: u16 = 2;
+/// In place of a phase: no vote, but a member that asks to be told again what was said about the
+/// broadcasts of a source, from the one of its tag on.
+pub const ASK: u16 = 3;
 
 /// The phases for so many members, of whom so many may lie.
 ///

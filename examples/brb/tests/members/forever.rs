@@ -94,11 +94,15 @@ impl World {
                         self.send(at, to, key, body.clone());
                     }
                 }
-                Output::Deliver(delivery) if delivery.source.get() == LIAR => self.of_liar += 1,
+                Output::Deliver(delivery) if delivery.source.get() == LIAR => {
+                    self.of_liar += 1;
+                    self.correct[at].handle_taken(&delivery);
+                }
                 Output::Deliver(delivery) => {
                     let source = usize::try_from(delivery.source.get() - 1).expect("small");
                     assert_eq!(delivery.value, value(source, delivery.sequence));
                     self.delivered[at][source] += 1;
+                    self.correct[at].handle_taken(&delivery);
                     // Once more, lest one that comes late be enough for it to begin again.
                     let (digest, payload) = (digest_of(&delivery.value), Bytes::new());
                     let body = CastBody { phase: READY, sender: 3, epoch: 0, digest, payload };
@@ -112,7 +116,8 @@ impl World {
                         self.correct[at].handle_value(key, known);
                     }
                 }
-                Output::Keep(..) => {}
+                // Nothing is lost, and no time passes.
+                Output::Again(..) | Output::Keep(..) => {}
             }
         }
     }

@@ -13,7 +13,10 @@ use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
 use tokio::time::timeout;
 
-async fn start(network: &SimNetwork, members: &Configuration) -> (Vec<Endpoint>, Vec<Payloads>) {
+pub(crate) async fn start(
+    network: &SimNetwork,
+    members: &Configuration,
+) -> (Vec<Endpoint>, Vec<Payloads>) {
     let (mut endpoints, mut stores): (Vec<Endpoint>, Vec<Payloads>) = Default::default();
     for node in members.nodes() {
         let payloads = Payloads::new(8 << 20).shared(members.len());

@@ -4,4 +4,5 @@
 mod demo;
 mod forever;
 mod liar;
+mod losses;
 mod swarm;
