@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::expected::{self, Difference, differences};
 use crate::forms::Form;
@@ -22,18 +22,19 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// True when all is as expected.
+    /// True when all is as expected, and something was.
     pub fn is_good(&self) -> bool {
-        self.matches == self.total
+        self.total > 0 && self.matches == self.total
     }
 }
 
 /// Runs every line of `expected` in `form` against the shards of `setup`.
 ///
 /// # Errors
-/// When the file cannot be read or the shards cannot be started.
+/// When the file cannot be read or has no answers, or the shards cannot be started.
 pub async fn check(setup: &Setup, expected: &Path, form: Form) -> Result<Checked> {
     let answers = expected::read(expected)?;
+    ensure!(!answers.is_empty(), "{} has no expected answers", expected.display());
     let processes = Processes::start(setup).await?;
     let mut checked = Checked { total: answers.len(), ..Checked::default() };
     for answer in answers {

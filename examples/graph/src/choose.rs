@@ -96,7 +96,7 @@ fn candidates(graph: &Graph, query: Query) -> Box<dyn Iterator<Item = i64> + '_>
 /// Requests one after another on the longest way that finds something.
 fn depth(shards: &[Shard], steps: BTreeMap<usize, Step>) -> u32 {
     let of_step = |(shard, step): (usize, Step)| {
-        let sight = run(&shards[shard], step);
+        let sight = run(&shards[shard], step).expect("it asks for one id");
         let own = if sight.facts.is_empty() { 0 } else { sight.facts.depth };
         own.max(depth(shards, sight.next))
     };

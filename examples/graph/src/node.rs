@@ -4,7 +4,7 @@ use convoke::{Code, Context, Endpoint, Finish, Status, Task};
 
 use crate::cluster::shard_node;
 use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
-use crate::steps::{self, run};
+use crate::steps::{self, TooMuch, run};
 use crate::store::Shard;
 
 /// One shard. Where the others are is the concern of its endpoint.
@@ -31,7 +31,7 @@ impl Node {
             );
             return Err(Status::new(Code::FailedPrecondition, text));
         }
-        Ok(run(&self.shard, step))
+        run(&self.shard, step).map_err(too_much)
     }
 }
 
@@ -68,12 +68,17 @@ impl Graph for Node {
         for reply in replies {
             facts.absorb(reply.into_inner());
         }
+        facts.check_size().map_err(too_much)?;
         Ok(facts)
     }
 
     async fn usage(&self, _: UsageRequest, context: Context) -> Result<UsageReport, Status> {
         Ok(usage(&context.endpoint()))
     }
+}
+
+fn too_much(error: TooMuch) -> Status {
+    Status::new(Code::ResourceExhausted, error.to_string())
 }
 
 /// Resources that this process has used, and frames that its endpoint has sent.

@@ -13,9 +13,12 @@
 //! | IS7 | message → each reply → its author's name; message → whom the author knows |
 //!
 //! Facts that follow at the same shard are looked up in the same step, so a step costs one request
-//! however much it asks for.
+//! however much it asks for. An id that a step names again finds nothing more, and a step that
+//! finds more than [`FOUND_BYTES_MAX`] is refused: whoever asks may name what they like.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message as _;
 
 use crate::model::{DateTime, ForumId, MessageId, Parent, PersonId, PlaceId};
 use crate::proto::{
@@ -24,6 +27,18 @@ use crate::proto::{
 };
 use crate::query::{self, Answer, Query, RECENT_MESSAGES_MAX};
 use crate::store::{PersonRecord, Shard, Sharding};
+
+/// Most bytes that one step may find, and that the facts of a query may have where shards wait for
+/// each other: half of the largest message, by default, and far above what the queries find.
+pub const FOUND_BYTES_MAX: usize = 2 << 20;
+
+/// Bytes of an id in a step, at most.
+const ID_BYTES: usize = 11;
+
+/// A step finds more than [`FOUND_BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it finds more than {FOUND_BYTES_MAX} bytes: ask for fewer ids at once")]
+pub struct TooMuch;
 
 /// Facts that a step found, and the steps it leads to, one for each shard.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +51,7 @@ pub struct Sight {
 
 /// The steps a query begins with, one for each shard.
 pub fn first(query: Query, id: i64, sharding: Sharding) -> BTreeMap<usize, Step> {
-    let mut walk = Walk { sharding, depth: 1, next: BTreeMap::new() };
+    let mut walk = Walk::new(sharding, 1);
     match query {
         Query::Is1 => {
             walk.at(sharding.of_person(PersonId(id))).profiles.push(id);
@@ -53,27 +68,91 @@ pub fn first(query: Query, id: i64, sharding: Sharding) -> BTreeMap<usize, Step>
 }
 
 /// Runs a step at the shard that is the home of what it names. Ids that are not there find nothing.
-pub fn run(shard: &Shard, step: Step) -> Sight {
+///
+/// # Errors
+/// [`TooMuch`].
+pub fn run(shard: &Shard, step: Step) -> Result<Sight, TooMuch> {
     let (own, sharding) = (shard.part().index(), shard.part().sharding());
-    let mut facts = Facts { depth: step.depth, ..Facts::default() };
-    let depth = step.depth.saturating_add(1);
-    let mut walk = Walk { sharding, depth, next: BTreeMap::new() };
+    let mut walk = Walk::new(sharding, step.depth.saturating_add(1));
+    walk.facts.depth = step.depth;
     let mut here = Some(step);
-    while let Some(step) = here {
-        look_up(shard, &step, &mut facts, &mut walk);
+    while let Some(mut step) = here {
+        step.name_once();
+        look_up(shard, &step, &mut walk)?;
         here = walk.next.remove(&own);
     }
-    Sight { facts, next: walk.next }
+    Ok(Sight { facts: walk.facts, next: walk.next })
 }
 
-/// The steps being collected, by shard.
+impl Step {
+    /// Leaves out what is named more than once.
+    fn name_once(&mut self) {
+        let lists = [
+            &mut self.profiles,
+            &mut self.cities,
+            &mut self.recent_of,
+            &mut self.contents,
+            &mut self.friends_of,
+            &mut self.names,
+            &mut self.authors_of,
+            &mut self.forums_of,
+            &mut self.forums,
+            &mut self.replies_to,
+            &mut self.comments,
+            &mut self.knows,
+        ];
+        for ids in lists {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        self.climbs.sort_unstable_by_key(|climb| (climb.message, climb.at));
+        self.climbs.dedup();
+        self.roots.sort_unstable_by_key(|root| (root.message, root.post, root.author));
+        self.roots.dedup();
+    }
+}
+
+/// What a step finds: its facts, and the steps being collected, by shard.
 struct Walk {
     sharding: Sharding,
     depth: u32,
     next: BTreeMap<usize, Step>,
+    /// Persons whose names are asked for by now.
+    named: BTreeSet<i64>,
+    facts: Facts,
+    /// Bytes found so far. Ids of which each comes of one that was asked for are not among them.
+    bytes: usize,
 }
 
 impl Walk {
+    fn new(sharding: Sharding, depth: u32) -> Self {
+        let (next, named, facts) = (BTreeMap::new(), BTreeSet::new(), Facts::default());
+        Self { sharding, depth, next, named, facts, bytes: 0 }
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), TooMuch> {
+        self.bytes += bytes;
+        if self.bytes > FOUND_BYTES_MAX { Err(TooMuch) } else { Ok(()) }
+    }
+
+    /// Adds a fact to one of the lists.
+    fn find<T: prost::Message>(
+        &mut self,
+        list: fn(&mut Facts) -> &mut Vec<T>,
+        fact: T,
+    ) -> Result<(), TooMuch> {
+        let bytes = fact.encoded_len();
+        self.spend(1 + prost::length_delimiter_len(bytes) + bytes)?;
+        list(&mut self.facts).push(fact);
+        Ok(())
+    }
+
+    fn ask_name(&mut self, person: PersonId) {
+        if self.named.insert(person.0) {
+            self.at_person(person).names.push(person.0);
+        }
+    }
+
     fn at(&mut self, shard: usize) -> &mut Step {
         let (depth, shards) = (self.depth, self.sharding.shards() as u64);
         self.next.entry(shard).or_insert_with(|| Step { depth, shards, ..Step::default() })
@@ -88,58 +167,76 @@ impl Walk {
     }
 }
 
-fn look_up(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk) {
-    look_up_persons(shard, step, facts, walk);
-    look_up_messages(shard, step, facts, walk);
+fn look_up(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
+    look_up_persons(shard, step, walk)?;
+    look_up_friends(shard, step, walk)?;
+    look_up_messages(shard, step, walk)?;
     climb_threads(shard, step, walk);
-    look_up_forums(shard, step, facts, walk);
-    look_up_replies(shard, step, facts, walk);
+    look_up_forums(shard, step, walk)?;
+    look_up_replies(shard, step, walk)
 }
 
-fn look_up_persons(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk) {
+fn look_up_persons(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
     let person = |id: &i64| shard.person(PersonId(*id));
-    facts.profiles.extend(step.profiles.iter().filter_map(person).map(profile));
-    facts.names.extend(step.names.iter().filter_map(person).map(name));
-    facts.cities.extend(step.cities.iter().filter_map(|id| {
-        let city = shard.city_of(PersonId(*id))?;
-        Some(City { person: *id, city: city.0 })
-    }));
-    facts.root_authors.extend(step.roots.iter().filter_map(|root| {
-        let Name { first_name, last_name, .. } = name(person(&root.author)?);
-        Some(RootAuthor { root: Some(*root), first_name, last_name })
-    }));
-    facts.knows.extend(
-        step.knows
-            .iter()
-            .filter_map(person)
-            .map(|record| Known { persons: record.knows.keys().map(|person| person.0).collect() }),
-    );
+    for record in step.profiles.iter().filter_map(person) {
+        walk.find(|facts| &mut facts.profiles, profile(record))?;
+    }
+    for record in step.names.iter().filter_map(person) {
+        walk.find(|facts| &mut facts.names, name(record))?;
+    }
+    for id in &step.cities {
+        if let Some(city) = shard.city_of(PersonId(*id)) {
+            walk.find(|facts| &mut facts.cities, City { person: *id, city: city.0 })?;
+        }
+    }
+    for root in &step.roots {
+        let Some(record) = person(&root.author) else { continue };
+        let Name { first_name, last_name, .. } = name(record);
+        let author = RootAuthor { root: Some(*root), first_name, last_name };
+        walk.find(|facts| &mut facts.root_authors, author)?;
+    }
+    for record in step.knows.iter().filter_map(person) {
+        let persons = record.knows.keys().map(|person| person.0).collect();
+        walk.find(|facts| &mut facts.knows, Known { persons })?;
+    }
+    Ok(())
+}
+
+/// What leads from a person to many.
+fn look_up_friends(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
+    let person = |id: &i64| shard.person(PersonId(*id));
     for record in step.friends_of.iter().filter_map(person) {
         for (friend, since) in &record.knows {
-            facts.friends.push(Friend { person: friend.0, since: since.0 });
-            walk.at_person(*friend).names.push(friend.0);
+            let fact = Friend { person: friend.0, since: since.0 };
+            walk.find(|facts| &mut facts.friends, fact)?;
+            walk.ask_name(*friend);
         }
     }
     for author in step.recent_of.iter().filter_map(person) {
         for id in author.newest_messages(RECENT_MESSAGES_MAX) {
+            walk.spend(3 * ID_BYTES)?;
             let step = walk.at_message(id);
             step.contents.push(id.0);
             step.climbs.push(Climb { message: id.0, at: id.0 });
         }
     }
+    Ok(())
 }
 
-fn look_up_messages(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk) {
+fn look_up_messages(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
     let message = |id: &i64| shard.message(MessageId(*id));
-    facts.contents.extend(step.contents.iter().filter_map(message).map(|record| Content {
-        message: record.message.id.0,
-        content: record.message.content.clone(),
-        creation_date: record.message.creation_date.0,
-    }));
-    for record in step.authors_of.iter().filter_map(message) {
-        let author = record.message.creator;
-        walk.at_person(author).names.push(author.0);
+    for record in step.contents.iter().filter_map(message) {
+        let content = Content {
+            message: record.message.id.0,
+            content: record.message.content.clone(),
+            creation_date: record.message.creation_date.0,
+        };
+        walk.find(|facts| &mut facts.contents, content)?;
     }
+    for record in step.authors_of.iter().filter_map(message) {
+        walk.ask_name(record.message.creator);
+    }
+    Ok(())
 }
 
 /// One step up each thread; further ones at the same shard follow at once.
@@ -160,7 +257,7 @@ fn climb_threads(shard: &Shard, step: &Step, walk: &mut Walk) {
     }
 }
 
-fn look_up_forums(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk) {
+fn look_up_forums(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
     for id in &step.forums_of {
         let Some(record) = shard.message(MessageId(*id)) else { continue };
         match record.message.parent {
@@ -170,15 +267,18 @@ fn look_up_forums(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk
     }
     for forum in step.forums.iter().filter_map(|id| shard.forum(ForumId(*id))) {
         let title = forum.title.clone();
-        facts.forums.push(ForumInfo { forum: forum.id.0, title, moderator: forum.moderator.0 });
-        walk.at_person(forum.moderator).names.push(forum.moderator.0);
+        let fact = ForumInfo { forum: forum.id.0, title, moderator: forum.moderator.0 };
+        walk.find(|facts| &mut facts.forums, fact)?;
+        walk.ask_name(forum.moderator);
     }
+    Ok(())
 }
 
-fn look_up_replies(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Walk) {
+fn look_up_replies(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
     let message = |id: &i64| shard.message(MessageId(*id));
     for record in step.replies_to.iter().filter_map(message) {
         for reply in &record.replies {
+            walk.spend(ID_BYTES)?;
             walk.at_message(*reply).comments.push(reply.0);
         }
         if !record.replies.is_empty() {
@@ -189,17 +289,16 @@ fn look_up_replies(shard: &Shard, step: &Step, facts: &mut Facts, walk: &mut Wal
     for record in step.comments.iter().filter_map(message) {
         let comment = &record.message;
         let author = comment.creator;
-        facts.comments.push(Comment {
+        let fact = Comment {
             comment: comment.id.0,
             content: comment.content.clone(),
             creation_date: comment.creation_date.0,
             author: author.0,
-        });
-        let names = &mut walk.at_person(author).names;
-        if !names.contains(&author.0) {
-            names.push(author.0);
-        }
+        };
+        walk.find(|facts| &mut facts.comments, fact)?;
+        walk.ask_name(author);
     }
+    Ok(())
 }
 
 fn profile(record: &PersonRecord) -> Profile {
@@ -226,6 +325,14 @@ impl Facts {
     /// True when nothing was found.
     pub fn is_empty(&self) -> bool {
         *self == Self { depth: self.depth, ..Self::default() }
+    }
+
+    /// Refuses what is above [`FOUND_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`TooMuch`].
+    pub fn check_size(&self) -> Result<(), TooMuch> {
+        if self.encoded_len() > FOUND_BYTES_MAX { Err(TooMuch) } else { Ok(()) }
     }
 
     /// Takes over what others found.
@@ -366,10 +473,57 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_id_that_is_named_a_million_times_finds_what_it_finds_once() {
+        let shard = generate(Recipe { persons: 60, seed: 3 }).whole().clone();
+        let person = shard.persons().max_by_key(|record| record.knows.len()).unwrap();
+        let id = person.person.id.0;
+        let message = shard.messages().max_by_key(|record| record.replies.len()).unwrap();
+        let replies_to = message.message.id.0;
+        let once = Step {
+            friends_of: vec![id],
+            knows: vec![id],
+            recent_of: vec![id],
+            replies_to: vec![replies_to],
+            ..Step::default()
+        };
+        let often = Step {
+            friends_of: vec![id; 1_000_000],
+            knows: vec![id; 100_000],
+            recent_of: vec![id; 100_000],
+            replies_to: vec![replies_to; 100_000],
+            ..Step::default()
+        };
+        let found = run(&shard, once).unwrap();
+        assert!(found.facts.friends.len() > 1 && found.facts.comments.len() > 1);
+        assert_eq!(run(&shard, often).unwrap(), found);
+    }
+
+    #[test]
+    fn a_step_that_finds_too_much_is_refused_and_one_below_is_not() {
+        let shard = generate(Recipe { persons: 2_000, seed: 3 }).whole().clone();
+        let all: Vec<i64> = shard.messages().map(|record| record.message.id.0).collect();
+        let contents = |count: usize| Step {
+            contents: all.iter().take(count).copied().collect(),
+            ..Step::default()
+        };
+        assert_eq!(run(&shard, contents(all.len())), Err(TooMuch), "{} messages", all.len());
+        let (mut fits, mut too_many) = (0, all.len());
+        while too_many - fits > 1 {
+            let count = usize::midpoint(fits, too_many);
+            match run(&shard, contents(count)) {
+                Ok(_) => fits = count,
+                Err(TooMuch) => too_many = count,
+            }
+        }
+        let found = run(&shard, contents(fits)).unwrap().facts.encoded_len();
+        assert!(found <= FOUND_BYTES_MAX && found > FOUND_BYTES_MAX * 9 / 10, "{found}");
+    }
+
     fn walk(shards: &[Shard], steps: BTreeMap<usize, Step>) -> Facts {
         let mut facts = Facts::default();
         for (shard, step) in steps {
-            let sight = run(&shards[shard], step);
+            let sight = run(&shards[shard], step).unwrap();
             facts.absorb(sight.facts);
             facts.absorb(walk(shards, sight.next));
         }

@@ -51,6 +51,16 @@ fn a_data_folder_that_is_none_is_named() {
 }
 
 #[test]
+fn a_file_that_expects_nothing_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let empty = folder.path().join("expected.jsonl");
+    std::fs::write(&empty, "").expect("a file");
+    let refused = graph(&["check", "--expected", empty.to_str().expect("a plain name")]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("has no expected answers"), "{said}");
+}
+
+#[test]
 fn options_without_an_end_are_refused_in_words() {
     for (arguments, words) in [
         (&["demo", "--delay-ms", "1e19"][..], "not a time from 0 to 1000 ms"),

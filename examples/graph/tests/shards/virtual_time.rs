@@ -147,6 +147,24 @@ async fn who_counts_other_shards_is_refused_and_told_so() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_asks_a_shard_for_too_much_is_refused_and_others_are_not() {
+    let graph = generate(Recipe { persons: 2_000, seed: 3 });
+    let sharding = Sharding::over(NonZeroUsize::MIN);
+    let contents = graph.whole().messages().map(|record| record.message.id.0).collect();
+    let shards = Simulated::start(&graph, sharding, ONE_WAY).await.expect("nothing fails");
+    let (peer, asker) =
+        (shards.client.peers()[0], proto::GraphClient::new(shards.client.endpoint()));
+    let step = Step { depth: 1, shards: 1, contents, ..Step::default() };
+    let told = asker.look(step.clone()).to(peer).await.expect_err("it is too much").to_string();
+    assert!(told.contains("ResourceExhausted: it finds more than 2097152 bytes"), "{told}");
+    let told = asker.gather(step).to(peer).await.expect_err("it is too much").to_string();
+    assert!(told.contains("ResourceExhausted"), "{told}");
+    let few = Step { depth: 1, shards: 1, friends_of: vec![1; 400_000], ..Step::default() };
+    let facts = asker.gather(few).to(peer).await.expect("it is one person");
+    assert!(facts.friends.len() < 2_000);
+}
+
 /// A shard that leads the client to another that there is not.
 struct Astray;
 
