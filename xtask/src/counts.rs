@@ -138,8 +138,21 @@ fn with(features: &[String]) -> Vec<String> {
 impl Row {
     fn count(&self, program: &Path) -> anyhow::Result<Counts> {
         let (short, long) = (self.measure(program, 1)?, self.measure(program, 2)?);
-        let instructions = long.instructions.saturating_sub(short.instructions);
-        Ok(Counts { instructions: instructions / u64::from(self.calls), ..long })
+        self.per_call(short, long)
+    }
+
+    /// Counts of one call, of those of the shorter run and of the longer.
+    ///
+    /// # Errors
+    /// The longer run took no more: then it has not made its calls, and nothing was counted.
+    fn per_call(&self, short: Counts, long: Counts) -> anyhow::Result<Counts> {
+        let more = long.instructions.checked_sub(short.instructions).filter(|more| *more > 0);
+        let (kind, calls) = (self.kind, u64::from(self.calls));
+        let more = more.with_context(|| {
+            let (short, long) = (short.instructions, long.instructions);
+            format!("{kind}: {long} instructions with {calls} calls more, {short} without")
+        })?;
+        Ok(Counts { instructions: more / calls, ..long })
     }
 
     /// Runs with so many times its calls: all instructions, and the allocations of a call.
@@ -209,6 +222,17 @@ mod tests {
         let slow = Counts { instructions: 6_001, ..fits };
         let hungry = Counts { allocations: 2.2, ..fits };
         assert!(ROW.line(slow).ends_with("MORE") && ROW.is_over(hungry));
+    }
+
+    #[test]
+    fn a_longer_run_that_took_no_more_is_an_error() {
+        let of = |instructions| Counts { instructions, allocations: 2.0 };
+        let counted = ROW.per_call(of(1_000), of(1_000 + 9_600 * 6_000));
+        assert_eq!(counted.ok(), Some(of(6_000)));
+        for long in [1_000, 999, 0] {
+            let error = ROW.per_call(of(1_000), of(long)).expect_err("nothing was counted");
+            assert!(error.to_string().starts_with(&format!("unary: {long} instr")), "{error}");
+        }
     }
 
     #[test]
