@@ -301,7 +301,7 @@ impl Ledger {
     pub async fn snapshot(&self, position: Position) -> Result<SnapshotWriter, LedgerError> {
         self.durable(position).await?;
         let turn = Arc::clone(&self.snapshots.turn).acquire_owned().await;
-        let turn = turn.map_err(|_| LedgerError::Closed)?;
+        let turn = Arc::new(turn.map_err(|_| LedgerError::Closed)?);
         if let Some(latest) = self.latest_snapshot().map(|latest| latest.position())
             && latest > position
         {
@@ -317,7 +317,8 @@ impl Ledger {
             position: position.records(),
             salt: disk.salt,
         };
-        let file = Unfinished::begin(Arc::clone(&disk.volume), header).await;
+        let volume = Arc::clone(&disk.volume);
+        let file = Unfinished::begin(volume, header, Arc::clone(&turn)).await;
         let file = file.map_err(|error| self.failed(error.into()))?;
         Ok(SnapshotWriter::of_file(self.clone(), position, file, turn))
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use convoke::disk::{DiskError, Open};
+use convoke::disk::{DiskError, DiskFailure, Open};
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::LedgerError;
@@ -136,13 +137,17 @@ impl Parts {
     }
 }
 
-/// A snapshot that is being written. Dropped before [`finish`](Self::finish), it never was.
+/// The right to write a snapshot, until the last clone is dropped: one is written at a time.
+pub(super) type Turn = Arc<OwnedSemaphorePermit>;
+
+/// A snapshot that is being written. Dropped before [`finish`](Self::finish), it never was, and
+/// gives its room back soon after.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     ledger: Ledger,
     position: Position,
     target: Target,
-    _one_at_a_time: OwnedSemaphorePermit,
+    _turn: Turn,
 }
 
 #[derive(Debug)]
@@ -152,27 +157,24 @@ enum Target {
 }
 
 impl SnapshotWriter {
-    pub(super) fn in_memory(
-        ledger: Ledger,
-        position: Position,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        Self { ledger, position, target: Target::Memory(Vec::new()), _one_at_a_time: permit }
+    pub(super) fn in_memory(ledger: Ledger, position: Position, turn: Turn) -> Self {
+        Self { ledger, position, target: Target::Memory(Vec::new()), _turn: turn }
     }
 
     pub(super) fn of_file(
         ledger: Ledger,
         position: Position,
         file: Unfinished,
-        permit: OwnedSemaphorePermit,
+        turn: Turn,
     ) -> Self {
-        Self { ledger, position, target: Target::File(file), _one_at_a_time: permit }
+        Self { ledger, position, target: Target::File(file), _turn: turn }
     }
 
     /// Writes a part. Some hundred kilobytes are a good size: each is read whole.
     ///
     /// # Errors
-    /// Those of the disk; [`LedgerError::TooLarge`].
+    /// Those of the disk, after which the snapshot cannot be finished, and has given its room back;
+    /// [`LedgerError::TooLarge`].
     pub async fn part(&mut self, part: Bytes) -> Result<(), LedgerError> {
         if part.len() > RECORD_BYTES_MAX {
             return Err(LedgerError::TooLarge { bytes: part.len() });
@@ -190,9 +192,10 @@ impl SnapshotWriter {
     /// Makes the snapshot durable, and the latest. Older ones are removed; who reads one goes on.
     ///
     /// # Errors
-    /// Those of the disk. After a sync that failed the ledger has failed, too.
+    /// Those of the disk: the snapshot has given its room back. After a sync that failed the ledger
+    /// has failed, too.
     pub async fn finish(self) -> Result<Snapshot, LedgerError> {
-        let Self { ledger, position, target, _one_at_a_time } = self;
+        let Self { ledger, position, target, _turn } = self;
         let snapshot = match target {
             Target::Memory(parts) => Snapshot::in_memory(position, parts),
             Target::File(file) => match file.finish(position).await {
@@ -205,7 +208,8 @@ impl SnapshotWriter {
     }
 }
 
-/// File of a snapshot before it has its name.
+/// File of a snapshot before it has its name. On a disk that is full, what it has would leave no
+/// room for records: so it is made empty as soon as it cannot be finished.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     volume: Arc<dyn Volume>,
@@ -214,24 +218,48 @@ pub(super) struct Unfinished {
     at: u64,
     synced_at: u64,
     parts: u64,
+    state: State,
+    turn: Turn,
+}
+
+#[derive(Debug)]
+enum State {
+    Written,
+    /// Something of it could not be written.
+    Failed(DiskError),
+    /// It may have its name, so that it must stay what it is.
+    Named,
+    /// It has given its room back.
+    Empty(DiskError),
 }
 
 impl Unfinished {
-    pub(super) async fn begin(volume: Arc<dyn Volume>, header: Header) -> Result<Self, DiskError> {
-        let file = volume.open(NEW_FILE, Open::Create).await?;
-        file.set_len(0).await?;
-        let salt = header.salt;
-        let mut unfinished = Self { volume, file, salt, at: 0, synced_at: 0, parts: 0 };
+    pub(super) async fn begin(
+        volume: Arc<dyn Volume>,
+        header: Header,
+        turn: Turn,
+    ) -> Result<Self, DiskError> {
+        let file = open(&*volume).await?;
+        let (salt, state) = (header.salt, State::Written);
+        let mut unfinished =
+            Self { volume, file, salt, at: 0, synced_at: 0, parts: 0, state, turn };
         let mut bytes = BytesMut::new();
         header.encode(&mut bytes);
-        unfinished.write(bytes).await?;
+        let begun = unfinished.write(bytes).await;
+        unfinished.unless_failed(begun).await?;
         Ok(unfinished)
     }
 
     async fn part(&mut self, part: &[u8]) -> Result<(), DiskError> {
+        self.is_whole()?;
         let mut bytes = BytesMut::new();
         format::encode(self.salt, self.parts, self.parts, part, &mut bytes);
         self.parts += 1;
+        let written = self.write_and_sync(bytes).await;
+        self.unless_failed(written).await
+    }
+
+    async fn write_and_sync(&mut self, bytes: BytesMut) -> Result<(), DiskError> {
         self.write(bytes).await?;
         if self.at - self.synced_at >= SYNC_BYTES {
             self.file.sync().await?;
@@ -248,13 +276,71 @@ impl Unfinished {
     }
 
     async fn finish(mut self, position: Position) -> Result<Frames, LedgerError> {
+        self.is_whole()?;
+        let sealed = self.seal().await;
+        self.unless_failed(sealed).await?;
+        let name = name(position.records());
+        self.state = State::Named;
+        if let Err(error) = self.volume.rename(NEW_FILE, &name).await {
+            // By its old name, since it may have the new one all the same.
+            let _ = self.volume.remove(NEW_FILE).await;
+            return Err(error.into());
+        }
+        self.volume.sync_names().await?;
+        Frames::open(&*self.volume, &name, Sort::Snapshot).await
+    }
+
+    async fn seal(&mut self) -> Result<(), DiskError> {
         let mut seal = BytesMut::new();
         format::encode_seal(self.salt, self.parts, &mut seal);
         self.write(seal).await?;
-        self.file.sync().await?;
-        let name = name(position.records());
-        self.volume.rename(NEW_FILE, &name).await?;
-        self.volume.sync_names().await?;
-        Frames::open(&*self.volume, &name, Sort::Snapshot).await
+        self.file.sync().await
+    }
+
+    /// Gives the room of the file back where something of it could not be written, before anybody
+    /// hears of it.
+    async fn unless_failed(&mut self, written: Result<(), DiskError>) -> Result<(), DiskError> {
+        let Err(error) = written else { return Ok(()) };
+        self.state = State::Failed(error.clone());
+        // The file was ours alone. What does not work now the next start does.
+        let _ = self.file.set_len(0).await;
+        self.state = State::Empty(error.clone());
+        Err(error)
+    }
+
+    fn is_whole(&self) -> Result<(), DiskError> {
+        match &self.state {
+            State::Failed(error) | State::Empty(error) => Err(error.clone()),
+            State::Written | State::Named => Ok(()),
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if matches!(self.state, State::Named | State::Empty(_)) {
+            return;
+        }
+        let (file, turn) = (Arc::clone(&self.file), Arc::clone(&self.turn));
+        // By the open file and not by its name: this may be another's by then.
+        let emptied = async move {
+            let _ = file.set_len(0).await;
+            drop(turn);
+        };
+        // Without a runtime the process ends, and the next start removes the file.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(emptied);
+        }
+    }
+}
+
+/// Opens a file of its own: a write to the one before, which was cancelled, may still come.
+async fn open(volume: &dyn Volume) -> Result<Arc<dyn File>, DiskError> {
+    match volume.open(NEW_FILE, Open::New).await {
+        Err(error) if error.failure == DiskFailure::Exists => {
+            volume.remove(NEW_FILE).await?;
+            volume.open(NEW_FILE, Open::New).await
+        }
+        opened => opened,
     }
 }

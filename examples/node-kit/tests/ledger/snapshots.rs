@@ -1,10 +1,10 @@
 //! Snapshots and trims.
 
 use bytes::Bytes;
-use convoke::disk::Disk;
+use convoke::disk::{Disk, DiskFile as _, Open};
 use convoke::sim::disk::SimDisk;
 use node_kit::durable::Position;
-use node_kit::ledger::{Ledger, LedgerError};
+use node_kit::ledger::{Ledger, LedgerError, SnapshotWriter};
 
 use crate::support::{append, numbers, open, record, records};
 
@@ -92,6 +92,80 @@ async fn a_snapshot_that_was_dropped_never_was() {
     let (_, recovered) = open(disk.mount()).await.unwrap();
     assert!(recovered.snapshot.is_none());
     assert_eq!(names(&disk, "snapshot").await, 0);
+}
+
+/// A ledger on a disk that holds little more than what it has.
+async fn on_a_small_disk() -> (SimDisk, Ledger) {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..1).await.unwrap();
+    disk.configure(|settings| settings.capacity = 4 << 10);
+    (disk, ledger)
+}
+
+/// Writes parts until the disk is full.
+async fn fill(snapshot: &mut SnapshotWriter) -> LedgerError {
+    loop {
+        if let Err(error) = snapshot.part(Bytes::from(vec![7; 100])).await {
+            return error;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_without_room_leaves_room_for_records() {
+    let (disk, ledger) = on_a_small_disk().await;
+    let mut large = ledger.snapshot(Position::new(1)).await.unwrap();
+    let full = fill(&mut large).await;
+    assert!(full.to_string().contains("snapshot.new"), "{full}");
+    append(&ledger, 1..5).await.unwrap();
+    assert_eq!(large.part(Bytes::new()).await.unwrap_err(), full);
+    assert_eq!(large.finish().await.unwrap_err(), full);
+    snapshot(&ledger, 5).await.unwrap();
+    append(&ledger, 5..6).await.unwrap();
+    disk.crash();
+    let (_, mut recovered) = open(disk.mount()).await.unwrap();
+    assert_eq!(records(&mut recovered).await.unwrap(), numbers(5..6));
+    assert_eq!(names(&disk, "snapshot").await, 1);
+}
+
+#[tokio::test]
+async fn a_seal_without_room_leaves_room_for_records() {
+    let (disk, ledger) = on_a_small_disk().await;
+    let mut large = ledger.snapshot(Position::new(1)).await.unwrap();
+    large.part(Bytes::from(vec![7; 100])).await.unwrap();
+    disk.configure(|settings| settings.capacity = 0);
+    large.finish().await.unwrap_err();
+    disk.configure(|settings| settings.capacity = 4 << 10);
+    assert_eq!(len_of_new(&disk).await, 0);
+    append(&ledger, 1..2).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_dropped_gives_its_room_back() {
+    let (disk, ledger) = on_a_small_disk().await;
+    for _ in 0..2 {
+        let mut dropped = ledger.snapshot(Position::new(1)).await.unwrap();
+        for _ in 0..10 {
+            dropped.part(Bytes::from(vec![7; 100])).await.unwrap();
+        }
+        assert!(len_of_new(&disk).await > 1000);
+        // Its task is cancelled while it waits for the disk.
+        disk.stall();
+        let task = tokio::spawn(async move { dropped.part(Bytes::from(vec![7; 100])).await });
+        tokio::task::yield_now().await;
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        disk.resume();
+    }
+    // Its turn ends with the clean-up.
+    snapshot(&ledger, 1).await.unwrap();
+    assert_eq!(names(&disk, "snapshot").await, 1);
+    append(&ledger, 1..20).await.unwrap();
+}
+
+async fn len_of_new(disk: &SimDisk) -> u64 {
+    disk.mount().open("snapshot.new", Open::Read).await.unwrap().len().await.unwrap()
 }
 
 #[tokio::test]
