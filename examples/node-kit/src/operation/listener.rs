@@ -8,10 +8,12 @@
 //! | `/healthz` | 200 while the node works; 503 and a reason once it should be started again |
 //! | `/readyz` | 200 while it takes requests; 503 and a reason while it does not |
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::Request;
@@ -21,19 +23,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{interval, timeout};
 
 use super::answers::Answers;
 use super::{Metrics, NodeHealth, Page};
 
-/// Connections at once. More wait in the backlog of the socket: a scraper and a few probes are all
-/// that is expected.
+/// Connections at once: a scraper and a few probes are all that is expected. For another the oldest
+/// one without a request makes room; where all have one, it waits in the backlog of the socket.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Longest time of a connection, which carries one request.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest time until the head of its request is here: who asks is near, and has it ready.
+const HEAD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -169,40 +173,74 @@ impl Drop for Listener {
 
 async fn answer_all(socket: TcpListener, answers: Answers) {
     let answers = Arc::new(answers);
-    // It owns its connections: dropped, it takes them along.
-    let mut connections = JoinSet::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut connections = Connections::default();
     let mut settle = interval(SETTLE_EVERY);
     loop {
-        let next = async {
-            let place = places.clone().acquire_owned().await;
-            (place.expect("it is never closed"), socket.accept().await)
-        };
         tokio::select! {
             biased;
             _ = settle.tick() => answers.metrics.settle(),
-            Some(_) = connections.join_next() => {}
-            (place, accepted) = next => match accepted {
-                Ok((stream, _)) => {
-                    let answers = answers.clone();
-                    connections.spawn(async move {
-                        // One that is too slow, or speaks no HTTP, is nobody's loss.
-                        let _ = timeout(CONNECTION_WITHIN, serve(stream, answers)).await;
-                        drop(place);
-                    });
-                }
+            Some(_) = connections.tasks.join_next() => {}
+            accepted = socket.accept(), if connections.can_have_room() => match accepted {
+                Ok((stream, _)) => connections.add(stream, &answers).await,
                 Err(_) => tokio::time::sleep(ACCEPT_AGAIN_AFTER).await,
             },
         }
     }
 }
 
-async fn serve(stream: TcpStream, answers: Arc<Answers>) -> hyper::Result<()> {
+/// Connections of a listener. Dropped, it takes them along.
+#[derive(Debug, Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    /// The oldest first.
+    open: VecDeque<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    task: AbortHandle,
+    has_request: Arc<AtomicBool>,
+}
+
+impl Connections {
+    fn can_have_room(&mut self) -> bool {
+        self.open.retain(|one| !one.task.is_finished());
+        self.tasks.len() < CONNECTIONS_MAX || self.open.iter().any(Open::is_silent)
+    }
+
+    async fn add(&mut self, stream: TcpStream, answers: &Arc<Answers>) {
+        if self.tasks.len() >= CONNECTIONS_MAX {
+            if let Some(at) = self.open.iter().position(Open::is_silent)
+                && let Some(silent) = self.open.remove(at)
+            {
+                silent.task.abort();
+            }
+            self.tasks.join_next().await;
+        }
+        let has_request = Arc::new(AtomicBool::new(false));
+        let (asked, answers) = (Arc::clone(&has_request), Arc::clone(answers));
+        let task = self.tasks.spawn(async move {
+            // One that is too slow, or speaks no HTTP, is nobody's loss.
+            let _ = timeout(CONNECTION_WITHIN, serve(stream, &answers, &asked)).await;
+        });
+        self.open.push_back(Open { task, has_request });
+    }
+}
+
+impl Open {
+    fn is_silent(&self) -> bool {
+        !self.has_request.load(Ordering::Relaxed)
+    }
+}
+
+async fn serve(stream: TcpStream, answers: &Answers, asked: &AtomicBool) -> hyper::Result<()> {
     let service = service_fn(|request: Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
         let answer = answers.answer(&request);
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut connection = http1::Builder::new();
-    connection.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).timer(TokioTimer::new());
+    connection.keep_alive(false).max_buf_size(HEAD_BYTES_MAX);
+    connection.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     connection.serve_connection(TokioIo::new(stream), service).await
 }

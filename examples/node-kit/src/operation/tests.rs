@@ -136,6 +136,29 @@ async fn connections_that_say_nothing_make_room_for_others() {
     assert_eq!(get(listener.address(), "/healthz").await.unwrap().0, 200);
 }
 
+#[tokio::test(start_paused = true)]
+async fn for_a_request_the_oldest_silent_connection_makes_room() {
+    // While a thread works, the clock stands still.
+    let (go_on, stands) = std::sync::mpsc::channel::<()>();
+    let standing = tokio::task::spawn_blocking(move || stands.recv().unwrap_err());
+    let (listener, _) = listener(&NodeHealth::new("starting")).await;
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(TcpStream::connect(listener.address()).await.unwrap());
+    }
+    let begun = tokio::time::Instant::now();
+    assert_eq!(get(listener.address(), "/healthz").await.unwrap().0, 200);
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0);
+    let is_open = silent[1].try_read(&mut [0]).unwrap_err();
+    assert_eq!(is_open.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+
+    drop(go_on);
+    standing.await.unwrap();
+    assert_eq!(silent[1].read(&mut [0]).await.unwrap(), 0);
+    assert!((1..3).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn it_listens_on_the_loopback_alone_and_says_what_is_taken() {
     let health = NodeHealth::new("starting");
