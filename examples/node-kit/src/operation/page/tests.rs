@@ -149,10 +149,10 @@ async fn the_page_is_for_this_host_unless_it_was_told_otherwise() {
         let answer = answer(listener.address(), request, host).await;
         answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
     };
-    for host in ["127.0.0.1", "127.0.0.1:80", "localhost:9001", "[::1]:9001"] {
+    for host in ["127.0.0.1", "127.0.0.1:80", "127.0.0.2:9001", "localhost:9001", "[::1]:9001"] {
         assert_eq!(status("GET /", host).await, 200, "{host}");
     }
-    for host in ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "localhost.evil", ""] {
+    for host in ["evil.example", "127.0.0.2.evil.example", "10.0.0.1", "localhost.evil", ""] {
         assert_eq!(status("GET /", host).await, 421, "{host}");
     }
     assert_eq!(status("POST /", "localhost").await, 405);
