@@ -55,7 +55,11 @@ impl World {
 
     /// Status of what node 1 says of itself.
     async fn ask(&self, path: &str) -> Result<u16, Box<dyn Error>> {
-        Ok(operation::get(([127, 0, 0, 1], self.ports[1]).into(), path).await?.0)
+        Ok(self.read(path).await?.0)
+    }
+
+    async fn read(&self, path: &str) -> Result<(u16, String), Box<dyn Error>> {
+        Ok(operation::get(([127, 0, 0, 1], self.ports[1]).into(), path).await?)
     }
 }
 
@@ -64,14 +68,17 @@ async fn a_node_serves_is_killed_comes_back_and_ends_in_good_order() -> Tested {
     let world = World::new()?;
     let (mut first, mut second) = (world.node("1").await?, world.node("2").await?);
     assert_eq!(world.ask("/readyz").await?, 200);
-    assert_eq!(world.ask("/metrics").await?, 200);
-
+    assert_eq!(world.ask("/traffic").await?, 200);
     assert_eq!(world.ask("/").await?, 404, "a page was not asked for");
 
     let loaded = world.command("load").arg("1").output().await?;
     let report: serde_json::Value = serde_json::from_slice(&loaded.stdout)?;
     assert!(report["completed"].as_u64() > Some(0), "{report}");
     assert_eq!((&report["failed"], &report["unknown"]), (&0.into(), &0.into()), "{report}");
+    let (status, counted) = world.read("/metrics").await?;
+    let of_echo = "convoke_tasks_started_total{node=\"n1\",method=\"node.Node/Echo\"} ";
+    let tasks = counted.lines().find_map(|line| line.strip_prefix(of_echo)?.parse::<u64>().ok());
+    assert!(status == 200 && tasks > Some(0), "{counted}");
 
     first.kill().await?;
     assert!(world.ask("/readyz").await.is_err());

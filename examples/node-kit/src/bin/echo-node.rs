@@ -58,9 +58,11 @@ async fn node(file: &str, id: &str, has_page: bool) -> Result<()> {
     let (metrics, mut stop) = (Metrics::install()?, StopSignal::listen()?);
     let health = NodeHealth::new("starting");
     let address = cluster.node(id)?.operation;
-    let _listener = Listener::of_node(address, metrics, &health, page.as_ref()).await?;
+    let _listener = Listener::of_node(address, metrics.clone(), &health, page.as_ref()).await?;
     let service = Service::new().unary(ECHO, echo);
-    let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).start().await?;
+    let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).metrics();
+    let endpoint = endpoint.start().await?;
+    metrics.sample(&endpoint);
     page.iter().for_each(|page| page.show(&endpoint));
     health.ready();
     say(format_args!("node {id} listens at {:?}", endpoint.addresses()))?;
