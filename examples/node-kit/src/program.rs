@@ -60,3 +60,19 @@ pub async fn asked_to_stop(stop: &mut StopSignal, is_child: bool) -> Option<Sign
         () = orphaned, if is_child => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_that_hangs_keeps_no_program_from_its_end() {
+        let (go_on, hangs) = mpsc::channel::<()>();
+        let command = async {
+            tokio::task::spawn_blocking(move || hangs.recv().unwrap_err());
+            7
+        };
+        assert_eq!(super::run(command).unwrap(), 7);
+        drop(go_on);
+    }
+}

@@ -22,23 +22,23 @@ use convoke::{Context, Endpoint, Method, NodeId, Service, Status};
 use node_kit::cluster::{Cluster, NoProtocol, check};
 use node_kit::load::{self, Client, Outcome, Pace, Plan};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, Shutdown, StopSignal};
+use node_kit::program;
 
 const ECHO: Method<String, String> = Method::new("node.Node/Echo");
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    console::end("echo-node", run(&arguments).await.map(|()| true))
+    console::end("echo-node", run(&arguments).map(|()| true))
 }
 
-async fn run(arguments: &[&str]) -> Result<()> {
+fn run(arguments: &[&str]) -> Result<()> {
     match arguments[..] {
         ["check-config", file] => checked(file, None),
         ["check-config", file, id] => checked(file, Some(id)),
-        ["node", file, id] => node(file, id, false).await,
-        ["node", file, id, "--page"] => node(file, id, true).await,
-        ["load", file, seconds] => load(file, seconds).await,
+        ["node", file, id] => program::run(node(file, id, false))?,
+        ["node", file, id, "--page"] => program::run(node(file, id, true))?,
+        ["load", file, seconds] => program::run_on_this_thread(load(file, seconds))?,
         _ => bail!("check-config FILE [ID], node FILE ID [--page], or load FILE SECONDS"),
     }
 }

@@ -17,6 +17,10 @@ use super::{NodeHealth, StopSignal};
 ///
 /// Each has its time, and the next comes in any case. A second signal leaves out what is not done
 /// yet: a node must survive a crash anyway.
+///
+/// The process ends after it on a runtime that waits for no thread, as that of `program::run` of
+/// this crate. One that is dropped, as by `#[tokio::main]`, waits for whatever blocks: for a disk
+/// that hangs, for ever.
 #[derive(Debug)]
 #[must_use = "it runs when it is told to"]
 pub struct Shutdown {
