@@ -59,6 +59,7 @@ pub struct Port {
     endpoint: Endpoint,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
+    upkeep: JoinHandle<()>,
 }
 
 impl Port {
@@ -71,6 +72,7 @@ impl Port {
         let greeter = Service::new().unary(HELLO, hello).tree(LETTERS, letters);
         let builder = convoke::endpoint().health(&health).metrics();
         let endpoint = builder.serve(greeter).start().await?;
+        let upkeep = upkeep(metrics.clone());
 
         let edge = GrpcEdge::builder(&endpoint).health(&health).into_service()?;
         let edge = ServiceBuilder::new().layer(GrpcWebLayer::new()).service(edge);
@@ -87,7 +89,8 @@ impl Port {
             let _ = stopped.await;
         });
         let server = tokio::spawn(server.into_future());
-        Ok(Self { address, health, endpoint, stop, server })
+        let upkeep = tokio::spawn(upkeep);
+        Ok(Self { address, health, endpoint, stop, server, upkeep })
     }
 
     /// Address of the port.
@@ -106,6 +109,7 @@ impl Port {
     /// The server of the port failed.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         self.health.stop();
+        self.upkeep.abort();
         let _ = self.stop.send(());
         let mut server = self.server;
         match tokio::time::timeout(GRACE, &mut server).await {
@@ -122,6 +126,15 @@ impl Port {
 fn scrape(endpoint: &Endpoint, metrics: &PrometheusHandle) -> String {
     endpoint.sample_metrics(); // what is open and what was carried, as of now
     metrics.render()
+}
+
+/// Puts samples into their buckets, so that they do not pile up while nobody scrapes.
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut next = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        next.tick().await;
+        metrics.run_upkeep();
+    }
 }
 
 /// The health of the node for those who ask by HTTP.
