@@ -15,12 +15,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use console::say;
 
+use self::host::{AGAIN_AFTER, PATIENCE};
 use self::wire::{RTT, SEND, STOP, message, read_u64};
 
 /// Arguments of the command.
@@ -93,12 +94,12 @@ impl Measure {
         host::serve(listener, places.clone(), over);
         if me > 0 {
             eprintln!("ready: {} measures", places[0].name);
-            return Ok(is_over.recv()?);
+            return host::wait_for_end(&places[0], &is_over);
         }
         let found = self.measure(&places);
         // Whatever became of it, the others need not wait.
         for place in &places[1..] {
-            let stopped = host::connect(&place.address);
+            let stopped = host::connect(&place.address, PATIENCE);
             drop(stopped.and_then(|mut stream| Ok(stream.write_all(&[STOP])?)));
         }
         let text = toml(&places, &found?);
@@ -118,20 +119,21 @@ impl Measure {
         for (place, me) in places.iter().zip(&all) {
             let mut row = Vec::new();
             for to in &all {
-                row.push(if to == me { 0 } else { ask(place, &message(RTT, [*to]))? });
+                row.push(if to == me { 0 } else { ask(place, &message(RTT, [*to]), PATIENCE)? });
             }
             round_trip.push(row);
         }
         for (place, me) in places.iter().zip(&all) {
             let others: Vec<u32> = all.iter().copied().filter(|other| other != me).collect();
-            let rate = ask(place, &self.send_to(&others))?;
+            let rate = ask(place, &self.send_to(&others), self.sent_within())?;
             eprintln!("{} sends {} Mbit/s to all others", place.name, mbit(rate));
             uplink.push(rate);
         }
         for (to, me) in places.iter().zip(&all) {
             let asked = places.iter().filter(|place| place.name != to.name).map(|place| {
                 let (place, request) = (place.clone(), self.send_to(&[*me]));
-                thread::spawn(move || ask(&place, &request))
+                let within = self.sent_within();
+                thread::spawn(move || ask(&place, &request, within))
             });
             let asked: Vec<_> = asked.collect();
             let mut rate = 0;
@@ -144,6 +146,11 @@ impl Measure {
         Ok(Found { uplink, downlink, round_trip })
     }
 
+    /// Longest time until a host has sent and says how much.
+    fn sent_within(&self) -> Duration {
+        Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX).saturating_add(PATIENCE)
+    }
+
     fn send_to(&self, to: &[u32]) -> Vec<u8> {
         #[expect(clippy::cast_possible_truncation, reason = "longer times are refused")]
         #[expect(clippy::cast_sign_loss, reason = "checked to be above 0")]
@@ -154,20 +161,20 @@ impl Measure {
 }
 
 fn wait_for(place: &Place) -> anyhow::Result<TcpStream> {
-    let tries = START.as_secs() * 2;
-    for _ in 1..tries {
-        if let Ok(stream) = host::connect(&place.address) {
+    let begin = Instant::now();
+    while begin.elapsed() < START {
+        if let Ok(stream) = host::connect(&place.address, PATIENCE) {
             return Ok(stream);
         }
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(AGAIN_AFTER);
     }
-    let connected = host::connect(&place.address);
+    let connected = host::connect(&place.address, PATIENCE);
     connected.with_context(|| format!("{} has not started the program", place.name))
 }
 
-fn ask(place: &Place, request: &[u8]) -> anyhow::Result<u64> {
+fn ask(place: &Place, request: &[u8], within: Duration) -> anyhow::Result<u64> {
     let asked = || -> anyhow::Result<u64> {
-        let mut stream = host::connect(&place.address)?;
+        let mut stream = host::connect(&place.address, within)?;
         stream.write_all(request)?;
         Ok(read_u64(&mut stream)?)
     };

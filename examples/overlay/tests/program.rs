@@ -1,7 +1,9 @@
 //! The program `overlay`, run as a user runs it.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use console::assert_ends_quietly_unread;
 use serde_json::Value;
@@ -90,8 +92,8 @@ fn bad_input_is_an_error_that_names_the_file_and_the_field() {
 fn measures_a_network_and_writes_the_file_that_it_plans() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("network.toml");
-    let ports: Vec<std::net::TcpListener> =
-        (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+    let ports: Vec<TcpListener> =
+        (0..3).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
     let sites = ["Ireland", "New York", "Tokyo"].into_iter().zip(&ports);
     let sites = sites.map(|(name, port)| format!("{name}={}", port.local_addr().expect("bound")));
     let sites: Vec<String> = sites.collect();
@@ -103,7 +105,7 @@ fn measures_a_network_and_writes_the_file_that_it_plans() {
             command.args(["--site", site]);
         }
         command.arg("--out").arg(&path);
-        command.stderr(std::process::Stdio::piped()).spawn().expect("the program was built")
+        command.stderr(Stdio::piped()).spawn().expect("the program was built")
     };
     let hosts: Vec<_> = ["Tokyo", "New York", "Ireland"].into_iter().map(start).collect();
     for host in hosts {
@@ -118,6 +120,34 @@ fn measures_a_network_and_writes_the_file_that_it_plans() {
     std::fs::write(&path, wanting).expect("a scratch folder");
     let plan = printed(&overlay(&path, &[]));
     assert!(plan.contains("3 sites want to broadcast 1.0 Mbit/s"), "{plan}");
+}
+
+/// The first host is this test, which asks too much and goes.
+#[test]
+fn a_host_says_why_it_refuses_and_ends_when_the_first_has_gone() {
+    let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (at, waits_at) = (first.local_addr().expect("bound"), port.local_addr().expect("bound"));
+    drop(port);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overlay"));
+    command.args(["measure", "--me", "Tokyo", "--site", &format!("Ireland={at}")]);
+    command.args(["--site", &format!("Tokyo={waits_at}")]);
+    let waits = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("built");
+    let (mut echoes, _) = first.accept().expect("it asks whether the first host is there");
+    let mut beat = [0; 9];
+    echoes.read_exact(&mut beat).expect("an echo is asked for");
+    echoes.write_all(&beat[1..]).expect("it waits for it");
+
+    let mut asked = TcpStream::connect(waits_at).expect("it listens");
+    let numbers = [1_u32, 1_000, 0].map(u32::to_le_bytes).concat();
+    asked.write_all(&[b"S", &numbers[..]].concat()).expect("it takes questions");
+    assert_eq!(asked.read(&mut [0]).expect("it refuses"), 0);
+    drop((first, echoes));
+    let ended = waits.wait_with_output().expect("it ends");
+    let said = String::from_utf8(ended.stderr).expect("text");
+    assert!(!ended.status.success(), "{said}");
+    assert!(said.contains("too much at once"), "{said}");
+    assert!(said.contains("Ireland has gone without a word"), "{said}");
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
-use super::Place;
 use super::wire::{BULK, ECHO, RTT, SEND, STOP, message, read_u8, read_u32, read_u64, write_u64};
+use super::{Place, START};
 
 /// Longest that a host is told to send.
 const DURATION_MAX: Duration = Duration::from_secs(600);
@@ -19,28 +19,86 @@ const DURATION_MAX: Duration = Duration::from_secs(600);
 const FLOWS_MAX: u32 = 256;
 /// Echoes of which the fastest counts.
 const ECHOES: usize = 20;
-/// Time that a connection may take to be made, or be silent.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that a connection may take to be made, or be silent, or take nothing.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two attempts to reach a host that may not have started.
+pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Time between two questions whether the first host is still there: 8 bytes each.
+const BEAT: Duration = Duration::from_secs(1);
+/// Rest after the system had no descriptor for a connection.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Serves whoever connects, until one of the hosts says that it is over.
 pub(super) fn serve(listener: TcpListener, places: Arc<Vec<Place>>, over: Sender<()>) {
     thread::spawn(move || {
-        for stream in listener.incoming().filter_map(Result::ok) {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                thread::sleep(ACCEPT_AGAIN_AFTER);
+                continue;
+            };
             let (places, over) = (places.clone(), over.clone());
-            // A connection that fails is its peer's to report.
-            thread::spawn(move || drop(answer(stream, &places, &over)));
+            thread::spawn(move || {
+                if let Err(error) = answer(stream, &places, &over) {
+                    eprintln!("refused or failed: {error:#}");
+                }
+            });
         }
     });
+}
+
+/// Waits until the first host says that it is over.
+///
+/// # Errors
+/// It has not started in time, or has gone without a word.
+pub(super) fn wait_for_end(first: &Place, is_over: &Receiver<()>) -> anyhow::Result<()> {
+    let (begin, mut stream) = (Instant::now(), None);
+    let mut was_there = false;
+    loop {
+        match is_over.recv_timeout(if was_there { BEAT } else { AGAIN_AFTER }) {
+            Ok(()) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => bail!("nobody listens any more"),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if is_there(first, &mut stream) {
+            was_there = true;
+        } else if was_there {
+            // Its word may be on its way to the thread that hears it.
+            let said = is_over.recv_timeout(BEAT);
+            return said.with_context(|| format!("{} has gone without a word", first.name));
+        } else if begin.elapsed() > START {
+            bail!("{} has not started the program", first.name);
+        }
+    }
+}
+
+/// True when a host sends back an echo. Where a connection was lost, a new one decides.
+fn is_there(place: &Place, known: &mut Option<TcpStream>) -> bool {
+    if known.as_mut().is_some_and(|stream| echo(stream, 0).is_ok()) {
+        return true;
+    }
+    let connected = || -> anyhow::Result<TcpStream> {
+        let mut stream = connect(&place.address, PATIENCE)?;
+        stream.write_all(&[ECHO])?;
+        echo(&mut stream, 0)?;
+        Ok(stream)
+    };
+    *known = connected().ok();
+    known.is_some()
 }
 
 fn answer(mut stream: TcpStream, places: &[Place], over: &Sender<()>) -> anyhow::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    match read_u8(&mut stream)? {
-        ECHO => loop {
-            let number = read_u64(&mut stream)?;
-            write_u64(&mut stream, number)?;
-        },
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // Who goes without a word has seen that this host is there.
+    let Ok(kind) = read_u8(&mut stream) else { return Ok(()) };
+    match kind {
+        ECHO => {
+            while let Ok(number) = read_u64(&mut stream) {
+                write_u64(&mut stream, number)?;
+            }
+            Ok(())
+        }
         BULK => {
             let duration = Duration::from_millis(read_u32(&mut stream)?.into()).min(DURATION_MAX);
             let count = count(&mut stream, duration)?;
@@ -113,7 +171,7 @@ fn send(places: &[Place], to: &[u32], duration: Duration, flows: u32) -> anyhow:
 }
 
 fn send_one(address: &str, duration: Duration) -> anyhow::Result<u64> {
-    let mut stream = connect(address)?;
+    let mut stream = connect(address, PATIENCE)?;
     stream.write_all(&message(BULK, [u32::try_from(duration.as_millis())?]))?;
     let (begin, buffer) = (Instant::now(), vec![7; 1 << 16]);
     while begin.elapsed() < duration {
@@ -125,31 +183,39 @@ fn send_one(address: &str, duration: Duration) -> anyhow::Result<u64> {
 
 /// The fastest of some round trips to a host, microseconds.
 fn round_trip_us(places: &[Place], to: u32) -> anyhow::Result<u64> {
-    let mut stream = connect(&place(places, to)?.address)?;
+    let mut stream = connect(&place(places, to)?.address, PATIENCE)?;
     stream.write_all(&[ECHO])?;
     let mut fastest = Duration::MAX;
     for number in 0..ECHOES {
         let begin = Instant::now();
-        write_u64(&mut stream, number as u64)?;
-        read_u64(&mut stream)?;
+        echo(&mut stream, number as u64)?;
         fastest = fastest.min(begin.elapsed());
     }
     Ok(u64::try_from(fastest.as_micros())?)
+}
+
+fn echo(stream: &mut TcpStream, number: u64) -> io::Result<u64> {
+    write_u64(stream, number)?;
+    read_u64(stream)
 }
 
 fn place(places: &[Place], index: u32) -> anyhow::Result<&Place> {
     places.get(index as usize).context("the hosts have different lists of sites")
 }
 
+/// A connection that waits so long for an answer.
+///
 /// # Errors
 /// If nobody listens at any address of the name.
-pub(super) fn connect(address: &str) -> anyhow::Result<TcpStream> {
+pub(super) fn connect(address: &str, answer_within: Duration) -> anyhow::Result<TcpStream> {
     let found = address.to_socket_addrs().with_context(|| format!("{address} is no address"))?;
     let mut last = None;
     for one in found {
         match TcpStream::connect_timeout(&one, PATIENCE) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(answer_within))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
                 return Ok(stream);
             }
             Err(error) => last = Some(error),
