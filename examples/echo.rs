@@ -19,7 +19,9 @@ const WRITE: Method<String, String> = Method::new("storage.Storage/Write");
 /// Answers once a majority of the members has the value, and knows that a majority has it.
 fn storage(members: &Configuration) -> Service {
     let members = members.clone();
-    Service::new().unary(WRITE, move |value: String, context: Context| {
+    // Their votes may be here before the client's request.
+    let service = Service::new().hears(members.nodes());
+    service.unary(WRITE, move |value: String, context: Context| {
         let members = members.clone();
         async move {
             echo_phases(&context, &members, 2, digest_of(value.as_bytes())).await?;

@@ -21,7 +21,7 @@ use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::Start;
 use convoke_proto::wire::{Cause, Extension, Head};
-#[cfg(any(feature = "metrics", feature = "tracing-spans"))]
+#[cfg(feature = "metrics")]
 use convoke_transport::parts::Guest;
 
 use crate::method::Request;
