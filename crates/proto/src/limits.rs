@@ -87,7 +87,7 @@ pub struct Limits {
     /// And at most this long between questions. Default 1 s.
     pub worry_max: Duration,
     /// A connection without a sign of life for this long is dead. Default 10 s, at least 100 ms.
-    /// What is remembered of a finished task is kept for its budget and this time. At least the
+    /// A finished task is remembered for its budget and this time. At least the
     /// keep-alive timeout of every transport, which is not checked.
     pub keep_alive_timeout: Duration,
     /// Time that dialling an initiator may take before its replies go through the parent. Default

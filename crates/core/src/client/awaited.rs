@@ -27,7 +27,7 @@ use super::{Call, CallBuilder, Reply};
 pub struct Awaited<Resp>(State<Resp>);
 
 enum State<Resp> {
-    /// Whether its requests are what they leave as, or a panic has kept them from it.
+    /// With true once its requests are about to be what they leave as.
     Ready(CallBuilder<Resp>, bool),
     /// No connection has room.
     Waiting(BoxFuture<Begun<Resp>>),

@@ -67,7 +67,7 @@ impl From<TaskFailure> for LastWord {
     }
 }
 
-/// What takes the lines of a log: it keeps no task from its start or its end.
+/// Subscriber of the log: it keeps no task from its start or its end.
 pub(super) static SUBSCRIBER: Guest = Guest::new("subscriber of the log");
 
 impl Driver {

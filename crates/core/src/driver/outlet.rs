@@ -226,7 +226,7 @@ impl Attached {
     }
 }
 
-/// Whose limit of a frame it is, and what to raise.
+/// Owner of a limit of frames, and what to raise.
 fn whose(limit: usize, link: &Link) -> String {
     let scheme = link.scheme;
     if limit < link.peer.frame_bytes_max as usize {
