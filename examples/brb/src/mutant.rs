@@ -30,7 +30,7 @@ pub enum Mutant {
     AsksNobody,
     /// Forgets at once what it has said.
     RemembersNothing,
-    /// What the application has not taken keeps it from the votes.
+    /// Deliveries that the application has not taken keep it from the votes.
     WaitsForTaker,
 }
 

@@ -112,7 +112,7 @@ impl Step {
     }
 }
 
-/// What a step finds: its facts, and the steps being collected, by shard.
+/// Findings of a step: its facts, and the steps being collected, by shard.
 struct Walk {
     sharding: Sharding,
     depth: u32,
@@ -202,7 +202,7 @@ fn look_up_persons(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), To
     Ok(())
 }
 
-/// What leads from a person to many.
+/// Finds all that leads from a person to many.
 fn look_up_friends(shard: &Shard, step: &Step, walk: &mut Walk) -> Result<(), TooMuch> {
     let person = |id: &i64| shard.person(PersonId(*id));
     for record in step.friends_of.iter().filter_map(person) {

@@ -1,4 +1,4 @@
-//! Requests whose messages are elsewhere, or packed: what a peer can have a node hold and do by a few
+//! Requests whose messages are elsewhere, or packed: what a peer can have a node do by a few
 //! bytes of its own, under a paused clock.
 
 use std::sync::Arc;
