@@ -121,8 +121,8 @@ impl Visits {
     }
 
     /// The same for the largest message that there is, before it is known how long it is: a quarter
-    /// of what there is for all at most, so that one does not take it from all others. However small
-    /// it is, it counts.
+    /// of what there is for all at most, so that one does not take it from all others. However
+    /// small it is, it counts.
     ///
     /// # Errors
     /// As [`Self::resize_request`].
