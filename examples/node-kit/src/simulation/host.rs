@@ -73,6 +73,9 @@ impl<N: Node> Host<N> {
         network: &SimNetwork,
         members: &Configuration,
     ) -> Result<Result<(), String>, Violation> {
+        if self.running.is_some() {
+            self.crash(network, false); // It has ended by itself: the process is gone, too.
+        }
         self.starts += 1;
         let mount = self.disk.mount();
         match self.open(program, &mount, network, members).await {
