@@ -95,7 +95,8 @@ impl<T> Ring<T> {
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let slot = self.contains(number).then(|| self.slot(number))?;
         let thing = self.slots.get_mut(slot)?.take()?;
-        self.on_removed();
+        self.in_use -= 1;
+        self.skip_vacant();
         Some(thing)
     }
 
@@ -108,12 +109,6 @@ impl<T> Ring<T> {
             self.slots[slot] = None;
             self.skip_vacant();
         }
-    }
-
-    #[inline]
-    fn on_removed(&mut self) {
-        self.in_use -= 1;
-        self.skip_vacant();
     }
 
     /// The first entry is not vacant.

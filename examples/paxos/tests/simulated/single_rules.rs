@@ -379,8 +379,8 @@ mod rules {
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
-    /// Node 1 learns, of node 2 alone, which refuses it: it knows of later members. Those have taken
-    /// node 1 in again, as node 3 knows.
+    /// Node 1 learns, of node 2 alone, which refuses it: it knows of later members. Those have
+    /// taken node 1 in again, as node 3 knows.
     pub(super) fn a_learner_whose_members_refuse_it_asks_others() -> Result<(), String> {
         let mut settings = Settings::new(NodeId::new(1), [NodeId::new(2)]);
         settings.peers = (1..=4).map(NodeId::new).collect();
