@@ -174,17 +174,18 @@ impl Driver {
                 return;
             }
         };
-        let mut handle = spare.handle_for(start);
+        let mut begun = Ok(());
+        let handle = spare.handle_for(start, |handle| {
+            let begin = AssertUnwindSafe(|| handle.begin(self, gate, method.name));
+            begun = std::panic::catch_unwind(begin);
+        });
         let (mut future, payload, is_own) = match carrier::reference_in(&payload) {
             None => (spare.room_of(id, method), payload, true),
             Some(reference) => (room(start_with_body), reference, false),
         };
-        let started = || {
-            let begun = Arc::get_mut(&mut handle).expect("nobody else has it yet");
-            begun.begin(self, gate, method.name);
-            future.as_mut().start(handle.clone(), payload);
-        };
-        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(started)) {
+        let begin = AssertUnwindSafe(|| future.as_mut().start(handle.clone(), payload));
+        let started = begun.and_then(|()| std::panic::catch_unwind(begin));
+        if let Err(panic) = started {
             let failure = panicked(panic.as_ref());
             return handle.finish(LastWord::from(failure).ended());
         }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A flag that is shared; a trait so that the model checker can take its own.
 pub(super) trait Flag: Default {
     fn get(&self) -> bool;
+    /// Sets it, of which others learn when they do.
+    fn put(&self, value: bool);
     /// Gives back what it was.
     fn set(&self, value: bool) -> bool;
 }
@@ -18,13 +20,19 @@ impl Flag for AtomicBool {
         self.load(Ordering::SeqCst)
     }
 
+    fn put(&self, value: bool) {
+        self.store(value, Ordering::Relaxed);
+    }
+
     fn set(&self, value: bool) -> bool {
         self.swap(value, Ordering::SeqCst)
     }
 }
 
 /// Both flags are looked at after the other was set, so that of an output and the end of a poll
-/// that meet at least one sees the other.
+/// that meet at least one sees the other. An output that does not see a poll begin lets go itself.
+///
+/// The last poll of a task needs no end, since the end of the task lets all go.
 #[derive(Default)]
 pub(super) struct Hold<F = AtomicBool> {
     is_polling: F,
@@ -33,11 +41,13 @@ pub(super) struct Hold<F = AtomicBool> {
 
 impl<F: Flag> Hold<F> {
     pub(super) fn begin_poll(&self) {
-        self.is_polling.set(true);
+        self.is_polling.put(true);
     }
 
-    pub(super) fn end_poll(&self) {
+    /// After a poll that was not the last. Whether something may be held back that must leave now.
+    pub(super) fn end_poll(&self) -> bool {
         self.is_polling.set(false);
+        self.may_hold.get() && self.may_hold.set(false)
     }
 
     /// After an output was given to the node, under its lock. Whether the one who did must let go
@@ -51,11 +61,6 @@ impl<F: Flag> Hold<F> {
     pub(super) fn has_output(&self) -> bool {
         self.may_hold.get()
     }
-
-    /// After a poll. Whether something may be held back that must leave now.
-    pub(super) fn take(&self) -> bool {
-        self.may_hold.get() && self.may_hold.set(false)
-    }
 }
 
 #[cfg(test)]
@@ -68,6 +73,10 @@ mod model {
     impl Flag for atomic::AtomicBool {
         fn get(&self) -> bool {
             self.load(Ordering::SeqCst)
+        }
+
+        fn put(&self, value: bool) {
+            self.store(value, Ordering::Relaxed);
         }
 
         fn set(&self, value: bool) -> bool {
@@ -94,8 +103,7 @@ mod model {
         fn poll(&self, handler: impl FnOnce()) {
             self.hold.begin_poll();
             handler();
-            self.hold.end_poll();
-            if self.hold.take() {
+            if self.hold.end_poll() {
                 *self.held.lock().unwrap() = 0;
             }
         }

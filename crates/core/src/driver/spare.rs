@@ -22,15 +22,23 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// A handle for a task that is to begin, which nobody else has.
-    pub(super) fn handle_for(&mut self, start: &mut Start) -> Arc<TaskHandle> {
+    /// A handle for a task, which `begin` has begin while nobody else has it.
+    pub(super) fn handle_for(
+        &mut self,
+        start: &mut Start,
+        begin: impl FnOnce(&mut TaskHandle),
+    ) -> Arc<TaskHandle> {
         if let Some(mut spare) = self.handle.take()
             && let Some(place) = Arc::get_mut(&mut spare)
+            && vacated(place)
         {
             place.replace(start);
+            begin(place);
             return spare;
         }
-        Arc::new(TaskHandle::new(start.take()))
+        let mut handle = TaskHandle::new(start.take());
+        begin(&mut handle);
+        Arc::new(handle)
     }
 
     /// A room for a handler of this method.
@@ -41,33 +49,37 @@ impl Spare {
         }
     }
 
-    /// Takes the handle of a task that is over, unless a part of the task still has it. What the
-    /// task held goes now.
-    pub(super) fn take_handle(&mut self, mut handle: Arc<TaskHandle>) {
-        // What middleware kept with it is dropped: a panic of that is its own matter.
-        let let_go =
-            AssertUnwindSafe(|| Arc::get_mut(&mut handle).map(TaskHandle::let_go).is_some());
-        match std::panic::catch_unwind(let_go) {
-            Ok(true) => self.handle = Some(handle),
-            Ok(false) => {}
-            Err(_) => {
-                let text = "a value that was kept with a task panicked as it was dropped";
-                SUBSCRIBER.call(|| tracing::error!("{text}"));
-            }
-        }
+    /// Takes the handle of a task that is over, until the next one begins or the batch is over. Then
+    /// what the task held goes, unless a part of the task still has it.
+    pub(super) fn take_handle(&mut self, handle: Arc<TaskHandle>) {
+        self.handle = Some(handle);
     }
 
     /// The batch is over: what the next one finds holds nobody.
     pub(super) fn rest(&mut self) {
-        if let Some(handle) = self.handle.as_mut().and_then(Arc::get_mut) {
-            handle.rest();
+        if let Some(place) = self.handle.as_mut().and_then(Arc::get_mut)
+            && vacated(place)
+        {
+            return place.rest();
         }
+        self.handle = None;
     }
 
     /// Takes the room of a handler of this method, which is gone from it.
     pub(super) fn take_room(&mut self, id: MethodId, room: HandlerFuture) {
         self.room = Some((id, room));
     }
+}
+
+/// Drops what a task held that is over. What middleware kept with it is dropped, too: a panic of
+/// that is its own matter, and takes the place along.
+fn vacated(place: &mut TaskHandle) -> bool {
+    let let_go = std::panic::catch_unwind(AssertUnwindSafe(|| place.let_go()));
+    if let_go.is_err() {
+        let text = "a value that was kept with a task panicked as it was dropped";
+        SUBSCRIBER.call(|| tracing::error!("{text}"));
+    }
+    let_go.is_ok()
 }
 
 impl fmt::Debug for Spare {

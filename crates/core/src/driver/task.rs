@@ -73,7 +73,7 @@ impl TaskHandle {
         }
     }
 
-    /// Has a task begin in the place of one that is over, whose request goes.
+    /// Has a task begin in the place of one that [was let go](Self::let_go).
     pub(super) fn replace(&mut self, start: &mut Start) {
         std::mem::swap(&mut self.start, start);
     }
@@ -147,14 +147,12 @@ impl TaskHandle {
     pub(super) fn polling<T>(&self, poll: impl FnOnce() -> T) -> T {
         let _entered = self.probe.enter();
         self.hold.begin_poll();
-        let polled = poll();
-        self.hold.end_poll();
-        polled
+        poll()
     }
 
-    /// The handler's future returned pending.
+    /// The handler was polled, and its task goes on.
     pub(super) fn yield_now(&self) {
-        if self.hold.take() {
+        if self.hold.end_poll() {
             self.driver().with_node(self.origin(), |node, now| self.release_held(node, now));
         }
     }
