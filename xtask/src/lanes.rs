@@ -1,6 +1,7 @@
 //! The lanes of `cargo xtask test`: each plans what to run, one loop runs them all.
 
 mod ahead;
+mod beside;
 mod book;
 mod deny;
 mod features;
@@ -17,9 +18,11 @@ mod platforms;
 mod rdma;
 mod semver;
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use self::ahead::Ahead;
+use self::beside::Beside;
 use crate::features::all_portable;
 use crate::programs::Programs;
 use crate::report::{Outcome, Report};
@@ -217,18 +220,26 @@ fn run_lanes_by(
     runner: Runner<'_>,
 ) -> Report {
     let mut report = Report::default();
-    let is_selected =
-        |name: &str| selection.only.is_empty() || selection.only.iter().any(|x| x == name);
+    let only = selection.only.clone();
+    let is_selected = move |name: &str| only.is_empty() || only.iter().any(|x| x == name);
+    let beside = RefCell::new(None);
+    let runner = |step: &Step| {
+        let begun = beside.borrow_mut().take_if(|begun: &mut Beside| begun.is(step));
+        begun.map_or_else(|| runner(step), Beside::end)
+    };
     for lane in lanes.iter().filter(|lane| is_selected(lane.name)) {
         let start = Instant::now();
         let outcome = if selection.fail_fast && report.has_failures() {
             Outcome::Skipped("an earlier lane failed, and --fail-fast was given".to_owned())
         } else {
             println!("\n== {}: {}", lane.name, lane.about);
-            let ahead = Ahead::begin(lane.name, workspace, is_selected, HANGS);
+            let ahead = Ahead::begin(lane.name, workspace, is_selected.clone(), HANGS);
+            if let Some(begun) = Beside::begin(lane.name, workspace, &is_selected, HANGS) {
+                beside.replace(Some(begun));
+            }
             let outcome = (lane.plan)(workspace).map_or_else(
                 |error| Outcome::Failed(format!("{error:#}")),
-                |plan| carry_out(lane.name, plan, selection.fail_fast, runner),
+                |plan| carry_out(lane.name, plan, selection.fail_fast, &runner),
             );
             ahead.end();
             outcome

@@ -3,6 +3,7 @@
 mod limit;
 
 use std::fmt;
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -78,6 +79,23 @@ impl Step {
     pub(crate) fn run_unheard(&self, limit: Duration, folder: &Path) -> anyhow::Result<bool> {
         let mut command = self.command(folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| self.not_started())?;
+        Ok(limit::wait(&mut child, limit)?.success())
+    }
+
+    /// Like [`run_within`](Self::run_within), with no input, and all that it prints in a file.
+    ///
+    /// # Errors
+    /// The program could not be started, or hung and was killed.
+    pub(crate) fn run_into(
+        &self,
+        file: &File,
+        limit: Duration,
+        folder: &Path,
+    ) -> anyhow::Result<bool> {
+        let mut command = self.command(folder);
+        let output = || file.try_clone().context("sharing the file of its output");
+        command.stdin(Stdio::null()).stdout(output()?).stderr(output()?);
         let mut child = command.spawn().with_context(|| self.not_started())?;
         Ok(limit::wait(&mut child, limit)?.success())
     }

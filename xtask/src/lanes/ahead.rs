@@ -23,24 +23,23 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts what the selected lanes begin with, if `lane` leaves processors idle.
+    /// Starts what the selected lanes begin with, if `lane` leaves processors idle. Packages that the
+    /// builds need are fetched beside the lane, too.
     pub(super) fn begin(
         lane: &str,
         workspace: &Workspace,
-        is_selected: impl Fn(&str) -> bool,
+        is_selected: impl Fn(&str) -> bool + Send + 'static,
         limit: Duration,
     ) -> Self {
-        let steps = if lane == IDLES { steps(workspace, &is_selected) } else { Vec::new() };
-        let yielding: Vec<Step> = steps.iter().filter_map(Step::yielding).collect();
-        let folder = workspace.root().to_owned();
-        yielding.iter().for_each(|step| println!("$ {step} &"));
+        let workspace = workspace.clone();
         let build = move || {
-            for step in yielding {
+            for step in steps(&workspace, &is_selected).iter().filter_map(Step::yielding) {
+                println!("$ {step} &");
                 // Its lane says what has become of it.
-                let _ = step.run_unheard(limit, &folder);
+                let _ = step.run_unheard(limit, workspace.root());
             }
         };
-        Self { builder: (!steps.is_empty()).then(|| std::thread::spawn(build)) }
+        Self { builder: (lane == IDLES).then(|| std::thread::spawn(build)) }
     }
 
     /// Waits for their end.
