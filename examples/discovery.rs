@@ -5,13 +5,13 @@
 //! cargo run --example discovery
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use convoke::transport::BoxError;
-use convoke::{Context, Endpoint, Method, NodeId, OneOf, Service, Status};
+use convoke::{Context, Endpoint, Method, NoPeers, NodeId, OneOf, Service, Status};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -21,10 +21,10 @@ async fn find(what: String, context: Context) -> std::result::Result<String, Sta
     Ok(format!("{what}, by {}", context.endpoint().node()))
 }
 
-async fn catalogue(node: u64) -> Result<Endpoint> {
+async fn catalogue(node: u64, at: &str) -> Result<Endpoint> {
     let service = Service::new().unary(FIND, find);
     let builder = convoke::endpoint().node(NodeId::new(node)).serve(service);
-    Ok(builder.listen("tcp://127.0.0.1:0").start().await?)
+    Ok(builder.listen(at).start().await?)
 }
 
 /// The name of a server as DNS has it: in a cluster such as `catalogue-0.catalogue:7000`.
@@ -32,53 +32,64 @@ fn name_of(server: &Endpoint) -> String {
     server.addresses()[0].rest().replace("127.0.0.1", "localhost")
 }
 
-/// The servers found so far, and who serves where.
+/// Servers found so far.
 #[derive(Default)]
-struct Discovery(BTreeMap<SocketAddr, NodeId>);
+struct Discovery {
+    /// Addresses of each name, as it was resolved last.
+    addresses: BTreeMap<String, Vec<SocketAddr>>,
+    /// Node that was met last at each of them.
+    nodes: BTreeMap<SocketAddr, NodeId>,
+}
 
 impl Discovery {
     /// One round. A program runs it every few seconds.
     async fn look(&mut self, endpoint: &Endpoint, names: &[String]) {
-        let mut found = BTreeSet::new();
+        self.addresses.retain(|name, _| names.contains(name));
         for name in names {
-            // A name that is not there at the moment has no address.
-            found.extend(tokio::net::lookup_host(name).await.into_iter().flatten());
-        }
-        let before: BTreeSet<NodeId> = self.0.values().copied().collect();
-        self.0.retain(|at, _| found.contains(at));
-        for at in found {
-            // Whoever listens there says which node it is. Who does not answer is tried next time.
-            if !self.0.contains_key(&at)
-                && let Ok(peer) = endpoint.connect(format!("tcp://{at}")).await
-            {
-                self.0.insert(at, peer.node());
+            // A resolver that fails says nothing about the servers: their addresses stay.
+            if let Ok(found) = tokio::net::lookup_host(name).await {
+                self.addresses.insert(name.clone(), found.collect());
             }
         }
-        let now: BTreeSet<NodeId> = self.0.values().copied().collect();
-        before.difference(&now).for_each(|gone| endpoint.forget(gone));
+        let mut now = BTreeMap::new();
+        for &at in self.addresses.values().flatten() {
+            // At once while there is a connection. Otherwise whoever listens there says which node
+            // it is, after a restart maybe another. One that does not answer may be back soon.
+            let there = endpoint.connect(format!("tcp://{at}")).await.map(|peer| peer.node());
+            now.extend(there.ok().or(self.nodes.get(&at).copied()).map(|node| (at, node)));
+        }
+        let before = std::mem::replace(&mut self.nodes, now);
+        let is_gone = |node: &&NodeId| !self.nodes.values().any(|there| there == *node);
+        before.values().filter(is_gone).for_each(|node| endpoint.forget(node));
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result {
-    let (one, two) = (catalogue(1).await?, catalogue(2).await?);
+    let anywhere = "tcp://127.0.0.1:0";
+    let (one, two) = (catalogue(1, anywhere).await?, catalogue(2, anywhere).await?);
     let mut names = vec![name_of(&one), name_of(&two)];
     let client = convoke::endpoint().start().await?;
     let mut discovery = Discovery::default();
     discovery.look(&client, &names).await;
-    let pool = OneOf::least_loaded(&client, discovery.0.values())?;
+    let pool = OneOf::least_loaded(&client, discovery.nodes.values())?;
     println!("{}", client.call(FIND, "a heron".into()).to(pool.pick()).await?);
 
-    // One more, and one less: calls go to who is there.
-    let three = catalogue(3).await?;
-    names = vec![name_of(&two), name_of(&three)];
-    discovery.look(&client, &names).await;
-    pool.replace(discovery.0.values())?;
+    // One more, one less, and one that starts again as another node: calls go to who is there.
+    let three = catalogue(3, anywhere).await?;
+    names = vec![name_of(&one), name_of(&three)];
+    let place = one.addresses()[0].to_string();
     one.shutdown(Duration::from_secs(5)).await;
+    let four = catalogue(4, &place).await?;
+    while !discovery.nodes.values().any(|node| *node == four.node()) {
+        discovery.look(&client, &names).await;
+    }
+    // Should nobody be found, the pool keeps those it has.
+    pool.replace(discovery.nodes.values()).unwrap_or_else(|NoPeers| println!("nobody is there"));
     for _ in 0..4 {
         let found = client.call(FIND, "a heron".into()).to(pool.pick()).await?;
         println!("{found}");
-        assert!(!found.ends_with("n1"));
+        assert!(found.ends_with("n3") || found.ends_with("n4"));
     }
 
     // Without a loop: whoever is called by name is looked up when there is no connection.
