@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use convoke::grpc::{ClientCertificates, GrpcEdge};
 use convoke::transport::{GrpcTransport, Identity};
-use convoke::{Caller, Context, Endpoint, Method, NodeId, Service, Status};
+use convoke::{Caller, Code, Context, Endpoint, Method, NodeId, Service, Status};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 
 const PAY: Method<u64, String> = Method::new("bank.Bank/Pay");
@@ -20,8 +20,10 @@ const TELLER: NodeId = NodeId::new(2);
 
 async fn pay(cents: u64, context: Context) -> Result<String, Status> {
     let caller = context.caller();
-    let who = caller.client().and_then(|client| client.principal());
-    Ok(format!("{cents} cents for {}", who.or(caller.principal()).expect("the rule wants one")))
+    let who = caller.client().and_then(|client| client.principal()).or(caller.principal());
+    // The rule lets this node call itself, which has shown no certificate.
+    let nobody = || Status::new(Code::PermissionDenied, "the bank pays others").without_effect();
+    Ok(format!("{cents} cents for {}", who.ok_or_else(nobody)?))
 }
 
 /// Nodes may call, and of the clients of an edge those in accounts.
@@ -69,6 +71,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let to_bank = teller.peer(BANK, bank.addresses())?;
     let paid = teller.call(PAY, 1_000).to(to_bank).await?;
     assert_eq!(paid, "1000 cents for spiffe://bank.example/node/2");
+    let denied = bank.call(PAY, 1_000).to(bank.me()).await.expect_err("it has no certificate");
+    assert_eq!(denied.status().map(|status| status.code()), Some(Code::PermissionDenied));
 
     // The certificate of the host, and the authority of clients: not those of the nodes.
     let shown = issue(&authority()?, SanType::DnsName("localhost".try_into()?))?;
