@@ -5,12 +5,14 @@
 //! ```
 
 use std::error::Error;
-use std::future::{Ready, ready};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use convoke::details::RetryInfo;
 use convoke::middleware::{Handled, Incoming};
-use convoke::{CallError, Code, Context, Method, Request, Service, Status};
+use convoke::{CallError, Code, Context, IntoService as _, Method, Request, Service, Status};
+use tokio::time::{Sleep, sleep};
 use tower::retry::Policy;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _};
 
@@ -27,26 +29,56 @@ fn admit(request: Incoming) -> Result<Incoming, BoxError> {
     Ok(request)
 }
 
-async fn who_am_i(_: (), context: Context) -> Result<String, Status> {
-    let user: Arc<User> = context.get().ok_or_else(|| Status::new(Code::Internal, "no user"))?;
-    Ok(user.0.clone())
+#[derive(Default)]
+struct Desk {
+    is_open: AtomicBool,
 }
 
-/// Repeats what cannot have run, twice at most.
+impl Desk {
+    /// Opens for whoever comes second.
+    async fn who_am_i(&self, _: (), context: Context) -> Result<String, Status> {
+        if !self.is_open.swap(true, Ordering::Relaxed) {
+            let soon = RetryInfo::after(Duration::from_millis(20));
+            let closed = Status::new(Code::Unavailable, "the desk opens soon").with_detail(&soon);
+            return Err(closed.without_effect());
+        }
+        let user: Arc<User> =
+            context.get().ok_or_else(|| Status::new(Code::Internal, "no user"))?;
+        Ok(user.0.clone())
+    }
+}
+
+/// Repeats what cannot have run and may end otherwise, a few times, with longer and longer pauses.
 #[derive(Clone)]
-struct Patience(usize);
+struct Patience {
+    tries: u32,
+    pause: Duration,
+}
+
+impl Patience {
+    /// Pause before the next try, if there is to be one.
+    fn wait_after(&self, error: &CallError) -> Option<Duration> {
+        // Failures of the runtime have codes, too: a node that cannot be reached is `Unavailable`.
+        let status = Status::from(error.clone());
+        let may_pass = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
+        let asked = status.detail::<RetryInfo>().and_then(|later| later.delay());
+        let wait = self.pause.max(asked.unwrap_or_default());
+        (error.is_safe_to_repeat() && may_pass && wait <= Duration::from_secs(1)).then_some(wait)
+    }
+}
 
 impl<Resp> Policy<Request<Resp>, Resp, CallError> for Patience {
-    type Future = Ready<()>;
+    type Future = Sleep;
 
     fn retry(
         &mut self,
         _: &mut Request<Resp>,
         result: &mut Result<Resp, CallError>,
-    ) -> Option<Ready<()>> {
-        let is_safe = result.as_ref().is_err_and(CallError::is_safe_to_repeat);
-        self.0 = self.0.checked_sub(1).filter(|_| is_safe)?;
-        Some(ready(()))
+    ) -> Option<Sleep> {
+        let wait = self.wait_after(result.as_ref().err()?)?;
+        self.tries = self.tries.checked_sub(1)?;
+        self.pause *= 2;
+        Some(sleep(wait))
     }
 
     fn clone_request(&mut self, request: &Request<Resp>) -> Option<Request<Resp>> {
@@ -69,21 +101,24 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
             println!("answered with {} bytes", handled.payload().map_or(0, |bytes| bytes.len()));
             handled
         });
-    let desk = Service::new().unary(WHO_AM_I, who_am_i).layer(layers);
+    let desk = Service::with(Desk::default()).unary(WHO_AM_I, Desk::who_am_i);
+    let desk = desk.into_service().layer(layers);
     let server = convoke::endpoint().listen("tcp://127.0.0.1:0").serve(desk).start().await?;
 
     let client = convoke::endpoint().start().await?;
     let peer = client.connect(server.addresses()).await?;
 
     // Calls to one peer, as a service with layers of its own.
+    let patience = Patience { tries: 2, pause: Duration::from_millis(10) };
     let calls =
-        ServiceBuilder::new().concurrency_limit(8).retry(Patience(2)).service(client.service(peer));
+        ServiceBuilder::new().concurrency_limit(8).retry(patience).service(client.service(peer));
     let request = WHO_AM_I.request(()).metadata("user", b"Ada");
     let name = calls.clone().oneshot(request).await?;
     println!("you are {name}");
     assert_eq!(name, "Ada");
 
-    // The middleware refused: the handler did not run, so that it is safe to repeat. It was, twice.
+    // The middleware refused: the handler did not run, so that it is safe to repeat. It was not
+    // repeated, for the answer would be the same.
     let refused = calls.oneshot(WHO_AM_I.request(())).await;
     let error = refused.expect_err("nobody says who asks");
     println!("{error}");

@@ -9,6 +9,7 @@ use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use convoke::details::RetryInfo;
 use convoke::quorum::{Configuration, QuorumExt, Threshold};
 use convoke::{CallError, Client, Code, Context, Endpoint, Method, NodeId, Peer, Service, Status};
 use tokio::task::JoinSet;
@@ -100,18 +101,28 @@ async fn both(client: &Client, one: Peer, two: Peer) -> Result<Vec<String>, Call
     Ok([one, two].into_iter().filter_map(said).map(|reply| reply.message().clone()).collect())
 }
 
-/// Again, but only what has not run.
+/// Again, but only what has not run, and may end otherwise.
 async fn persistent(client: &Client, server: Peer, text: &str) -> Result<u64, CallError> {
     let mut pause = Duration::from_millis(1);
     loop {
-        match client.call(WRITE, text.into()).to(server).await {
-            Err(error) if error.is_safe_to_repeat() && pause < Duration::from_secs(1) => {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            result => return result,
+        let result = client.call(WRITE, text.into()).to(server).await;
+        match result.as_ref().err().and_then(|error| wait_after(error, pause)) {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => return result,
         }
+        pause *= 2;
     }
+}
+
+/// Pause before the next try: as long as the service says, and `pause` at least. `None` where it
+/// may have run, where it would end the same again, and where the pause is above a second.
+fn wait_after(error: &CallError, pause: Duration) -> Option<Duration> {
+    // Failures of the runtime have codes, too: a node that cannot be reached is `Unavailable`.
+    let status = Status::from(error.clone());
+    let may_pass = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
+    let asked = status.detail::<RetryInfo>().and_then(|later| later.delay());
+    let wait = pause.max(asked.unwrap_or_default());
+    (error.is_safe_to_repeat() && may_pass && wait <= Duration::from_secs(1)).then_some(wait)
 }
 
 /// Many calls, of which so many are under way at a time.
