@@ -40,7 +40,7 @@ struct Bank {
 
 impl Bank {
     async fn transfer(&self, cents: u64) -> u64 {
-        self.begun.notify_one();
+        self.begun.notify_waiters();
         let mut paid = self.paid.lock().await;
         *paid += cents;
         *paid
@@ -50,6 +50,8 @@ impl Bank {
 struct Studio {
     room: Semaphore,
     bank: Arc<Bank>,
+    /// Held by each transfer; nothing is sent.
+    under_way: mpsc::Sender<()>,
     cache: BTreeMap<String, String>,
     queue: mpsc::UnboundedSender<(String, Deferred<u64>)>,
     numbers: AtomicU64,
@@ -72,10 +74,13 @@ impl Studio {
         done.map_err(|error| Status::new(Code::Internal, error.to_string()))
     }
 
-    /// Runs to its end, even if its caller gives up in the middle.
+    /// Runs to its end, even if its caller gives up in the middle, or its node is shut down.
     async fn pay(&self, cents: u64, _: Context) -> Result<u64, Status> {
-        let bank = self.bank.clone();
-        let transfer = tokio::spawn(async move { bank.transfer(cents).await });
+        let (bank, under_way) = (self.bank.clone(), self.under_way.clone());
+        let transfer = tokio::spawn(async move {
+            let _under_way = under_way;
+            bank.transfer(cents).await
+        });
         transfer.await.map_err(|error| Status::new(Code::Internal, error.to_string()))
     }
 
@@ -164,10 +169,12 @@ fn code<T>(result: Result<T, convoke::CallError>) -> Option<Code> {
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let store = start(STORE, "store", Service::new().unary(LOAD, load)).await?;
     let (queue, lines) = mpsc::unbounded_channel();
+    let (under_way, mut transfers) = mpsc::channel(1);
     let bank = Arc::new(Bank::default());
     let service = Service::with(Studio {
         room: Semaphore::new(0),
         bank: bank.clone(),
+        under_way,
         cache: BTreeMap::from([("wren".to_owned(), "a small bird".to_owned())]),
         queue,
         numbers: AtomicU64::new(0),
@@ -190,15 +197,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let refused = client.call(RENDER, "act one".into()).to(to).await.expect_err("no room");
     assert!(refused.is_safe_to_repeat(), "{refused}");
     assert_eq!(client.call(HASH, "ab".into()).to(to).await?, (97 << 5) ^ 98);
-    // Given up in the middle of a transfer, which ends all the same.
-    let bank_is_busy = bank.paid.lock().await;
-    let given_up = client.call(PAY, 700).to(to).open()?;
-    bank.begun.notified().await;
-    drop((given_up, bank_is_busy));
-    while *bank.paid.lock().await == 0 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(client.call(PAY, 100).to(to).await?, 800);
+    assert_eq!(client.call(PAY, 100).to(to).await?, 100);
     for (key, expected) in [("wren", "a small bird"), ("heron", "heron, from the store")] {
         assert_eq!(client.call(GET, key.into()).to(to).await?, expected);
     }
@@ -215,9 +214,18 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let (lines, end) = client.call(LINES, 500).to(to).open()?.collect().await?;
     assert!(lines.len() == 500 && end.is_complete(), "{end:?}");
 
+    // Given up in the middle of a transfer, which ends all the same, later than its node.
+    let (bank_is_busy, begun) = (bank.paid.lock().await, bank.begun.notified());
+    let given_up = client.call(PAY, 700).to(to).open()?;
+    begun.await;
+    drop(given_up);
     for node in [client, studio, store] {
         node.shutdown(Duration::from_secs(1)).await;
     }
+    drop(bank_is_busy);
+    // Each transfer that is under way holds a sender.
+    assert_eq!(transfers.recv().await, None);
+    assert_eq!(*bank.paid.lock().await, 800);
     writer.await?;
     Ok(())
 }
