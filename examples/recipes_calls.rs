@@ -150,7 +150,8 @@ async fn eight_at_a_time(
 async fn hedged(client: &Client, servers: &Configuration) -> Result<String, Box<dyn Error>> {
     let call = client.call(READ, "wren".into()).to_all(servers);
     let pause = Duration::from_millis(20);
-    let mut replies = call.hedge(1, pause).quorum(Threshold(1)).await?;
+    // Without `cancel_late` the slow one would go on until the deadline.
+    let mut replies = call.hedge(1, pause).cancel_late().quorum(Threshold(1)).await?;
     let (_, text) = replies.pop().ok_or("it waits for one")?;
     Ok(text)
 }
