@@ -130,20 +130,18 @@ async fn eight_at_a_time(
     client: &Client,
     server: Peer,
     keys: impl IntoIterator<Item = String>,
-) -> Result<Vec<String>, CallError> {
-    let (mut running, mut texts) = (JoinSet::new(), Vec::new());
-    for key in keys {
-        if running.len() == 8
-            && let Some(Ok(text)) = running.join_next().await
+) -> Result<Vec<String>, Box<dyn Error>> {
+    let (mut keys, mut running, mut texts) = (keys.into_iter(), JoinSet::new(), Vec::new());
+    loop {
+        while running.len() < 8
+            && let Some(key) = keys.next()
         {
-            texts.push(text?);
+            running.spawn(client.call(READ, key).to(server).into_future());
         }
-        running.spawn(client.call(READ, key).to(server).into_future());
+        let Some(done) = running.join_next().await else { return Ok(texts) };
+        // The first error is that of a task that panicked, the second one that of its call.
+        texts.push(done??);
     }
-    for text in running.join_all().await {
-        texts.push(text?);
-    }
-    Ok(texts)
 }
 
 /// A second server, should the first be slow.
