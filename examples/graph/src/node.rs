@@ -1,6 +1,6 @@
 //! A shard as a node: the three forms of a step, served by one endpoint.
 
-use convoke::{Code, Context, Endpoint, Finish, Status, Task};
+use convoke::{CallError, Code, Context, Endpoint, Finish, Status, Task};
 
 use crate::cluster::shard_node;
 use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
@@ -62,8 +62,9 @@ impl Graph for Node {
         let next = next.into_iter();
         let next = next.map(|(shard, step)| (shard_node(shard), graph::GATHER.request(step)));
         let (replies, outcome) = context.fan_out(next).open()?.collect().await?;
-        if let Some(failure) = outcome.failures.first() {
-            return Err(Status::new(Code::Unavailable, failure.to_string()));
+        // With the code of that step, for whoever waits for this one.
+        if let Some(failure) = outcome.failures.into_iter().next() {
+            return Err(CallError::Branch(failure).into());
         }
         for reply in replies {
             facts.absorb(reply.into_inner());

@@ -11,10 +11,11 @@ use graph::choose::{Sample, deepest, samples};
 use graph::cluster::shard_node;
 use graph::forms::{Client, Form};
 use graph::generate::{Recipe, generate};
+use graph::node::Node;
 use graph::proto::{self, Facts, GraphServer, Next, Sight, Step, UsageReport, UsageRequest};
 use graph::query::Query;
 use graph::simulated::Simulated;
-use graph::store::{Graph, Sharding};
+use graph::store::{Graph, Part, Sharding};
 use graph::{lanes, reference};
 use tokio::time::Instant;
 
@@ -200,4 +201,29 @@ async fn a_shard_that_leads_astray_is_named() {
     let client = Client::new(&endpoint, peers, Sharding::over(NonZeroUsize::MIN));
     let told = client.ask(Form::Client, Query::Is4, 1).await.expect_err("there is one shard");
     assert!(told.to_string().contains("n1 cannot be decoded: it leads to shard 7"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_fails_with_the_code_of_the_one_it_waits_for() {
+    let sharding = Sharding::over(NonZeroUsize::new(2).expect("not zero"));
+    let shard = generate(Recipe::default()).shard(Part::all(sharding).next().expect("of two"));
+    let ids: Vec<i64> = shard.persons().map(|person| person.person.id.0).collect();
+    let network = SimNetwork::new(1);
+    let there = [(shard_node(0), "sim://shard0"), (shard_node(1), "sim://shard1")];
+    let [zero, one, asker] = [there[0].0, there[1].0, shard_node(2)]
+        .map(|node| Endpoint::builder().transport(network.transport()).node(node).peers(there));
+    let zero = zero.listen(there[0].1).serve(GraphServer::new(Node::new(shard)));
+    let one = one.listen(there[1].1).serve(GraphServer::new(Astray));
+    let _shards = [zero.start().await, one.start().await].map(|shard| shard.expect("it starts"));
+    let asker = asker.start().await.expect("it starts");
+    let client = Client::new(&asker, there.map(|(node, _)| node.into()).to_vec(), sharding);
+    let mut failures = 0;
+    for id in ids {
+        // Of friends that are all at the first shard the second one is not asked.
+        let Err(error) = client.ask(Form::Nested, Query::Is3, id).await else { continue };
+        let status = error.status().expect("it is the service's own error");
+        assert_eq!(status.code(), Code::Unimplemented, "{error}");
+        failures += 1;
+    }
+    assert!(failures > 0);
 }
