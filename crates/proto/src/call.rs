@@ -248,19 +248,35 @@ impl Call {
     }
 
     /// The caller holds the call no longer: an undecided one is cancelled, a decided one counts on.
-    /// Replies that are unread stay so, and make room.
+    /// Replies that are unread stay so, and make room; what has come of others in part is dropped,
+    /// and so is what still comes.
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
         self.is_detached = true;
         let unread = std::mem::take(&mut self.events);
-        if self.takes_replies() {
-            let unread = unread.iter().filter_map(|event| match event {
-                CallEvent::Reply(delivered) => Some(delivered.read()),
-                _ => None,
-            });
-            self.inbox.consume_all(unread);
-            self.drain_credits();
+        let unread = unread.iter().filter_map(|event| match event {
+            CallEvent::Reply(delivered) => Some(delivered.read()),
+            _ => None,
+        });
+        self.inbox.consume_all(unread);
+        self.inbox.discard();
+        self.drain_credits();
+    }
+
+    /// A connection to a node has ended, and there is another. What a decided call granted there
+    /// may have been lost, and nobody will [ask](liveness) for it.
+    fn grant_again(&mut self, node: NodeId) {
+        if !self.takes_replies() {
+            return;
         }
+        let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
+        let begun = self.inbox.begun().filter(|path| {
+            let holder = self.tree.get(path).and_then(|branch| branch.holder);
+            holder.is_some_and(is_there)
+        });
+        let begun: BTreeSet<Path> = begun.cloned().collect();
+        begun.iter().for_each(|path| self.inbox.grant_again(path));
+        self.drain_credits();
     }
 
     /// True when an item can leave now. If not, the writer is told once one can. Until it sends, it
@@ -361,8 +377,13 @@ impl Call {
     /// After any input: completion, bounds.
     fn settle(&mut self, now: Timestamp) {
         self.evaluate(now);
-        if self.end.is_none() && self.inbox.is_over() {
-            self.finish(now, End::Exhausted);
+        if self.inbox.is_over() {
+            match self.end {
+                None => self.finish(now, End::Exhausted),
+                // So many begin for a liar alone: it is settled early.
+                Some(End::Decided) => self.is_forgotten = true,
+                Some(_) => {}
+            }
         }
         self.drain_credits();
     }
@@ -371,11 +392,9 @@ impl Call {
     /// for credit until their deadline; after any other end nobody wants what they have (departs
     /// from `settlement.md` S3, which grants none to either).
     fn drain_credits(&mut self) {
-        if !self.takes_replies() {
-            return;
-        }
+        let takes_replies = self.takes_replies();
         while let Some(((path, index), limit_bytes)) = self.inbox.poll_credit() {
-            let Some(branch) = self.tree.get(&path) else { continue };
+            let Some(branch) = self.tree.get(&path).filter(|_| takes_replies) else { continue };
             let Some(holder) = branch.holder else { continue };
             let task = key(path, branch.hop);
             let message = Message::Credit(Credit { of: Credited::Reply(index), limit_bytes });
@@ -591,6 +610,12 @@ impl Call {
     #[cfg(test)]
     pub(crate) fn committed(&self) -> u64 {
         self.inbox.committed()
+    }
+
+    /// Number of its replies that are not whole.
+    #[cfg(test)]
+    pub(crate) fn begun_count(&self) -> usize {
+        self.inbox.begun().count()
     }
 
     /// The request tree, for inspection.

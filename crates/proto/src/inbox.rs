@@ -11,6 +11,10 @@
 //! leave room for the largest message. So whatever has begun and waits, there is a message that
 //! needs nothing more to come and to be read, or one can be granted (as the banker's algorithm has
 //! it, Dijkstra, EWD 623).
+//!
+//! Once nobody reads the call, what comes is counted and dropped. It takes no room, so late tasks
+//! are granted what they ask for, and none of them waits for what another was granted and does not
+//! send.
 
 mod shares;
 
@@ -73,6 +77,8 @@ pub struct Inbox {
     gaps: u64,
     /// Shares of the root branches in all this, where there are several.
     shares: Option<Shares>,
+    /// Drops what comes, as nobody reads it.
+    is_discarded: bool,
     limits: InboxLimits,
     credits: VecDeque<(ReplyName, u64)>,
 }
@@ -233,6 +239,7 @@ impl Inbox {
             beside: 0,
             gaps: 0,
             shares,
+            is_discarded: false,
             limits,
             credits: VecDeque::new(),
         }
@@ -303,6 +310,9 @@ impl Inbox {
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
+            if self.is_discarded {
+                return Ok(Accepted { is_whole: true, ..Accepted::default() });
+            }
             self.unread += reply.payload.len() as u64;
             self.sums.held.brought += reply.payload.len() as u64;
             self.unread_count += 1;
@@ -314,11 +324,13 @@ impl Inbox {
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
         let name = (path.clone(), reply.index);
-        let opened = self.assemblies.entry(name).or_insert_with(|| Opened {
-            assembly: Assembly::new(unscheduled, is_stream),
-            granted_for: Reason::default(),
-            summed: Summed::default(),
-            in_turn: None,
+        let opened = self.assemblies.entry(name).or_insert_with(|| {
+            let mut assembly = Assembly::new(unscheduled, is_stream);
+            if self.is_discarded {
+                assembly.discard();
+            }
+            let (granted_for, summed) = (Reason::default(), Summed::default());
+            Opened { assembly, granted_for, summed, in_turn: None }
         });
         let assembly = &mut opened.assembly;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
@@ -391,6 +403,27 @@ impl Inbox {
         indices
     }
 
+    /// Drops what has come of replies that are not whole, and what comes from now on as it comes:
+    /// nobody reads it. Nothing of it takes room, so each reply is granted what it needs, whatever
+    /// has become of the others. What is unread has been [consumed](Self::consume_all).
+    pub fn discard(&mut self) {
+        self.is_discarded = true;
+        let names: Vec<ReplyName> = self.assemblies.keys().cloned().collect();
+        for name in &names {
+            self.counted(&name.0, |inbox| inbox.discard_reply(name));
+        }
+        names.iter().for_each(|(path, index)| self.grant(path, *index));
+    }
+
+    fn discard_reply(&mut self, name: &ReplyName) {
+        let Some(opened) = self.assemblies.get_mut(name) else { return };
+        self.gathered -= opened.assembly.unfinished();
+        let before = opened.assembly.beside();
+        opened.assembly.discard();
+        self.beside = self.beside + opened.assembly.beside() - before;
+        self.sums.update(&name.0, name.1, opened);
+    }
+
     /// Nothing more comes of a reply. It holds what of it is unread.
     fn end(&mut self, name: ReplyName) {
         if let Some(mut opened) = self.assemblies.remove(&name) {
@@ -443,6 +476,23 @@ impl Inbox {
         let of_branch = self.assemblies.range(all_of(path));
         let granted = of_branch.filter(|(_, opened)| opened.assembly.outstanding() > 0);
         self.credits.extend(granted.map(|(name, of)| (name.clone(), of.assembly.limit())));
+    }
+
+    /// Branches with replies that are not whole.
+    pub fn begun(&self) -> impl Iterator<Item = &Path> {
+        self.assemblies.keys().map(|(path, _)| path)
+    }
+
+    /// Grants the replies of a branch once more what was granted and has not come: it may have been
+    /// lost with a connection, and so may what was said of it. For what is
+    /// [discarded](Self::discard), and so takes no room.
+    pub fn grant_again(&mut self, path: &Path) {
+        let of_branch = self.assemblies.range_mut(all_of(path));
+        let lost = of_branch.map(|(name, opened)| {
+            (name.clone(), opened.assembly.lose_granted(), opened.granted_for)
+        });
+        let lost: Vec<_> = lost.collect();
+        lost.into_iter().for_each(|(name, bytes, reason)| self.raise(name, bytes, reason));
     }
 
     /// Bytes unread, gathered, and granted or kept to be: what the call may come to hold.

@@ -23,7 +23,8 @@ pub struct Limits {
     /// Branches of one call, in all. Each later hop of one that the call hears of counts as
     /// another. Default 65,536.
     pub branches_max: u32,
-    /// Bytes of replies that a call may hold or have granted at once. Bounds also, at 128 bytes
+    /// Bytes of replies that a call may hold or have granted at once, until nobody reads it: then
+    /// it holds none, and grants late tasks what they ask for. Bounds also, at 128 bytes
     /// each, the messages that are not read or not whole and the gaps in the numbers of a task's
     /// replies, and the text, details and metadata of failures, which are told without these beyond
     /// it. Default 64 MiB.

@@ -406,6 +406,9 @@ impl Call {
     pub(crate) fn handle_peer_down(&mut self, now: Timestamp, node: NodeId, links: &dyn LinkView) {
         self.check_items_link(links);
         if self.end.is_some() {
+            if links.current(node).is_some() {
+                self.grant_again(node);
+            }
             return;
         }
         self.liveness.forget_probes(node);

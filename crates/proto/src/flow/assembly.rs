@@ -85,11 +85,13 @@ pub(crate) struct Assembly {
     gathered: BytesMut,
     total: Option<u64>,
     last_item: Option<u64>,
-    /// Pieces that came before their turn; bounded by the window.
-    early: BTreeMap<(u64, u64), Piece>,
+    /// Pieces that came before their turn, and their lengths; bounded by the window.
+    early: BTreeMap<(u64, u64), (Piece, usize)>,
     /// Extensions of the message in hand, and bytes of these and of those that came early.
     extensions: Vec<Extension>,
     beside: u64,
+    /// Counts and drops what comes, as nobody reads it.
+    is_discarded: bool,
 }
 
 impl Assembly {
@@ -108,6 +110,18 @@ impl Assembly {
             early: BTreeMap::new(),
             extensions: Vec::new(),
             beside: 0,
+            is_discarded: false,
+        }
+    }
+
+    /// Drops what is here, and what comes as it comes. It counts as read, so that its sender goes
+    /// on, and takes no room.
+    pub(crate) fn discard(&mut self) {
+        self.is_discarded = true;
+        self.read = self.read.max(self.window.received());
+        (self.gathered, self.extensions, self.beside) = (BytesMut::new(), Vec::new(), 0);
+        for (piece, _) in self.early.values_mut() {
+            (piece.payload, piece.extensions) = (Bytes::new(), Vec::new());
         }
     }
 
@@ -126,9 +140,27 @@ impl Assembly {
         self.whole.saturating_sub(self.read)
     }
 
-    /// Bytes of extensions whose message is not whole.
+    /// Bytes of extensions whose message is not whole. Once it is discarded, what the places of
+    /// pieces take that came before their turn.
     pub(crate) fn beside(&self) -> u64 {
-        self.beside
+        if self.is_discarded { self.early.len() as u64 * PLACE_BYTES } else { self.beside }
+    }
+
+    /// Counts what was granted and has not come as lost, and so as read. Its bytes, to be granted
+    /// once more. For what is discarded.
+    pub(crate) fn lose_granted(&mut self) -> u64 {
+        let lost = self.coming();
+        self.read += lost;
+        lost
+    }
+
+    /// Bytes granted that may still come. Of what is discarded, those that came and those that were
+    /// taken for lost are read; some of these may come all the same.
+    fn coming(&self) -> u64 {
+        match self.is_discarded {
+            true => self.window.limit().saturating_sub(self.read),
+            false => self.window.outstanding(),
+        }
     }
 
     /// Bytes granted in all.
@@ -149,6 +181,9 @@ impl Assembly {
     /// Bytes that are unread, or not here and granted or kept to be, once it is granted so many
     /// more: as many ahead of what was read as it began with, or more.
     pub(crate) fn held_with(&self, grant: u64) -> u64 {
+        if self.is_discarded {
+            return 0;
+        }
         (self.window.limit() + grant).saturating_sub(self.read).max(self.unscheduled)
     }
 
@@ -172,7 +207,10 @@ impl Assembly {
 
     /// Bytes that came and are not part of a whole message yet.
     pub(crate) fn unfinished(&self) -> u64 {
-        self.window.received().saturating_sub(self.whole)
+        match self.is_discarded {
+            true => 0,
+            false => self.window.received().saturating_sub(self.whole),
+        }
     }
 
     /// Bytes it should be granted now. A message is granted whole. A stream is granted a window
@@ -187,7 +225,7 @@ impl Assembly {
         if !self.is_stream {
             return Wants { rest, ahead: 0 };
         }
-        let is_low = self.window.outstanding() <= stream_window / 2;
+        let is_low = self.coming() <= stream_window / 2;
         if !is_low || self.window.received() < self.unscheduled / 2 {
             return Wants::default(); // As after most items.
         }
@@ -236,15 +274,19 @@ impl Assembly {
         if item == self.next_item {
             self.total = Some(total);
         }
-        if place.1 > 0 {
+        if place.1 > 0 || self.is_discarded {
             piece.extensions = Vec::new(); // Those of a later piece are for nobody.
+        }
+        if self.is_discarded {
+            self.read += cost(len);
+            piece.payload = Bytes::new();
         }
         self.beside += cost_of(&piece.extensions);
         if place == (self.next_item, self.next_offset) {
-            return self.advance(piece);
+            return self.advance(piece, len);
         }
         piece.payload = kept(piece.payload);
-        self.early.insert(place, piece);
+        self.early.insert(place, (piece, len));
         Ok(Accepted { is_whole: self.is_whole(), ..Accepted::default() })
     }
 
@@ -258,11 +300,11 @@ impl Assembly {
     }
 
     /// Takes the piece that is next in order, and those that came early and follow it.
-    fn advance(&mut self, piece: Piece) -> Result<Accepted, PieceFault> {
+    fn advance(&mut self, piece: Piece, len: usize) -> Result<Accepted, PieceFault> {
         let mut accepted = Accepted::default();
-        let mut next = Some(piece);
-        while let Some(piece) = next {
-            accepted.messages.extend(self.take(piece)?);
+        let mut next = Some((piece, len));
+        while let Some((piece, len)) = next {
+            accepted.messages.extend(self.take(piece, len)?);
             next = match self.early.is_empty() {
                 true => None,
                 false => self.early.remove(&(self.next_item, self.next_offset)),
@@ -272,19 +314,21 @@ impl Assembly {
         Ok(accepted)
     }
 
-    /// Takes the piece that is next in order. The message, if that is whole now.
-    fn take(&mut self, mut piece: Piece) -> Result<Option<Whole>, PieceFault> {
+    /// Takes the piece that is next in order, of this length. The message, if that is whole now and
+    /// anybody reads it.
+    fn take(&mut self, mut piece: Piece, len: usize) -> Result<Option<Whole>, PieceFault> {
         if !piece.extensions.is_empty() {
             self.extensions.append(&mut piece.extensions);
         }
-        let Some(payload) = self.gather(piece.part, piece.payload)? else { return Ok(None) };
-        self.whole += cost(payload.len());
+        let part = piece.part;
+        let Some(payload) = self.gather(part, piece.payload, len)? else { return Ok(None) };
+        self.whole += part.map_or(cost(len), |part| part.total);
         self.total = None;
         let extensions = std::mem::take(&mut self.extensions);
         self.beside -= cost_of(&extensions);
         let item = self.is_stream.then_some(self.next_item);
         (self.next_item, self.next_offset) = (self.next_item + 1, 0);
-        Ok(Some(Whole { item, extensions, payload }))
+        Ok((!self.is_discarded).then_some(Whole { item, extensions, payload }))
     }
 
     /// True when nothing of it is to come.
@@ -293,20 +337,28 @@ impl Assembly {
         if self.is_stream { self.last_item.is_some_and(is_last) } else { self.next_item > 0 }
     }
 
-    /// Adds a piece to the message in hand; the message once it is whole.
-    fn gather(&mut self, part: Option<Part>, bytes: Bytes) -> Result<Option<Bytes>, PieceFault> {
+    /// Adds a piece of this length to the message in hand; the message once it is whole.
+    fn gather(
+        &mut self,
+        part: Option<Part>,
+        bytes: Bytes,
+        len: usize,
+    ) -> Result<Option<Bytes>, PieceFault> {
         let Some(part) = part else {
-            let fits = self.gathered.is_empty();
+            let fits = self.next_offset == 0;
             return if fits { Ok(Some(bytes)) } else { Err(PieceFault::Malformed) };
         };
         // A piece that came early was not asked for its total then.
         self.total = Some(part.total);
         self.gathered.extend_from_slice(&bytes);
-        self.next_offset = self.gathered.len() as u64;
+        self.next_offset += len as u64;
         let is_whole = self.next_offset == part.total;
         Ok(is_whole.then(|| self.gathered.split().freeze()))
     }
 }
+
+/// Bytes that the place of a piece takes whose bytes were dropped, about.
+const PLACE_BYTES: u64 = 128;
 
 /// Bytes that an extension takes besides its own.
 const EXTENSION_BYTES: u64 = 64;

@@ -4,6 +4,7 @@ mod bounds;
 mod callers;
 mod chains;
 mod cores;
+mod decided;
 mod failed_replies;
 mod faults;
 mod flow;

@@ -22,10 +22,10 @@ const SLOW: u64 = 5;
 const SIZES: [usize; 3] = [12 << 10, 1 << 20, 1 << 20];
 
 /// Any number below this one, by the seed (SplitMix64, Steele et al. 2014).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
