@@ -140,10 +140,10 @@ impl Assembly {
         self.whole.saturating_sub(self.read)
     }
 
-    /// Bytes of extensions whose message is not whole. Once it is discarded, what the places of
-    /// pieces take that came before their turn.
+    /// Bytes of extensions whose message is not whole, and what pieces that came before their turn
+    /// take besides their bytes: many may be of one byte each.
     pub(crate) fn beside(&self) -> u64 {
-        if self.is_discarded { self.early.len() as u64 * PLACE_BYTES } else { self.beside }
+        self.beside + self.early.len() as u64 * PLACE_BYTES
     }
 
     /// Counts what was granted and has not come as lost, and so as read. Its bytes, to be granted
@@ -357,7 +357,7 @@ impl Assembly {
     }
 }
 
-/// Bytes that the place of a piece takes whose bytes were dropped, about.
+/// Bytes that a piece takes that came before its turn, besides its own, about.
 const PLACE_BYTES: u64 = 128;
 
 /// Bytes that an extension takes besides its own.

@@ -362,6 +362,22 @@ fn what_comes_beside_messages_is_bounded_too() {
     assert_eq!((inbox.beside, inbox.is_over()), (0, false));
 }
 
+/// Pieces of one byte, of which the first never comes, take more than a hundred times what they
+/// bring.
+#[test]
+fn what_pieces_take_that_come_before_their_turn_is_bounded_too() {
+    let limits = Limits { unscheduled_bytes: 4_000, reply_bytes_max: 100_000, ..limits() };
+    let mut inbox = Inbox::new(1, &limits);
+    let message = bytes(4_000);
+    let taken = (1..4_000).position(|at| {
+        inbox.accept(&path(), &piece(0, &message, at..at + 1)).unwrap();
+        inbox.is_over()
+    });
+    assert_eq!(taken, Some(100_000 / 128));
+    inbox.forget(&path());
+    assert_eq!((inbox.beside, inbox.is_over()), (0, false));
+}
+
 #[test]
 fn replies_of_a_slow_reader_keep_few_of_the_buffers_that_they_came_in() {
     let (buffers, mut inbox) = (Buffers::default(), Inbox::new(1, &Limits::default()));
