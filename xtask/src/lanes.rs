@@ -234,7 +234,10 @@ fn run_lanes_by(
         } else {
             println!("\n== {}: {}", lane.name, lane.about);
             let ahead = Ahead::begin(lane.name, workspace, is_selected.clone(), HANGS);
-            if let Some(begun) = Beside::begin(lane.name, workspace, &is_selected, HANGS) {
+            // Where the first failure ends all, nothing is to run on behind it.
+            if !selection.fail_fast
+                && let Some(begun) = Beside::begin(lane.name, workspace, &is_selected, HANGS)
+            {
                 beside.replace(Some(begun));
             }
             let outcome = (lane.plan)(workspace).map_or_else(
@@ -247,6 +250,9 @@ fn run_lanes_by(
         let (word, reason) = outcome.words();
         println!("{}", format!("== {} {word}  {reason}", lane.name).trim_end());
         report.add(lane.name, outcome, start.elapsed());
+    }
+    if let Some(begun) = beside.take() {
+        let _ = begun.end(); // Its lane could not be planned again, and says so.
     }
     report
 }

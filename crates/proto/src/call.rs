@@ -26,7 +26,7 @@ use crate::key::{Key, Secret};
 use crate::time::Timestamp;
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Item, Message, Relayed, Reply,
-    ReplyRoute, RequestHead, Rung,
+    ReplyRoute, RequestHead, Rung, TASKS_MAX,
 };
 
 use super::failure::Failure;
@@ -263,10 +263,10 @@ impl Call {
         self.drain_credits();
     }
 
-    /// A connection to a node has ended, and there is another. What a decided call granted there
-    /// may have been lost, and nobody will [ask](liveness) for it.
-    fn grant_again(&mut self, node: NodeId) {
-        if !self.takes_replies() {
+    /// A connection to a node has ended, and there is another, or there is one again. What a decided
+    /// call granted there may have been lost, and nobody will [ask](liveness) for it.
+    pub(crate) fn grant_again(&mut self, node: NodeId) {
+        if self.end.is_none() || !self.takes_replies() {
             return;
         }
         let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
@@ -274,7 +274,8 @@ impl Call {
             let holder = self.tree.get(path).and_then(|branch| branch.holder);
             holder.is_some_and(is_there)
         });
-        let begun: BTreeSet<Path> = begun.cloned().collect();
+        // Only a liar begins so many that a connection which comes and goes costs more.
+        let begun: BTreeSet<Path> = begun.take(TASKS_MAX).cloned().collect();
         begun.iter().for_each(|path| self.inbox.grant_again(path));
         self.drain_credits();
     }

@@ -478,6 +478,13 @@ impl Inbox {
         self.credits.extend(granted.map(|(name, of)| (name.clone(), of.assembly.limit())));
     }
 
+    /// True when nobody reads a reply, and a piece of it was lost: pieces behind it would pile up.
+    pub fn has_lost_piece(&self, path: &Path, index: u32) -> bool {
+        let name = || (path.clone(), index);
+        self.is_discarded
+            && self.assemblies.get(&name()).is_some_and(|of| of.assembly.has_lost_piece())
+    }
+
     /// Branches with replies that are not whole.
     pub fn begun(&self) -> impl Iterator<Item = &Path> {
         self.assemblies.keys().map(|(path, _)| path)

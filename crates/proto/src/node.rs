@@ -235,8 +235,12 @@ impl<O: Outbox> Node<O> {
         for stale in self.links.of_earlier_life(link) {
             self.reset(now, link.peer.node, stale, ResetReason::Restarted);
         }
+        let is_first = self.links.current(link.peer.node).is_none();
         let (id, waiting) = self.links.handle_up(now, link);
         name(&mut self.outbox, id);
+        if is_first {
+            self.initiator.handle_link_again(link.peer.node);
+        }
         for (since, mut outbound) in waiting {
             // Rounded up: no branch gets more time than its parent has.
             let waited_us = now.since(since).as_nanos().div_ceil(1_000);

@@ -32,7 +32,7 @@ impl Flag for AtomicBool {
 /// Both flags are looked at after the other was set, so that of an output and the end of a poll
 /// that meet at least one sees the other. An output that does not see a poll begin lets go itself.
 ///
-/// The last poll of a task needs no end, since the end of the task lets all go.
+/// The last poll of a task needs no end where nobody else has the task: its own end lets all go.
 #[derive(Default)]
 pub(super) struct Hold<F = AtomicBool> {
     is_polling: F,
@@ -44,10 +44,8 @@ impl<F: Flag> Hold<F> {
         self.is_polling.put(true);
     }
 
-    /// After a poll that was not the last. Whether something may be held back that must leave now.
-    pub(super) fn end_poll(&self) -> bool {
+    pub(super) fn end_poll(&self) {
         self.is_polling.set(false);
-        self.may_hold.get() && self.may_hold.set(false)
     }
 
     /// After an output was given to the node, under its lock. Whether the one who did must let go
@@ -60,6 +58,11 @@ impl<F: Flag> Hold<F> {
     /// True when there was output since the last time that all was let go.
     pub(super) fn has_output(&self) -> bool {
         self.may_hold.get()
+    }
+
+    /// After a poll. Whether something may be held back that must leave now.
+    pub(super) fn take(&self) -> bool {
+        self.may_hold.get() && self.may_hold.set(false)
     }
 }
 
@@ -103,7 +106,8 @@ mod model {
         fn poll(&self, handler: impl FnOnce()) {
             self.hold.begin_poll();
             handler();
-            if self.hold.end_poll() {
+            self.hold.end_poll();
+            if self.hold.take() {
                 *self.held.lock().unwrap() = 0;
             }
         }

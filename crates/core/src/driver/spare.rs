@@ -30,7 +30,6 @@ impl Spare {
     ) -> Arc<TaskHandle> {
         if let Some(mut spare) = self.handle.take()
             && let Some(place) = Arc::get_mut(&mut spare)
-            && vacated(place)
         {
             place.replace(start);
             begin(place);
@@ -49,37 +48,33 @@ impl Spare {
         }
     }
 
-    /// Takes the handle of a task that is over, until the next one begins or the batch is over. Then
-    /// what the task held goes, unless a part of the task still has it.
-    pub(super) fn take_handle(&mut self, handle: Arc<TaskHandle>) {
-        self.handle = Some(handle);
+    /// Takes the handle of a task that is over, unless a part of the task still has it. What the
+    /// task held goes now.
+    pub(super) fn take_handle(&mut self, mut handle: Arc<TaskHandle>) {
+        // What middleware kept with it is dropped: a panic of that is its own matter.
+        let let_go =
+            AssertUnwindSafe(|| Arc::get_mut(&mut handle).map(TaskHandle::let_go).is_some());
+        match std::panic::catch_unwind(let_go) {
+            Ok(true) => self.handle = Some(handle),
+            Ok(false) => {}
+            Err(_) => {
+                let text = "a value that was kept with a task panicked as it was dropped";
+                SUBSCRIBER.call(|| tracing::error!("{text}"));
+            }
+        }
     }
 
     /// The batch is over: what the next one finds holds nobody.
     pub(super) fn rest(&mut self) {
-        if let Some(place) = self.handle.as_mut().and_then(Arc::get_mut)
-            && vacated(place)
-        {
-            return place.rest();
+        if let Some(handle) = self.handle.as_mut().and_then(Arc::get_mut) {
+            handle.rest();
         }
-        self.handle = None;
     }
 
     /// Takes the room of a handler of this method, which is gone from it.
     pub(super) fn take_room(&mut self, id: MethodId, room: HandlerFuture) {
         self.room = Some((id, room));
     }
-}
-
-/// Drops what a task held that is over. What middleware kept with it is dropped, too: a panic of
-/// that is its own matter, and takes the place along.
-fn vacated(place: &mut TaskHandle) -> bool {
-    let let_go = std::panic::catch_unwind(AssertUnwindSafe(|| place.let_go()));
-    if let_go.is_err() {
-        let text = "a value that was kept with a task panicked as it was dropped";
-        SUBSCRIBER.call(|| tracing::error!("{text}"));
-    }
-    let_go.is_ok()
 }
 
 impl fmt::Debug for Spare {

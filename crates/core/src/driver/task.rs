@@ -73,7 +73,7 @@ impl TaskHandle {
         }
     }
 
-    /// Has a task begin in the place of one that [was let go](Self::let_go).
+    /// Has a task begin in the place of one that is over, whose request goes.
     pub(super) fn replace(&mut self, start: &mut Start) {
         std::mem::swap(&mut self.start, start);
     }
@@ -152,13 +152,17 @@ impl TaskHandle {
 
     /// The handler was polled, and its task goes on.
     pub(super) fn yield_now(&self) {
-        if self.hold.end_poll() {
+        self.hold.end_poll();
+        if self.hold.take() {
             self.driver().with_node(self.origin(), |node, now| self.release_held(node, now));
         }
     }
 
-    /// The handler ended.
-    pub(crate) fn finish(&self, result: HandlerResult) {
+    /// The handler ended, and its future is gone.
+    pub(crate) fn finish(self: &Arc<Self>, result: HandlerResult) {
+        if Arc::strong_count(self) > 1 {
+            self.hold.end_poll(); // A part of the task may still send.
+        }
         let word = match result {
             HandlerResult::Deferred(deferral) => return self.defer(deferral.give()),
             HandlerResult::Ended(LastWord::Reply(payload)) => LastWord::Reply(self.packed(payload)),

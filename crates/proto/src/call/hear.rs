@@ -101,6 +101,9 @@ impl Call {
                 return;
             }
         };
+        if self.inbox.has_lost_piece(&task.path, reply.index) {
+            self.refuse_begun(holder_of(&by), task);
+        }
         if self.options.tells_silent && reply.kind != ReplyKind::Message {
             self.tree.note_streaming(&task.path);
         }
@@ -120,7 +123,8 @@ impl Call {
         }
         let is_news = !accepted.messages.is_empty() || accepted.is_whole;
         for Whole { item, extensions, payload } in accepted.messages {
-            self.deliver(Delivered {
+            // Those of a decided call are dropped where they are put together.
+            self.events.push_back(CallEvent::Reply(Delivered {
                 path: task.path.clone(),
                 index: reply.index,
                 item,
@@ -128,7 +132,7 @@ impl Call {
                 is_authenticated: by.from == by.via,
                 extensions: extensions.into(),
                 payload,
-            });
+            }));
         }
         if is_news {
             self.liveness.note_progress(now);
@@ -152,15 +156,7 @@ impl Call {
         self.options.tells_silent && self.tree.get(path).is_some_and(|branch| branch.is_streaming)
     }
 
-    fn deliver(&mut self, delivered: Delivered) {
-        if self.end.is_none() {
-            self.events.push_back(CallEvent::Reply(delivered));
-        } else {
-            self.consume(&delivered);
-        }
-    }
-
-    /// A reply was read, or is not wanted.
+    /// A reply was read.
     pub(super) fn consume(&mut self, delivered: &Delivered) {
         self.inbox.consume_all([delivered.read()]);
     }

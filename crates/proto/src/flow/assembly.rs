@@ -85,7 +85,7 @@ pub(crate) struct Assembly {
     gathered: BytesMut,
     total: Option<u64>,
     last_item: Option<u64>,
-    /// Pieces that came before their turn, and their lengths; bounded by the window.
+    /// Pieces that came before their turn, and their lengths.
     early: BTreeMap<(u64, u64), (Piece, usize)>,
     /// Extensions of the message in hand, and bytes of these and of those that came early.
     extensions: Vec<Extension>,
@@ -144,6 +144,12 @@ impl Assembly {
     /// take besides their bytes: many may be of one byte each.
     pub(crate) fn beside(&self) -> u64 {
         self.beside + self.early.len() as u64 * PLACE_BYTES
+    }
+
+    /// True when nobody reads it, and so many pieces came before their turn that the one whose turn
+    /// it is must be lost. The window does not bound them then, as they count as read.
+    pub(crate) fn has_lost_piece(&self) -> bool {
+        self.is_discarded && self.early.len() > EARLY_MAX
     }
 
     /// Counts what was granted and has not come as lost, and so as read. Its bytes, to be granted
@@ -356,6 +362,9 @@ impl Assembly {
         Ok(is_whole.then(|| self.gathered.split().freeze()))
     }
 }
+
+/// Pieces of a discarded reply that may come before their turn.
+const EARLY_MAX: usize = 4_096;
 
 /// Bytes that a piece takes that came before its turn, besides its own, about.
 const PLACE_BYTES: u64 = 128;

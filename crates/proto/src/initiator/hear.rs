@@ -1,7 +1,7 @@
 //! Frames and other news for the calls of a stream, each for the right one.
 
 use crate::Arrival;
-use crate::call::LinkView;
+use crate::call::{Call, LinkView};
 use crate::flat::{Flat, Reading};
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::mutant::{self, Mutant};
@@ -165,9 +165,19 @@ impl Initiator {
             let affected = self.flat.iter().filter(|(_, flat)| is_there(flat)).map(|(seq, _)| seq);
             affected.collect::<Vec<u64>>().into_iter().for_each(|seq| self.grow(seq));
         }
+        self.with_each_at(node, |call| call.handle_peer_down(now, node, links));
+    }
+
+    /// There is a connection to `node` again, after none.
+    pub(crate) fn handle_link_again(&mut self, node: NodeId) {
+        self.with_each_at(node, |call| call.grant_again(node));
+    }
+
+    /// Acts on the full calls that have anything at a node.
+    fn with_each_at(&mut self, node: NodeId, mut act: impl FnMut(&mut Call)) {
         let there = self.at_node.range((node, 0)..=(node, u64::MAX)).map(|(_, seq)| *seq);
         for seq in there.collect::<Vec<u64>>() {
-            self.with(seq, |call| call.handle_peer_down(now, node, links));
+            self.with(seq, &mut act);
         }
     }
 }
