@@ -2,6 +2,8 @@
 
 mod limit;
 
+pub(crate) use self::limit::kill;
+
 use std::fmt;
 use std::fs::File;
 use std::path::Path;

@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 
 use super::plan::Mode;
+use crate::step::kill;
 
 /// A machine to be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +125,8 @@ fn escaped(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// Starts a program and hands on its lines; it is killed when the deadline passes.
+/// Starts a program and hands on its lines; when the deadline passes it is killed, with all that it
+/// has started.
 ///
 /// # Errors
 /// It cannot be started, or is not over in time.
@@ -147,11 +149,12 @@ pub(crate) fn listen(
         match lines.recv_timeout(left) {
             Ok(line) => on_line(&String::from_utf8_lossy(&line)),
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                child.kill().with_context(|| format!("stopping `{program}`"))?;
-                child.wait().with_context(|| format!("waiting for `{program}`"))?;
-                bail!("it was not over in time, so it was stopped");
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Also after a line: one that always has another to say would go on.
+        if Instant::now() >= deadline {
+            let running = kill(&mut child);
+            bail!("it was not over in the time that --minutes gives, so it was stopped{running}");
         }
     }
     reader.join().ok();
@@ -160,6 +163,7 @@ pub(crate) fn listen(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::time::Duration;
 
     use super::*;
@@ -224,6 +228,31 @@ mod tests {
     fn a_program_that_does_not_end_is_stopped_at_the_deadline() {
         let mut cat = Command::new("sh");
         let result = listen(cat.args(["-c", "exec sleep 1000"]), Instant::now(), |_| {});
-        assert!(result.expect_err("it would run on").to_string().contains("in time"));
+        let error = result.expect_err("it would run on").to_string();
+        assert!(error.contains("--minutes"), "{error}");
+    }
+
+    /// As a job of the suite, which `timeout` puts into a process group of its own.
+    #[cfg(unix)]
+    #[test]
+    fn nothing_that_a_program_has_started_outlives_the_deadline() {
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "timeout 600 sleep 600; sleep 600"]).stderr(writer);
+        let deadline = Instant::now() + Duration::from_millis(200);
+        listen(&mut shell, deadline, |_| {}).expect_err("it would run on");
+        drop(shell);
+        // It ends with the last that holds it.
+        assert_eq!(reader.read_to_end(&mut Vec::new()).expect("it is read"), 0);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_that_always_says_more_is_stopped_at_the_deadline() {
+        let (mut lines, mut shell) = (0, Command::new("sh"));
+        let endless = shell.args(["-c", "while :; do echo more; done"]);
+        let result = listen(endless, Instant::now(), |_| lines += 1);
+        result.expect_err("it would run on");
+        assert!(lines <= 1, "{lines}");
     }
 }

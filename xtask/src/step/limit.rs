@@ -32,9 +32,13 @@ pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<ExitSta
     }
 }
 
-/// Kills the command and, where the system lists processes, those it has started: a test that hangs
-/// would keep our outputs open. Says which those were, as text that goes on.
-fn kill(child: &mut Child) -> String {
+/// Kills the command and, where the system lists processes, those it has started, in whatever
+/// process groups they are: a test that hangs would keep our outputs open. Says which those were,
+/// as text that goes on.
+pub(crate) fn kill(child: &mut Child) -> String {
+    // A shell would start the next command as soon as one is gone. Where there are no signals,
+    // nothing stops it.
+    let _ = Command::new("kill").args(["-STOP", &child.id().to_string()]).status();
     let mut doomed = descendants(child.id());
     doomed.reverse();
     if !doomed.is_empty() {
@@ -97,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_command_that_hangs_ends_with_those_it_started() {
-        let mut child = shell("sleep 600 & sleep 600; true");
+        // `timeout` makes a process group of its own.
+        let mut child = shell("timeout 600 sleep 600 & sleep 600; sleep 600");
         let sleeps = |process: &Process| process.command == "sleep 600";
         while descendants(child.id()).into_iter().filter(sleeps).count() < 2 {
             thread::sleep(LOOK);
