@@ -89,6 +89,18 @@ impl Choice {
         self.jobs(programs).filter(|job| job.kind == Kind::Replicated && fits(job)).collect()
     }
 
+    /// Jobs of a host with a device: all that harm nobody else on it.
+    pub(crate) fn on_host(&self, programs: &[Program]) -> Vec<Job> {
+        // The mode of all tests but those that need two machines.
+        let mut jobs = self.tests(Mode::Det, programs);
+        jobs.retain(|job| !job.needs_machine());
+        jobs.extend(self.benches(programs));
+        for mode in [Mode::Det, Mode::Smp] {
+            jobs.extend(self.replicated(mode, programs));
+        }
+        jobs
+    }
+
     fn jobs(&self, programs: &[Program]) -> impl Iterator<Item = Job> {
         let chosen = programs.iter().filter(|program| self.kinds.contains(&program.kind));
         chosen.flat_map(Program::jobs).filter(|job| job.to_string().contains(&self.name))
@@ -135,7 +147,7 @@ impl Job {
     }
 
     /// True when it breaks the network, which others of a host use, too.
-    pub(crate) fn needs_machine(&self) -> bool {
+    fn needs_machine(&self) -> bool {
         self.needs_pair() || self.is_in("device::")
     }
 
@@ -194,15 +206,22 @@ mod tests {
         named(mode, kinds, "")
     }
 
-    fn named(mode: Mode, kinds: &[Kind], name: &str) -> Vec<String> {
-        let programs = [
+    fn programs() -> [Program; 5] {
+        [
             program(Kind::Bench, "ping_pong", &[]),
             program(Kind::Bench, "stream", &[]),
             program(Kind::Fault, "fault", &["peer::dies", "pair::heals", "device::is_down"]),
             program(Kind::Unit, "lib", &["ffi::layout"]),
             program(Kind::Replicated, "pbft", &["races bench", "credits bench"]),
-        ];
-        let choice = Choice { kinds: kinds.to_vec(), name: name.to_owned(), bench_rounds: 2 };
+        ]
+    }
+
+    fn choice(kinds: &[Kind], name: &str) -> Choice {
+        Choice { kinds: kinds.to_vec(), name: name.to_owned(), bench_rounds: 2 }
+    }
+
+    fn named(mode: Mode, kinds: &[Kind], name: &str) -> Vec<String> {
+        let (programs, choice) = (programs(), choice(kinds, name));
         let replicated = choice.replicated(mode, &programs);
         let benches = choice.benches(&programs);
         let jobs = [choice.tests(mode, &programs), benches, replicated].concat();
@@ -251,6 +270,23 @@ mod tests {
             assert_eq!(Job::test(Kind::Fault, "fault", case).needs_machine(), needs, "{case}");
         }
         assert!(!Job::test(Kind::Unit, "lib", "device::parses").needs_machine());
+    }
+
+    #[test]
+    fn a_host_runs_all_that_harms_nobody() {
+        let all = [Kind::Unit, Kind::Conformance, Kind::Fault, Kind::Bench, Kind::Replicated];
+        let jobs = |name| choice(&all, name).on_host(&programs());
+        let named: Vec<String> = jobs("").iter().map(Job::to_string).collect();
+        let expected = [
+            "unit lib ffi::layout",
+            "fault fault peer::dies",
+            "bench ping_pong",
+            "bench stream",
+            "replicated pbft credits",
+            "replicated pbft races",
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(jobs("no such case"), []);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         if is_chosen && !races.is_empty() {
             results.push(self.boot("races", Mode::Smp, None, &kernel, &races)?);
         }
-        self.ensure_some(&results)?;
+        ensure_some(&results)?;
         if !self.options.keep {
             fs::remove_dir_all(self.folder.join("programs")).context("removing the programs")?;
         }
@@ -139,35 +139,22 @@ impl<'a> Run<'a> {
     /// Runs the programs that harm nobody on this host.
     ///
     /// # Errors
-    /// The device is gone, or the suite cannot be started.
+    /// The device is gone, there is nothing to run, or the disk is full.
     pub(crate) fn on_host(&self) -> anyhow::Result<Vec<Results>> {
         let device = Device::find(self.options.device.as_deref(), self.options.address)?;
-        let choice = self.options.choice();
-        // The mode of all tests but those that need two machines.
-        let mut jobs = choice.tests(Mode::Det, &self.programs);
-        jobs.retain(|job| !job.needs_machine());
-        jobs.extend(choice.benches(&self.programs));
-        for mode in [Mode::Det, Mode::Smp] {
-            jobs.extend(choice.replicated(mode, &self.programs));
-        }
+        let jobs = self.options.choice().on_host(&self.programs);
+        ensure_some(&jobs)?;
         self.write("suite.sh", SUITE)?;
         self.write("plan", &plan(&jobs))?;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "exec 3>&1; . ./suite.sh && echo end well"]).current_dir(&self.folder);
-        shell.env("PROGRAMS", self.folder.join("programs")).env("PLAN", "plan").env("SCRATCH", ".");
-        shell.env("RDMA_VM", "1").env("RDMA_VM_DEV", &device.name);
+        let mut shell = suite(&self.folder, &device.name);
         shell.env("RDMA_VM_ADDR", device.address.to_string());
         shell.envs(self.environment(Mode::Smp));
         let mut results = Results::new("host", &jobs);
-        listen(&mut shell, self.deadline, |line| self.on_line(&mut results, line))?;
-        let results = vec![results];
-        self.ensure_some(&results).map(|()| results)
-    }
-
-    /// A run without jobs proves nothing.
-    fn ensure_some(&self, results: &[Results]) -> anyhow::Result<()> {
-        ensure!(!results.is_empty(), "nothing to run: no program fits --only and --mode");
-        Ok(())
+        let ended = listen(&mut shell, self.deadline, |line| self.on_line(&mut results, line));
+        if let Err(error) = ended {
+            results.handle_death(&format!("{error:#}"));
+        }
+        Ok(vec![results])
     }
 
     /// Runs two machines on a cable, the same jobs in both.
@@ -251,6 +238,21 @@ impl<'a> Run<'a> {
     }
 }
 
+/// A run without jobs proves nothing.
+fn ensure_some<T>(chosen: &[T]) -> anyhow::Result<()> {
+    ensure!(!chosen.is_empty(), "nothing to run: no program fits --only, --name and --mode");
+    Ok(())
+}
+
+/// The suite on this host: its script, plan and programs are in `folder`.
+fn suite(folder: &Path, device: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec 3>&1; . ./suite.sh && echo end well"]).current_dir(folder);
+    shell.env("PROGRAMS", folder.join("programs")).env("PLAN", "plan").env("SCRATCH", ".");
+    shell.env("RDMA_VM", "1").env("RDMA_VM_DEV", device);
+    shell
+}
+
 /// The last of what a kernel said; it may have stopped in the middle of a character.
 fn last_lines(console: &Path) -> String {
     let text = String::from_utf8_lossy(&fs::read(console).unwrap_or_default()).into_owned();
@@ -273,4 +275,36 @@ fn cache(folder: &Path) -> anyhow::Result<PathBuf> {
     let cache = cache.unwrap_or_else(|| folder.with_file_name("rdma-cache")).join("convoke-rdma");
     fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;
     Ok(cache)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_suite_ends_well_where_a_device_has_no_counters() {
+        let folder = std::env::temp_dir().join(format!("xtask-suite-{}", std::process::id()));
+        fs::create_dir_all(folder.join("programs")).expect("a folder");
+        let jobs = [Job::bench("says")];
+        let program = folder.join("programs/says");
+        let files = [("suite.sh", SUITE), ("plan", &plan(&jobs)), ("programs/says", SAYS)];
+        for (name, text) in files {
+            fs::write(folder.join(name), text).expect("it is written");
+        }
+        fs::set_permissions(program, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        let mut results = Results::new("host", &jobs);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ended = listen(&mut suite(&folder, "no-such-device"), deadline, |line| {
+            results.handle_line(line);
+        });
+        fs::remove_dir_all(&folder).expect("it is ours");
+        ended.expect("it ends");
+        assert_eq!(results.failures(), [""; 0]);
+        assert_eq!(results.figures()[0].lines, ["a figure"]);
+    }
+
+    const SAYS: &str = "#!/bin/sh\necho a figure\n";
 }

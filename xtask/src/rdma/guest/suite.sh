@@ -80,3 +80,5 @@ done <"$plan"
 for name in "$counters"/*; do
     [ -e "$name" ] && echo "counter ${name##*/} $(cat "$name")" >&3
 done
+# A device without counters is none that failed: who reads this script looks at its status.
+:
