@@ -70,8 +70,14 @@ pub(crate) struct Options {
     /// Keep the images that were booted and the programs in them.
     #[arg(long)]
     keep: bool,
-    /// All must be over in this time.
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// Stop machines, or with --host the programs, that still run so long after the start.
+    /// Downloads and builds count, but are not stopped.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=1_440)
+    )]
     minutes: u64,
 }
 
@@ -232,6 +238,14 @@ mod tests {
         assert_eq!(options.kinds(), [Kind::Unit, Kind::Bench]);
         assert_eq!(options.choice().bench_rounds, 1);
         assert_eq!(self::options(&["--quick"]).kinds(), self::options(&[]).kinds());
+    }
+
+    #[test]
+    fn a_run_has_a_minute_to_a_day() {
+        assert_eq!(options(&["--minutes", "1440"]).minutes, 1_440);
+        for refused in ["0", "1441", "18446744073709551615"] {
+            assert!(Line::try_parse_from(["rdma", "--minutes", refused]).is_err(), "{refused}");
+        }
     }
 
     #[test]
