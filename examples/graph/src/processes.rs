@@ -54,10 +54,10 @@ impl Processes {
     /// When a process cannot be started, or says why it cannot serve.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let commands = (0..setup.sharding.shards()).map(|index| setup.command(index));
-        let (mut children, listen) = Group::spawn(commands).await?;
+        let (mut children, listen) = Group::spawn(commands, LOADED_WITHIN).await?;
         let listen = listen.iter().map(|text| text.parse()).collect::<Result<Vec<Address>, _>>()?;
         let cluster = Cluster::of_children("graph", listen)?;
-        children.tell(&cluster.to_text()).await?;
+        children.tell(&cluster.to_text(), CONNECTED_WITHIN).await?;
         let endpoint = Endpoint::builder().transport(transport(setup.delay)).start().await?;
         let peers = cluster::peers(&cluster, &endpoint)?;
         for peer in &peers {
@@ -90,6 +90,12 @@ impl Processes {
         Ok(())
     }
 }
+
+/// Limit for the shards to have their data: each reads all files of a folder.
+const LOADED_WITHIN: Duration = Duration::from_secs(1_800);
+
+/// Limit for the shards to connect to each other: much more than that takes on a busy machine.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(60);
 
 impl Setup {
     fn command(&self, index: usize) -> Command {

@@ -18,10 +18,12 @@
 //! its [`Parent`] also ends when that is killed itself. Signals go to the child alone, and only
 //! while it has not been waited for, so that its number cannot be another process's by then.
 
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::process::{ExitStatus, Stdio};
+use std::task::Poll;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -61,6 +63,14 @@ pub enum ProcessError {
         awaited: String,
         /// Its end.
         status: ExitStatus,
+    },
+    /// It has not printed the line in time.
+    #[error("a process has not printed {awaited} within {within:?}")]
+    Late {
+        /// The line that was awaited.
+        awaited: String,
+        /// The limit.
+        within: Duration,
     },
     /// It does not run, so there is nothing to signal.
     #[error("the process has ended")]
@@ -244,39 +254,70 @@ fn start(command: &mut Command) -> Result<Started, ProcessError> {
     Ok((child, input, BufReader::new(output).lines()))
 }
 
+fn late(awaited: &str, within: Duration) -> ProcessError {
+    ProcessError::Late { awaited: awaited.to_owned(), within }
+}
+
 /// Members that know each other. Dropping it kills all.
 #[derive(Debug)]
 pub struct Group(Vec<Member>);
 
 impl Group {
-    /// Starts all, and takes the address that each prints.
+    /// Starts all, and takes the address that each prints `within` this time.
     ///
     /// # Errors
-    /// [`ProcessError`]; those that had started are killed.
+    /// [`ProcessError`], as soon as one has ended or the time has; those that had started are
+    /// killed.
     pub async fn spawn(
         commands: impl IntoIterator<Item = Command>,
+        within: Duration,
     ) -> Result<(Self, Vec<String>), ProcessError> {
         let members = commands.into_iter().map(Member::spawn);
-        let mut members = members.collect::<Result<Vec<_>, _>>()?;
-        let mut addresses = Vec::new();
-        for member in &mut members {
-            addresses.push(member.line("an address").await?);
-        }
-        Ok((Self(members), addresses))
+        let mut group = Self(members.collect::<Result<_, _>>()?);
+        let printed = timeout(within, group.lines("an address")).await;
+        let addresses = printed.unwrap_or_else(|_| Err(late("an address", within)))?;
+        Ok((group, addresses))
     }
 
-    /// Tells all the cluster, and waits until each has printed that it is ready.
+    /// Tells all the cluster, and waits `within` this time until each has printed that it is ready.
     ///
     /// # Errors
-    /// [`ProcessError`].
-    pub async fn tell(&mut self, cluster: &str) -> Result<(), ProcessError> {
-        for member in &mut self.0 {
-            member.tell(cluster).await?;
-        }
-        for member in &mut self.0 {
-            member.line("ready").await?;
-        }
-        Ok(())
+    /// [`ProcessError`], as soon as one has ended or the time has.
+    pub async fn tell(&mut self, cluster: &str, within: Duration) -> Result<(), ProcessError> {
+        let told = async {
+            for member in &mut self.0 {
+                match member.tell(cluster).await {
+                    // It has ended, and its line says how.
+                    Err(ProcessError::Io { source, .. })
+                        if source.kind() == io::ErrorKind::BrokenPipe => {}
+                    told => told?,
+                }
+            }
+            self.lines("ready").await.map(drop)
+        };
+        timeout(within, told).await.unwrap_or_else(|_| Err(late("ready", within)))
+    }
+
+    /// The next line of each. The first member that ends is the error, wherever it stands: others
+    /// may wait for it.
+    async fn lines(&mut self, what: &str) -> Result<Vec<String>, ProcessError> {
+        let mut awaited: Vec<_> =
+            self.0.iter_mut().map(|member| Box::pin(member.line(what))).collect();
+        let mut lines: Vec<Option<String>> = vec![None; awaited.len()];
+        poll_fn(|cx| {
+            for (line, awaited) in lines.iter_mut().zip(&mut awaited) {
+                if line.is_none()
+                    && let Poll::Ready(printed) = awaited.as_mut().poll(cx)
+                {
+                    *line = Some(printed?);
+                }
+            }
+            let is_whole = lines.iter().all(Option::is_some);
+            if is_whole { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await?;
+        drop(awaited);
+        Ok(lines.into_iter().flatten().collect())
     }
 
     /// The members, in the order of their commands.

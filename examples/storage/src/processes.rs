@@ -14,6 +14,7 @@ use convoke::quorum::Configuration;
 use convoke::transport::Address;
 use node_kit::processes::{Group, Member, Parent};
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::cluster::{self, Cluster, ReplicaNode};
@@ -57,10 +58,10 @@ impl Processes {
     /// When a process cannot be started, or says why it cannot serve.
     pub async fn start(setup: &Setup) -> Result<Self> {
         let commands = (1..=setup.replicas).map(|id| setup.command(id));
-        let (mut children, listen) = Group::spawn(commands).await?;
+        let (mut children, listen) = Group::spawn(commands, READY_WITHIN).await?;
         let listen = listen.iter().map(|text| text.parse()).collect::<Result<Vec<Address>, _>>()?;
         let cluster = Cluster::of_children("storage", listen)?;
-        children.tell(&cluster.to_text()).await?;
+        children.tell(&cluster.to_text(), READY_WITHIN).await?;
         let members = cluster::members(&cluster)?;
         let endpoint = convoke::endpoint().peers(&members).start().await?;
         for peer in &members {
@@ -77,9 +78,10 @@ impl Processes {
     /// Waits until a replica has crashed as it was told to.
     ///
     /// # Errors
-    /// When there is none, or it cannot be waited for.
+    /// When there is none, it cannot be waited for, or it still runs after ten seconds.
     pub async fn crashed(&mut self, id: u64) -> Result<ExitStatus> {
-        Ok(self.replica(id)?.wait().await?)
+        let crashed = timeout(CRASHED_WITHIN, self.replica(id)?.wait()).await;
+        Ok(crashed.with_context(|| format!("replica {id} was to crash, and runs on"))??)
     }
 
     /// Lets a replica rest, without its knowing.
@@ -117,6 +119,16 @@ impl Processes {
     }
 }
 
+/// Limit of a replica for its connections to the others: much more than that takes on a busy
+/// machine.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Limit of a parent for each step of its replicas: they are to complain first.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Limit of a parent for a crash, which is the next thing that its replica does.
+const CRASHED_WITHIN: Duration = Duration::from_secs(10);
+
 impl Setup {
     fn command(&self, id: u64) -> Command {
         let mut command = Command::new(&self.program);
@@ -144,7 +156,8 @@ pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     let cluster = Cluster::parse(&text)?;
     let mut membership = server.join(&cluster)?;
     let all = |connected: &Configuration| connected.len() == cluster.nodes().len();
-    membership.wait_until(all).await?;
+    let connected = timeout(CONNECTED_WITHIN, membership.wait_until(all)).await;
+    connected.with_context(|| format!("replica {id} has no connection to all others"))??;
     say("ready")?;
     parent.wait_for_end().await?;
     drop(membership);

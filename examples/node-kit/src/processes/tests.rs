@@ -47,6 +47,9 @@ mod unix {
 
     use super::*;
 
+    /// Time that no start takes.
+    const LONG: Duration = Duration::from_secs(60);
+
     /// A child that prints its number, and then what it is told until that ends.
     fn echo() -> Command {
         shell("echo $$; exec cat")
@@ -68,8 +71,9 @@ mod unix {
     async fn a_group_is_told_what_its_members_printed() {
         let child = "echo at $$; while read line; do [ \"$line\" = '# end of cluster' ] && break; \
                      told=$told$line; done; echo ready; echo $told; cat";
-        let (mut group, addresses) = Group::spawn([shell(child), shell(child)]).await.unwrap();
-        group.tell(&(addresses.join("\n") + "\n")).await.unwrap();
+        let (mut group, addresses) =
+            Group::spawn([shell(child), shell(child)], LONG).await.unwrap();
+        group.tell(&(addresses.join("\n") + "\n"), LONG).await.unwrap();
         let ids: Vec<u32> = group.members().iter().map(|member| member.id().unwrap()).collect();
         for member in group.members() {
             let expected = format!("at {}at {}", ids[0], ids[1]);
@@ -81,9 +85,37 @@ mod unix {
 
     #[tokio::test]
     async fn a_group_whose_member_fails_leaves_nobody_behind() {
-        let error = Group::spawn([echo(), shell("exit 3")]).await.unwrap_err();
+        let error = Group::spawn([echo(), shell("exit 3")], LONG).await.unwrap_err();
         let ended = matches!(error, ProcessError::Ended { status, .. } if status.code() == Some(3));
         assert!(ended);
+    }
+
+    /// The first waits for the second for ever, as one that is to connect to it.
+    #[tokio::test]
+    async fn a_member_that_ends_before_it_is_ready_ends_the_wait_for_all() {
+        let waits = shell("exec cat >/dev/null");
+        let error = Group::spawn([waits, shell("exit 3")], LONG).await.unwrap_err();
+        assert!(error.to_string().contains("before it printed an address"), "{error}");
+        for dies in ["echo at; read told; exit 3", "echo at; exit 3"] {
+            let waits = shell("echo at; exec cat >/dev/null");
+            let (mut group, _) = Group::spawn([waits, shell(dies)], LONG).await.unwrap();
+            let error = group.tell("a cluster\n", LONG).await.unwrap_err();
+            assert!(error.to_string().contains("before it printed ready"), "{error}");
+            group.stop().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_member_that_is_never_ready_is_waited_for_no_longer_than_the_limit() {
+        let limit = Duration::from_millis(10);
+        let silent = || shell("exec cat >/dev/null");
+        let error = Group::spawn([silent(), silent()], limit).await.unwrap_err();
+        assert!(error.to_string().contains("has not printed an address within 10ms"), "{error}");
+        let waits = shell("echo at; exec cat >/dev/null");
+        let (mut group, _) = Group::spawn([waits], LONG).await.unwrap();
+        let error = group.tell("a cluster\n", limit).await.unwrap_err();
+        assert!(error.to_string().contains("has not printed ready within 10ms"), "{error}");
+        group.stop().await.unwrap();
     }
 
     #[tokio::test]
