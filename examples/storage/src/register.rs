@@ -26,7 +26,7 @@ pub struct Version {
 ///     timestamp,
 ///     writer: 1,
 /// };
-/// let mut registers = Registers::new(1000);
+/// let mut registers = Registers::new(1 << 20);
 /// registers.write(value(2, "heron"))?;
 /// registers.write(value(1, "stork"))?; // It comes late.
 /// assert_eq!(registers.read("bird".into()).value, b"heron");
@@ -35,7 +35,9 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registers {
     by_key: BTreeMap<String, Register>,
-    keys_max: usize,
+    /// Of all of them, as [`size`] counts.
+    bytes: usize,
+    bytes_max: usize,
 }
 
 /// Ordered by version. A writer that gives two values one version is faulty; the greater value wins
@@ -52,20 +54,22 @@ pub enum Refused {
     /// Values that were written have a timestamp of 1 or more. The writer's doing.
     #[error("a value needs a timestamp of 1 or more: read the present one, and add 1")]
     NoTimestamp,
-    /// There is no room for another key.
-    #[error("there are {keys_max} keys already, and {key:?} is none of them")]
-    TooManyKeys {
-        /// The key.
-        key: String,
-        /// How many there may be.
-        keys_max: usize,
+    /// There is no room for the value.
+    #[error(
+        "a value of {bytes} bytes with its key does not fit: all have {bytes_max} bytes together"
+    )]
+    Full {
+        /// The value and its key.
+        bytes: usize,
+        /// Bytes that all may have.
+        bytes_max: usize,
     },
 }
 
 impl Registers {
-    /// No register yet, and room for this many.
-    pub fn new(keys_max: usize) -> Self {
-        Self { by_key: BTreeMap::new(), keys_max }
+    /// No register yet, and room for so many bytes of keys and values, and of what keeps them.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { by_key: BTreeMap::new(), bytes: 0, bytes_max }
     }
 
     /// Stores a value unless there is a newer one, and says which version there is now. The same
@@ -79,15 +83,17 @@ impl Registers {
             return Err(Refused::NoTimestamp);
         }
         let new = Register { version, value: value.value };
-        if let Some(register) = self.by_key.get_mut(&value.key) {
-            if *register < new {
-                *register = new;
-            }
-            return Ok(register.version);
+        let present = self.by_key.get(&value.key);
+        if let Some(present) = present.filter(|present| **present >= new) {
+            return Ok(present.version);
         }
-        if self.by_key.len() >= self.keys_max {
-            return Err(Refused::TooManyKeys { key: value.key, keys_max: self.keys_max });
+        let freed = present.map_or(0, |present| size(&value.key, present));
+        let (bytes, bytes_max) = (size(&value.key, &new), self.bytes_max);
+        let all = self.bytes - freed + bytes;
+        if all > bytes_max {
+            return Err(Refused::Full { bytes, bytes_max });
         }
+        self.bytes = all;
         self.by_key.insert(value.key, new);
         Ok(version)
     }
@@ -98,6 +104,15 @@ impl Registers {
         Value { key: key.key, value, timestamp: version.timestamp, writer: version.writer }
     }
 }
+
+/// Bytes of a register and its key in memory, about.
+fn size(key: &str, register: &Register) -> usize {
+    key.len() + register.value.len() + OVERHEAD_BYTES
+}
+
+/// Bytes beside key and value: their places in the map, half of which may be empty, and what the
+/// system keeps of each.
+const OVERHEAD_BYTES: usize = 256;
 
 impl Value {
     /// When it was written.
@@ -135,10 +150,12 @@ mod tests {
         prop::collection::vec(value, 0..20)
     }
 
+    const ROOM: usize = 1 << 20;
+
     fn after(values: &[Value]) -> Registers {
-        let mut registers = Registers::new(2);
+        let mut registers = Registers::new(ROOM);
         for value in values {
-            registers.write(value.clone()).expect("there are two keys");
+            registers.write(value.clone()).expect("there is room");
         }
         registers
     }
@@ -168,12 +185,12 @@ mod tests {
 
         #[test]
         fn a_version_never_goes_back(values in values()) {
-            let mut registers = Registers::new(2);
+            let mut registers = Registers::new(ROOM);
             for value in values {
                 let before = registers.read(value.key.as_str().into()).version();
                 let written = value.version();
                 let key = value.key.clone();
-                let now = registers.write(value).expect("there are two keys");
+                let now = registers.write(value).expect("there is room");
                 prop_assert_eq!(now, before.max(written));
                 prop_assert_eq!(registers.read(key.as_str().into()).version(), now);
             }
@@ -182,14 +199,28 @@ mod tests {
 
     #[test]
     fn what_is_refused_changes_nothing() {
-        let value = |key: &str, timestamp| Value { key: key.into(), timestamp, ..Value::default() };
-        let mut registers = Registers::new(1);
-        assert_eq!(registers.write(value("a", 0)), Err(Refused::NoTimestamp));
-        registers.write(value("a", 1)).expect("there is room for one");
+        let value = |key: &str, bytes, timestamp| {
+            let value = vec![7; bytes];
+            Value { key: key.into(), value, timestamp, ..Value::default() }
+        };
+        let room = 2 * OVERHEAD_BYTES + 10;
+        let mut registers = Registers::new(room);
+        assert_eq!(registers.write(value("a", 0, 0)), Err(Refused::NoTimestamp));
+        registers.write(value("a", 5, 1)).expect("there is room");
+        registers.write(value("b", 3, 1)).expect("it fits to the byte");
         let before = registers.clone();
-        let refused = Refused::TooManyKeys { key: "b".into(), keys_max: 1 };
-        assert_eq!(registers.write(value("b", 1)), Err(refused));
+        let full = |bytes| Err(Refused::Full { bytes: OVERHEAD_BYTES + bytes, bytes_max: room });
+        assert_eq!(registers.write(value("c", 0, 1)), full(1), "there is no room for another key");
+        assert_eq!(registers.write(value("a", 6, 2)), full(7), "nor for a longer value");
+        let long = "long ".repeat(room);
+        assert_eq!(registers.write(value(&long, 0, 1)), full(long.len()), "nor for a long key");
         assert_eq!(registers, before);
-        registers.write(value("a", 2)).expect("it is no other key");
+        let old = registers.write(value("b", 1_000, 1)).expect_err("it is greater");
+        assert!(matches!(old, Refused::Full { .. }), "{old}");
+        registers.write(value("b", 3, 2)).expect("it takes the place of the one before");
+        let version = registers.write(value("b", 1_000, 1)).expect("an old one takes no room");
+        assert_eq!(version.timestamp, 2);
+        registers.write(value("a", 0, 2)).expect("it is shorter");
+        registers.write(value("b", 8, 3)).expect("the room is free again");
     }
 }

@@ -10,9 +10,8 @@ use crate::proto::{
 };
 use crate::register::{Refused, Registers, Version};
 
-/// Keys of a replica, at most. With values as large as messages may be, that is what bounds its
-/// memory.
-pub const KEYS_MAX: usize = 1 << 20;
+/// Memory of a replica's keys and values, at most: a part of any machine.
+pub const BYTES_MAX: usize = 256 << 20;
 
 /// Fate of a replica when it takes a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub struct Replica {
 impl Replica {
     /// One of these members.
     pub fn new(fate: Fate, members: &Configuration) -> Self {
-        let registers = Mutex::new(Registers::new(KEYS_MAX));
+        let registers = Mutex::new(Registers::new(BYTES_MAX));
         Self { registers, fate, members: members.clone() }
     }
 
@@ -114,7 +113,7 @@ impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         let code = match refused {
             Refused::NoTimestamp => Code::InvalidArgument,
-            Refused::TooManyKeys { .. } => Code::ResourceExhausted,
+            Refused::Full { .. } => Code::ResourceExhausted,
         };
         Self::new(code, refused.to_string())
     }
