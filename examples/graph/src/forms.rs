@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use convoke::{Call, CallError, Endpoint, Failure, NodeId, Path, Peer};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::proto::{Facts, GraphClient, Next, Sight, Step, graph};
 use crate::query::{Answer, Query};
@@ -87,7 +88,7 @@ impl Client {
         Self { endpoint: endpoint.clone(), client, peers, sharding, deadline }
     }
 
-    /// Answers, or says what is missing, within `deadline`. Default 10 s.
+    /// Ends each query within `deadline`, with an answer or with what is missing. Default 10 s.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -136,12 +137,15 @@ impl Client {
         Ok((together(replies.into_iter().map(convoke::Reply::into_inner)), outcome.failures))
     }
 
-    /// Follows up each answer as soon as it is there.
+    /// Follows up each answer as soon as it is there, for as long as the deadline of the query
+    /// allows: each step has what is left of it.
     async fn look(&self, query: Query, id: i64) -> Result<Facts, CallError> {
+        let begun = Instant::now();
+        let left = || self.deadline.saturating_sub(begun.elapsed());
         let mut facts = Facts::default();
         let mut asked = JoinSet::new();
         for (shard, step) in first(query, id, self.sharding) {
-            asked.spawn(self.look_at(self.peers[shard], step));
+            asked.spawn(self.look_at(self.peers[shard], step, left()));
         }
         while let Some(sight) = asked.join_next().await {
             let (from, sight) = sight.expect("a request does not panic")?;
@@ -149,7 +153,7 @@ impl Client {
                 let peer = self.peers.get(shard as usize);
                 let peer = *peer.ok_or_else(|| no_shard(from, shard, self.peers.len()))?;
                 if let Some(step) = step {
-                    asked.spawn(self.look_at(peer, step));
+                    asked.spawn(self.look_at(peer, step, left()));
                 }
             }
             facts.absorb(sight.facts.unwrap_or_default());
@@ -161,8 +165,9 @@ impl Client {
         &self,
         peer: Peer,
         step: Step,
+        within: Duration,
     ) -> impl Future<Output = Result<(NodeId, Sight), CallError>> + Send + 'static {
-        let sight = self.client.look(step).deadline(self.deadline).to(peer).into_future();
+        let sight = self.client.look(step).deadline(within).to(peer).into_future();
         async move { Ok((peer.node(), sight.await?)) }
     }
 

@@ -154,7 +154,7 @@ struct Ask {
     /// Form of the query, by who walks: tree, client or nested.
     #[arg(long, default_value = "tree")]
     form: Form,
-    /// Answer, or say what is missing, within this time, in milliseconds.
+    /// End the query within this time, in milliseconds: with an answer, or with what is missing.
     #[arg(long, default_value_t = 10_000)]
     deadline_ms: u64,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use convoke::Endpoint;
 use convoke::quorum::{Configuration, Majority, QuorumBuilder, QuorumError};
+use tokio::time::Instant;
 
 use crate::form::{Form, Phases};
 use crate::proto::{Key, NestedValue, StorageClient, StorageMembers, Value, WriteResponse};
@@ -43,7 +44,8 @@ impl Client {
         Self { endpoint: endpoint.clone(), storage, members, deadline }
     }
 
-    /// Answers, or says who is missing, within `deadline`. Default 10 s.
+    /// Ends each operation within `deadline`, with an answer or an error that says who is missing.
+    /// Default 10 s.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -69,13 +71,25 @@ impl Client {
     /// # Cancel safety
     /// Dropped before it resolves, replicas that have the request may have stored the value.
     pub async fn put(&self, form: Form, phases: Phases, value: Value) -> Result<(), QuorumError> {
+        self.put_within(self.budget(), form, phases, value).await
+    }
+
+    async fn put_within(
+        &self,
+        budget: Budget,
+        form: Form,
+        phases: Phases,
+        value: Value,
+    ) -> Result<(), QuorumError> {
         if form != Form::Client {
-            self.open(form, phases, value).acked_by(Majority).await?;
+            let call = self.open(form, phases, value).deadline(budget.left());
+            call.acked_by(Majority).await?;
             return Ok(());
         }
-        self.open(form, phases, value.clone()).acked_by(Majority).await?;
+        let call = self.open(form, phases, value.clone()).deadline(budget.left());
+        call.acked_by(Majority).await?;
         for _ in 0..phases.count() {
-            let echo = self.storage.echo_write(value.clone()).deadline(self.deadline);
+            let echo = self.storage.echo_write(value.clone()).deadline(budget.left());
             echo.acked_by(Majority).await?;
         }
         Ok(())
@@ -107,14 +121,15 @@ impl Client {
         key: &str,
         value: &[u8],
     ) -> Result<Version, WriteError> {
-        let newest = self.newest(key).await?.0.timestamp;
+        let budget = self.budget();
+        let newest = self.newest(budget, key).await?.0.timestamp;
         let Some(timestamp) = newest.checked_add(1) else {
             return Err(WriteError::NoTimestampLeft { key: key.to_owned() });
         };
         let writer = self.endpoint.node().get();
         let value = Value { key: key.to_owned(), value: value.to_vec(), timestamp, writer };
         let version = value.version();
-        self.put(form, phases, value).await?;
+        self.put_within(budget, form, phases, value).await?;
         Ok(version)
     }
 
@@ -125,21 +140,40 @@ impl Client {
     /// # Errors
     /// [`QuorumError`] as soon as no majority can answer.
     pub async fn read(&self, key: &str) -> Result<Value, QuorumError> {
-        let (newest, is_agreed) = self.newest(key).await?;
+        let budget = self.budget();
+        let (newest, is_agreed) = self.newest(budget, key).await?;
         if !is_agreed {
-            self.put(Form::Echo, Phases::None, newest.clone()).await?;
+            self.put_within(budget, Form::Echo, Phases::None, newest.clone()).await?;
         }
         Ok(newest)
     }
 
     /// The newest value of a majority, and whether all of it have that one.
-    async fn newest(&self, key: &str) -> Result<(Value, bool), QuorumError> {
-        let read = self.storage.read(Key::from(key)).deadline(self.deadline).cancel_late();
+    async fn newest(&self, budget: Budget, key: &str) -> Result<(Value, bool), QuorumError> {
+        let read = self.storage.read(Key::from(key)).deadline(budget.left()).cancel_late();
         let values = read.quorum(Majority).await?;
         let newest = values.iter().map(|(_, value)| value);
         let newest = newest.max_by_key(|value| (value.version(), &value.value));
         let newest = newest.cloned().unwrap_or_default();
         let is_agreed = values.iter().all(|(_, value)| *value == newest);
         Ok((newest, is_agreed))
+    }
+
+    /// For an operation that begins now.
+    fn budget(&self) -> Budget {
+        Budget { begun: Instant::now(), deadline: self.deadline }
+    }
+}
+
+/// The deadline of an operation, which its calls share.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    begun: Instant,
+    deadline: Duration,
+}
+
+impl Budget {
+    fn left(self) -> Duration {
+        self.deadline.saturating_sub(self.begun.elapsed())
     }
 }

@@ -106,7 +106,7 @@ struct Ask {
     /// The cluster file.
     #[arg(long)]
     config: PathBuf,
-    /// Answer, or say who is missing, within this time, in milliseconds.
+    /// End the operation within this time, in milliseconds: with an answer, or with who is missing.
     #[arg(long, default_value_t = 10_000)]
     deadline_ms: u64,
     #[command(subcommand)]

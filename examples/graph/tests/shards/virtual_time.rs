@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use charts::Kind;
 use convoke::sim::transport::SimNetwork;
-use convoke::{Code, Context, Endpoint, Finish, Status, Task};
+use convoke::{CallError, Code, Context, Endpoint, Finish, Status, Task};
 use graph::choose::{Sample, deepest, samples};
 use graph::cluster::shard_node;
 use graph::forms::{Client, Form};
@@ -166,8 +166,8 @@ async fn who_asks_a_shard_for_too_much_is_refused_and_others_are_not() {
     assert!(facts.friends.len() < 2_000);
 }
 
-/// A shard that leads the client to another that there is not.
-struct Astray;
+/// A shard whose every step leads the client on to this shard.
+struct Astray(u32);
 
 impl proto::Graph for Astray {
     async fn walk(&self, _: Step, _: Task<Facts>) -> Result<Finish, Status> {
@@ -175,7 +175,7 @@ impl proto::Graph for Astray {
     }
 
     async fn look(&self, step: Step, _: Context) -> Result<Sight, Status> {
-        Ok(Sight { facts: None, next: vec![Next { shard: 7, step: Some(step) }] })
+        Ok(Sight { facts: None, next: vec![Next { shard: self.0, step: Some(step) }] })
     }
 
     async fn gather(&self, _: Step, _: Context) -> Result<Facts, Status> {
@@ -187,19 +187,38 @@ impl proto::Graph for Astray {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shard_that_leads_astray_is_named() {
+/// A query, asked step by step of one shard that leads on to this one. One-way delays are
+/// [`ONE_WAY`].
+async fn asked_astray(to: u32, deadline: Duration) -> CallError {
     let network = SimNetwork::new(1);
     let shard = Endpoint::builder()
         .transport(network.transport())
         .node(shard_node(0))
         .listen("sim://shard0");
-    let _shard = shard.serve(GraphServer::new(Astray)).start().await.expect("nothing fails");
+    let _shard = shard.serve(GraphServer::new(Astray(to))).start().await.expect("nothing fails");
     let endpoint = Endpoint::builder().transport(network.transport());
     let endpoint = endpoint.start().await.expect("nothing fails");
     let peers = vec![endpoint.peer(shard_node(0), ["sim://shard0"]).expect("it is an address")];
+    endpoint.warm_up(&peers[0]).await.expect("it listens");
+    network.default_latency(ONE_WAY);
     let client = Client::new(&endpoint, peers, Sharding::over(NonZeroUsize::MIN));
-    let told = client.ask(Form::Client, Query::Is4, 1).await.expect_err("there is one shard");
+    let client = client.deadline(deadline);
+    client.ask(Form::Client, Query::Is4, 1).await.expect_err("there is no answer")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_leads_on_and_on_is_followed_until_the_deadline() {
+    let begun = Instant::now();
+    // Not at the end of a step.
+    let deadline = 40 * ONE_WAY + ONE_WAY / 2;
+    let told = asked_astray(0, deadline).await;
+    assert!(told.to_string().contains("the deadline passed"), "{told}");
+    assert_eq!(begun.elapsed(), deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_leads_astray_is_named() {
+    let told = asked_astray(7, Duration::from_secs(10)).await;
     assert!(told.to_string().contains("n1 cannot be decoded: it leads to shard 7"), "{told}");
 }
 
@@ -213,7 +232,7 @@ async fn a_step_fails_with_the_code_of_the_one_it_waits_for() {
     let [zero, one, asker] = [there[0].0, there[1].0, shard_node(2)]
         .map(|node| Endpoint::builder().transport(network.transport()).node(node).peers(there));
     let zero = zero.listen(there[0].1).serve(GraphServer::new(Node::new(shard)));
-    let one = one.listen(there[1].1).serve(GraphServer::new(Astray));
+    let one = one.listen(there[1].1).serve(GraphServer::new(Astray(7)));
     let _shards = [zero.start().await, one.start().await].map(|shard| shard.expect("it starts"));
     let asker = asker.start().await.expect("it starts");
     let client = Client::new(&asker, there.map(|(node, _)| node.into()).to_vec(), sharding);

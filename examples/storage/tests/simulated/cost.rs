@@ -35,6 +35,24 @@ async fn every_write_costs_the_frames_and_delays_of_its_form() {
     }
 }
 
+/// A write by the client asks for the newest version, writes, and leads each phase: of four calls
+/// none takes long, and all together have one deadline.
+#[tokio::test(start_paused = true)]
+async fn an_operation_of_several_calls_ends_at_its_deadline() {
+    let world = Simulated::start(9, 4).await.expect("it starts");
+    let client = world.client(1_000).await.expect("all live");
+    world.network.default_latency(ONE_WAY);
+    let (whole, begun) = (2 * 4 * ONE_WAY, Instant::now());
+    client.write(Form::Client, Phases::Two, "bird", b"heron").await.expect("it has ten seconds");
+    assert_eq!(begun.elapsed(), whole);
+    let deadline = whole - 3 * ONE_WAY;
+    let (client, begun) = (client.deadline(deadline), Instant::now());
+    let written = client.write(Form::Client, Phases::Two, "bird", b"stork").await;
+    let error = written.expect_err("it takes longer").to_string();
+    assert!(error.contains("the deadline passed"), "{error}");
+    assert_eq!(begun.elapsed(), deadline);
+}
+
 /// Lets everything that is on its way arrive.
 async fn settle(delay: Duration) {
     tokio::time::sleep(100 * delay).await;
