@@ -19,16 +19,16 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(&sorted, 0.5)
 }
 
-/// The mean; 0 when there are no values.
-pub fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+/// The mean; `None` when there are no values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// Half of the width of the 95 % confidence interval of the mean, by Student's distribution: for a
 /// few runs whose deviation is only known from themselves. `None` for fewer than two values.
 pub fn ci95(values: &[f64]) -> Option<f64> {
     let free = values.len().checked_sub(2)?;
-    let mean = mean(values);
+    let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let count = values.len() as f64;
     let deviation = (squares / (count - 1.0)).sqrt();
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn an_interval_needs_two_values_and_narrows_with_more() {
-        assert_eq!((mean(&[]), ci95(&[]), ci95(&[1.0])), (0.0, None, None));
+        assert_eq!((mean(&[]), ci95(&[]), ci95(&[1.0])), (None, None, None));
         // By hand: deviation sqrt(2.5), five values, t of 4 degrees of freedom.
         let five = ci95(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((five - 2.776 * (2.5_f64).sqrt() / 5.0_f64.sqrt()).abs() < 1e-9);

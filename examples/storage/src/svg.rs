@@ -72,7 +72,8 @@ fn latency_and_throughput(rows: &[Row]) -> Option<String> {
         for form in Form::ALL {
             let of = rows.iter().filter(|row| (row.phases, row.form) == (phases, form));
             // From the least offered to the most, as they were measured.
-            let points = of.map(|row| Point::new(row.per_second / 1e3, row.median_us / 1e3));
+            let points =
+                of.filter_map(|row| Some(Point::new(row.per_second / 1e3, row.median_us? / 1e3)));
             let points: Vec<Point> = points.collect();
             if !points.is_empty() {
                 curves.push(curve(phases, form, points));
@@ -107,8 +108,8 @@ mod tests {
             median_us: Some(median_us),
             p99_us: Some(2.0 * median_us),
             per_second: 1e6 / median_us,
-            cpu_us_per_op: 50.0,
-            frames_per_op: 20.0,
+            cpu_us_per_op: Some(50.0),
+            frames_per_op: Some(20.0),
         };
         let all = Case::all(members).map(|case| Measured {
             case,

@@ -181,7 +181,7 @@ impl Tally {
         let mut sorted = self.latencies_us;
         sorted.sort_by(f64::total_cmp);
         let operations = sorted.len() as u64;
-        let each = |total: u64| total as f64 / operations.max(1) as f64;
+        let each = |total: u64| (operations > 0).then(|| total as f64 / operations as f64);
         // Between the two counts this process has also asked for the first, and each replica
         // answered it.
         let counting = 2 * members as u64;

@@ -24,13 +24,13 @@ pub struct Run {
     /// Writes a second.
     pub per_second: f64,
     /// Processor time of client and replicas for each write, in microseconds.
-    pub cpu_us_per_op: f64,
+    pub cpu_us_per_op: Option<f64>,
     /// Frames of client and replicas for each write.
-    pub frames_per_op: f64,
+    pub frames_per_op: Option<f64>,
 }
 
-/// The runs of a case. A number is the mean of the runs; `.._ci95` is half of its 95 % confidence
-/// interval.
+/// The runs of a case. A number is the mean of the runs in which a write succeeded, and none where
+/// there is no such run; `.._ci95` is half of its 95 % confidence interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Replicas.
@@ -47,21 +47,21 @@ pub struct Row {
     /// Writes a second that were asked for, in an open loop.
     pub offered_per_second: Option<f64>,
     /// Median latency.
-    pub median_us: f64,
+    pub median_us: Option<f64>,
     /// Of the median latency.
     pub median_us_ci95: Option<f64>,
     /// 99th percentile of the latency.
-    pub p99_us: f64,
-    /// Writes a second.
+    pub p99_us: Option<f64>,
+    /// Writes a second, of all runs.
     pub per_second: f64,
     /// Of the writes a second.
     pub per_second_ci95: Option<f64>,
     /// Processor time of client and replicas for each write.
-    pub cpu_us_per_op: f64,
+    pub cpu_us_per_op: Option<f64>,
     /// Of the processor time.
     pub cpu_us_per_op_ci95: Option<f64>,
     /// Frames of client and replicas for each write, credit and keep-alive included.
-    pub frames_per_op: f64,
+    pub frames_per_op: Option<f64>,
     /// Writes that succeeded, in all runs.
     pub operations: u64,
     /// Writes that failed, in all runs.
@@ -77,9 +77,10 @@ pub struct Row {
     pub runs: Vec<Run>,
 }
 
-/// A row for each case.
+/// A row for each case that has a run.
 pub fn rows(measured: &[Measured]) -> Vec<Row> {
-    measured.iter().map(|one| row(one, nested_of(measured, one))).collect()
+    let begun = measured.iter().filter(|one| !one.runs.is_empty());
+    begun.map(|one| row(one, nested_of(measured, one))).collect()
 }
 
 fn nested_of<'a>(all: &'a [Measured], one: &Measured) -> Option<&'a Measured> {
@@ -92,15 +93,15 @@ fn nested_of<'a>(all: &'a [Measured], one: &Measured) -> Option<&'a Measured> {
 
 fn row(measured: &Measured, nested: Option<&Measured>) -> Row {
     let Measured { case, offered, runs } = measured;
-    let all = |of: fn(&Run) -> f64| -> Vec<f64> { runs.iter().map(of).collect() };
-    let ratio = |of: fn(&Run) -> f64| {
-        let pairs = nested?.runs.iter().zip(runs).filter(|(nested, _)| of(nested) > 0.0);
-        let ratios: Vec<f64> = pairs.map(|(nested, run)| of(run) / of(nested)).collect();
-        median(&ratios)
+    let all = |of: fn(&Run) -> Option<f64>| -> Vec<f64> { runs.iter().filter_map(of).collect() };
+    let ratio = |of: fn(&Run) -> Option<f64>| {
+        let pairs = nested?.runs.iter().zip(runs);
+        let pairs = pairs.filter_map(|(nested, run)| Some((of(nested)?, of(run)?)));
+        let pairs = pairs.filter(|(nested, _)| *nested > 0.0);
+        median(&pairs.map(|(nested, run)| run / nested).collect::<Vec<f64>>())
     };
-    let medians: Vec<f64> = runs.iter().filter_map(|run| run.median_us).collect();
-    let p99s: Vec<f64> = runs.iter().filter_map(|run| run.p99_us).collect();
-    let (per_second, cpu) = (all(|run| run.per_second), all(|run| run.cpu_us_per_op));
+    let (medians, p99s) = (all(|run| run.median_us), all(|run| run.p99_us));
+    let (per_second, cpu) = (all(|run| Some(run.per_second)), all(|run| run.cpu_us_per_op));
     let (kind, in_flight) = match case.load {
         Load::Closed { in_flight } => ("closed", Some(in_flight)),
         Load::Open { .. } => ("open", None),
@@ -115,7 +116,7 @@ fn row(measured: &Measured, nested: Option<&Measured>) -> Row {
         median_us: mean(&medians),
         median_us_ci95: ci95(&medians),
         p99_us: mean(&p99s),
-        per_second: mean(&per_second),
+        per_second: mean(&per_second).unwrap_or_default(),
         per_second_ci95: ci95(&per_second),
         cpu_us_per_op: mean(&cpu),
         cpu_us_per_op_ci95: ci95(&cpu),
@@ -123,7 +124,7 @@ fn row(measured: &Measured, nested: Option<&Measured>) -> Row {
         operations: runs.iter().map(|run| run.operations).sum(),
         failed: runs.iter().map(|run| run.failed).sum(),
         not_begun: runs.iter().map(|run| run.not_begun).sum(),
-        per_second_to_nested: ratio(|run| run.per_second),
+        per_second_to_nested: ratio(|run| Some(run.per_second)),
         cpu_to_nested: ratio(|run| run.cpu_us_per_op),
         runs: runs.clone(),
     }
@@ -142,20 +143,21 @@ const FULL: usize = 32;
 fn what_matters(rows: &[&Row]) -> String {
     let mut text = String::from(
         "n  write               form     median µs  per second       ±   CPU µs  : nested, rate  \
-         CPU\n",
+         CPU  failed\n",
     );
     for row in rows {
         text += &format!(
-            "{:<2} {:19} {:7} {:10.0} {:11.0} {:7.0} {:8.0} {:>15} {:>4}\n",
+            "{:<2} {:19} {:7} {:>10} {:11.0} {:7.0} {:>8} {:>15} {:>4} {:>7}\n",
             row.n,
             row.phases.name(),
             row.form,
-            row.median_us,
+            whole(row.median_us),
             row.per_second,
             row.per_second_ci95.unwrap_or_default(),
-            row.cpu_us_per_op,
+            whole(row.cpu_us_per_op),
             two_digits(row.per_second_to_nested),
             two_digits(row.cpu_to_nested),
+            row.failed,
         );
     }
     text
@@ -172,17 +174,18 @@ fn every_column(rows: &[Row]) -> String {
             (None, offered) => format!("{:.0} a second", offered.unwrap_or_default()),
         };
         text += &format!(
-            "{:<2} {:19} {:7} {:16} {:10.0} {:10.0} {:11.0} {:7.0} {:7.0} {:7.1} {:>15} {:>4} {:>7} {:>10}\n",
+            "{:<2} {:19} {:7} {:16} {:>10} {:>10} {:11.0} {:7.0} {:>7} {:>7} {:>15} {:>4} {:>7} \
+             {:>10}\n",
             row.n,
             row.phases.name(),
             row.form,
             load,
-            row.median_us,
-            row.p99_us,
+            whole(row.median_us),
+            whole(row.p99_us),
             row.per_second,
             row.per_second_ci95.unwrap_or_default(),
-            row.cpu_us_per_op,
-            row.frames_per_op,
+            whole(row.cpu_us_per_op),
+            row.frames_per_op.map_or_else(nothing, |frames| format!("{frames:.1}")),
             two_digits(row.per_second_to_nested),
             two_digits(row.cpu_to_nested),
             row.failed,
@@ -190,6 +193,15 @@ fn every_column(rows: &[Row]) -> String {
         );
     }
     text
+}
+
+fn whole(number: Option<f64>) -> String {
+    number.map_or_else(nothing, |number| format!("{number:.0}"))
+}
+
+/// Stands for a number that no write has.
+fn nothing() -> String {
+    "-".to_owned()
 }
 
 fn two_digits(ratio: Option<f64>) -> String {
@@ -226,8 +238,8 @@ mod tests {
             median_us: Some(100.0),
             p99_us: None,
             per_second,
-            cpu_us_per_op: 1e6 / per_second,
-            frames_per_op: 20.0,
+            cpu_us_per_op: Some(1e6 / per_second),
+            frames_per_op: Some(20.0),
         };
         let case = Case { members: 4, phases: Phases::One, form, load };
         Measured { case, offered: None, runs: per_second.map(run).to_vec() }
@@ -262,6 +274,33 @@ mod tests {
         assert_eq!(table(&both, false).lines().count(), 2);
         assert_eq!(table(&both, true).lines().count(), 3);
         assert_eq!(table(&alone, false), table(&alone, true));
+    }
+
+    #[test]
+    fn a_case_whose_writes_all_fail_has_no_latency_and_shows_its_failures() {
+        let nothing = Run {
+            operations: 0,
+            failed: 7,
+            not_begun: 0,
+            median_us: None,
+            p99_us: None,
+            per_second: 0.0,
+            cpu_us_per_op: None,
+            frames_per_op: None,
+        };
+        let load = Load::Closed { in_flight: 32 };
+        let mut all = [Form::Echo, Form::Nested].map(|form| measured(form, load, [1.0; 3]));
+        all[0].runs = vec![nothing; 2];
+        let failing = rows(&all);
+        assert_eq!((failing[0].median_us, failing[0].cpu_us_per_op), (None, None));
+        assert_eq!((failing[0].failed, failing[0].cpu_to_nested), (14, None));
+        let table = table(&failing, false);
+        let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        let expected = ["4", "Write", "+", "Echo", "echo", "-", "0", "0", "-", "0.00", "14"];
+        assert_eq!(line, expected, "{table}");
+        assert!(serde_json::to_value(&failing).unwrap()[0]["median_us"].is_null());
+        all[0].runs.clear();
+        assert_eq!(rows(&all).len(), 1, "a case that was not begun has no row");
     }
 
     #[test]
