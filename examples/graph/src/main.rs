@@ -337,15 +337,21 @@ async fn run_trace(args: Trace) -> Result<bool> {
     let setup = args.data.setup(args.shards, Duration::ZERO)?;
     let processes = Processes::start(&setup).await?;
     let mut call = processes.client().open(args.query, args.id, true)?;
-    while call.next().await.is_some() {}
+    let mut failures = Vec::new();
+    while let Some(reply) = call.next().await {
+        failures.extend(reply.err());
+    }
     let tree = trace::tree(&call.trace());
     drop(call);
-    say(trace::text(&tree).trim_end())?;
     if let Some(path) = args.svg {
         write(&path, &trace::svg(&tree, &format!("{} of {}", args.query, args.id)))?;
     }
+    say(trace::text(&tree).trim_end())?;
+    for failure in &failures {
+        say(format_args!("missing: {failure}"))?;
+    }
     processes.stop().await?;
-    Ok(true)
+    Ok(failures.is_empty())
 }
 
 async fn run_lanes(args: Lanes) -> Result<bool> {
