@@ -1,8 +1,9 @@
 //! Manners of a program: lines for whoever reads its standard output, how long something will take,
-//! how far it is, and how it ends.
+//! how far it is, files for its results, and how it ends.
 
 #![forbid(unsafe_code)]
 
+mod output;
 mod progress;
 mod unread;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use self::output::Output;
 pub use self::progress::Progress;
 pub use self::unread::assert_ends_quietly_unread;
 

@@ -74,15 +74,19 @@ const START: Duration = Duration::from_secs(5);
 /// Queries of one form before it is the next one's turn, so that noise falls on all alike.
 const TURN: usize = 20;
 
-/// Starts the shards of `setup`, measures, stops them.
-///
-/// # Errors
-/// When the shards cannot be started, or a query fails.
-pub async fn demo(setup: &Setup, effort: Effort) -> Result<Vec<Row>> {
+/// Starts the shards of `setup`, measures, stops them. Hands back the rows of all samples that were
+/// measured, and beside them the reason why these are not all: the shards cannot be started, or a
+/// query fails.
+pub async fn demo(setup: &Setup, effort: Effort) -> (Vec<Row>, Result<()>) {
+    let mut rows = Vec::new();
+    let done = demo_into(&mut rows, setup, effort).await;
+    (rows, done)
+}
+
+async fn demo_into(rows: &mut Vec<Row>, setup: &Setup, effort: Effort) -> Result<()> {
     let graph = setup.source().graph()?;
     let samples = samples(&graph, setup.sharding);
     let processes = Processes::start(setup).await?;
-    let mut rows = Vec::new();
     let (count, mut progress) = (samples.len(), Progress::new());
     for (index, sample) in samples.iter().enumerate() {
         progress.tell(format_args!("[{}/{count}] {} {}", index + 1, sample.query, sample.name));
@@ -90,8 +94,7 @@ pub async fn demo(setup: &Setup, effort: Effort) -> Result<Vec<Row>> {
         rows.extend(measured.rows(sample, setup.delay));
     }
     drop(progress);
-    processes.stop().await?;
-    Ok(rows)
+    processes.stop().await
 }
 
 #[derive(Clone, Debug, Default)]

@@ -54,12 +54,16 @@ pub struct Measured {
 /// How long a write is warmed up: connections, caches, the paths of the code.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Measures all cases, those of one number of replicas with the same processes.
-///
-/// # Errors
-/// When processes cannot be started, or replicas do not say what they used.
-pub async fn bench(effort: &Effort) -> Result<Vec<Measured>> {
+/// Measures all cases, those of one number of replicas with the same processes. Hands back all that
+/// was measured, and beside it the reason why that is not all: processes cannot be started, or
+/// replicas do not say what they used.
+pub async fn bench(effort: &Effort) -> (Vec<Measured>, Result<()>) {
     let mut all = Vec::new();
+    let done = bench_into(&mut all, effort).await;
+    (all, done)
+}
+
+async fn bench_into(all: &mut Vec<Measured>, effort: &Effort) -> Result<()> {
     for members in Case::MEMBERS {
         let cases = Case::all(members).filter(|case| effort.only.includes(case));
         let mut measured: Vec<Measured> =
@@ -68,11 +72,12 @@ pub async fn bench(effort: &Effort) -> Result<Vec<Measured>> {
             continue;
         }
         let processes = Processes::start(&Setup::new(members)?).await?;
-        measure(processes.client(), &mut measured, effort).await?;
-        processes.stop().await?;
+        let done = measure(processes.client(), &mut measured, effort).await;
         all.extend(measured);
+        done?;
+        processes.stop().await?;
     }
-    Ok(all)
+    Ok(())
 }
 
 async fn measure(client: &Client, measured: &mut [Measured], effort: &Effort) -> Result<()> {

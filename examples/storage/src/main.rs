@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
-use console::{about, say};
-use storage::bench::{Effort, Only, Wanted, bench, choices, rows, sentence, table};
+use console::{Output, about, say};
+use storage::bench::{Effort, Only, Row, Wanted, bench, choices, rows, sentence, table};
 use storage::client::Client;
 use storage::cluster::{self, Cluster};
 use storage::demo;
@@ -59,8 +59,8 @@ struct Bench {
     /// either. Default: all.
     #[arg(long)]
     only: Vec<Wanted>,
-    /// Print every load, and the columns of frames and failures. Default: what 32 writes in flight
-    /// reach.
+    /// Print every load, and the columns of the 99th percentile, of frames and of writes that were
+    /// not begun. Default: what 32 writes in flight reach.
     #[arg(long)]
     all: bool,
     /// Write the rows as JSON.
@@ -156,18 +156,19 @@ fn main() -> ExitCode {
     let mut runtime = Builder::new_current_thread();
     runtime.enable_all().start_paused(matches!(cli.command, Command::Lanes(_)));
     let runtime = runtime.build().expect("the system has room for a runtime");
-    console::end("storage", runtime.block_on(run(cli)).map(|()| true))
+    console::end("storage", runtime.block_on(run(cli)))
 }
 
-async fn run(cli: Cli) -> Result<()> {
+async fn run(cli: Cli) -> Result<bool> {
     match cli.command {
-        Command::Demo => run_demo().await,
-        Command::Bench(args) => run_bench(args).await,
-        Command::Node(args) => run_node(args).await,
-        Command::Client(args) => run_client(args).await,
-        Command::Lanes(args) => run_lanes(args).await,
-        Command::Replica(args) => run_replica(args).await,
+        Command::Bench(args) => return run_bench(args).await,
+        Command::Demo => run_demo().await?,
+        Command::Node(args) => run_node(args).await?,
+        Command::Client(args) => run_client(args).await?,
+        Command::Lanes(args) => run_lanes(args).await?,
+        Command::Replica(args) => run_replica(args).await?,
     }
+    Ok(true)
 }
 
 async fn run_demo() -> Result<()> {
@@ -182,16 +183,12 @@ async fn run_demo() -> Result<()> {
     say(demo::sentence(&scenes))
 }
 
-async fn run_bench(args: Bench) -> Result<()> {
+/// True when no write failed.
+async fn run_bench(args: Bench) -> Result<bool> {
     let is_time = (0.0..=SECONDS_MAX).contains(&args.seconds);
     ensure!(is_time, "--seconds {} is not a time from 0 s to a day", args.seconds);
     let time = Duration::from_secs_f64(args.seconds);
     ensure!(args.runs > 0, "--runs 0 measures nothing");
-    if let Some(folder) = &args.svg {
-        // Sooner than after minutes of measuring.
-        let made = std::fs::create_dir_all(folder);
-        made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    }
     let effort = Effort { time, runs: args.runs, only: Only::new(args.only) };
     let cases = effort.only.count();
     ensure!(
@@ -199,20 +196,42 @@ async fn run_bench(args: Bench) -> Result<()> {
         "no case has all of the properties that --only asks for: there are {}",
         choices()
     );
+    // Sooner than after minutes of measuring.
+    let json = args.json.as_deref().map(Output::open).transpose()?;
+    if let Some(folder) = &args.svg {
+        let made = std::fs::create_dir_all(folder);
+        made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
     say(format_args!(
         "Writes with no, one and two echo phases in three forms, {cases} cases in {} runs each. \
          It takes {}.",
         args.runs,
         about(effort.estimate()),
     ))?;
-    let rows = rows(&bench(&effort).await?);
-    say(table(&rows, args.all).trim_end())?;
-    say(sentence(&rows))?;
-    if let Some(path) = args.json {
-        write(&path, &serde_json::to_string_pretty(&rows)?)?;
+    let (measured, done) = bench(&effort).await;
+    let rows = rows(&measured);
+    if rows.is_empty() {
+        return done.map(|()| true);
     }
-    if let Some(folder) = args.svg {
-        for figure in figures(&rows) {
+    // First to the files, for nobody may read what is said; and what was measured before something
+    // failed is as good as the rest.
+    let written = write_rows(&rows, json, args.svg.as_deref());
+    let told = say(table(&rows, args.all).trim_end()).and_then(|()| say(sentence(&rows)));
+    done?;
+    written?;
+    let is_good = rows.iter().all(|row| row.failed == 0);
+    if is_good {
+        told?;
+    }
+    Ok(is_good)
+}
+
+fn write_rows(rows: &[Row], json: Option<Output>, svg: Option<&Path>) -> Result<()> {
+    if let Some(json) = json {
+        json.write(&serde_json::to_string_pretty(rows)?)?;
+    }
+    if let Some(folder) = svg {
+        for figure in figures(rows) {
             write(&folder.join(format!("{}.svg", figure.name)), &figure.svg)?;
         }
     }

@@ -1,6 +1,7 @@
 //! The program `graph` as a shell runs it.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use console::assert_ends_quietly_unread;
 
@@ -58,6 +59,34 @@ fn a_file_that_expects_nothing_is_refused() {
     let refused = graph(&["check", "--expected", empty.to_str().expect("a plain name")]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("has no expected answers"), "{said}");
+}
+
+/// As `graph demo --json rows.json | head -1`.
+#[test]
+fn rows_are_written_also_where_nobody_reads_what_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("rows.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graph"));
+    command.args(["demo", "--persons", "80", "--runs", "1", "--delay-ms", "0", "--json"]);
+    let mut demo = command.arg(&json).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut output = BufReader::new(demo.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it says what comes");
+    drop(output);
+    assert!(demo.wait().expect("it ends").success());
+    let rows = std::fs::read_to_string(&json).expect("it has written its rows");
+    assert!(rows.contains("\"IS7\""), "{rows}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+    for option in ["--json", "--svg"] {
+        let refused = graph(&["demo", option, "no/such/file"]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot write no/such/file"), "{said}");
+        assert!(refused.stdout.is_empty());
+    }
 }
 
 #[test]

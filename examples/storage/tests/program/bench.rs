@@ -1,7 +1,8 @@
 //! `storage bench`, short: rows of every case, figures, and no write that failed.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -58,6 +59,39 @@ fn an_open_loop_offers_a_part_of_what_the_replicas_bear() {
         assert!(row["in_flight"].is_null() && row["loop"] == "open", "{row}");
         assert!(row["offered_per_second"].as_f64().is_some_and(|offered| offered > 0.0), "{row}");
     }
+}
+
+/// As `storage bench --json rows.json | head -1`.
+#[test]
+fn rows_are_written_also_where_nobody_reads_what_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("rows.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    command.args(["bench", "--seconds", "0.05", "--runs", "2", "--json"]).arg(&json);
+    command.args(
+        ["n=4", "phases=0", "form=echo", "in_flight=1"].map(|only| ["--only", only]).concat(),
+    );
+    let mut bench = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut output = BufReader::new(bench.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it says what comes");
+    drop(output);
+    assert!(bench.wait().expect("it ends").success());
+    let rows = std::fs::read_to_string(&json).expect("it has written its rows");
+    let rows: Vec<Value> = serde_json::from_str(&rows).expect("they are JSON");
+    assert_eq!(rows.len(), 1);
+    assert_sound(&rows[0]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    let refused = command.args(["bench", "--json", "no/such/rows.json"]).output();
+    let refused = refused.expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write no/such/rows.json"), "{said}");
+    assert!(refused.stdout.is_empty());
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Files of results of work that lasts.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// File that a result will be written to, opened before the work: a path that cannot be written is
+/// known then. Until the result is there, the file keeps what it has.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    file: File,
+}
+
+impl Output {
+    /// Opens the file, and makes it if there is none.
+    ///
+    /// # Errors
+    /// The system does not let it be written.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Writes the result in the place of what the file has.
+    ///
+    /// # Errors
+    /// The system's, as when the disk is full.
+    pub fn write(mut self, text: &str) -> Result<()> {
+        let mut written = || {
+            // A pipe or a terminal has no length.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(text.as_bytes())
+        };
+        written().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_keeps_what_it_has_until_the_result_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.json");
+        std::fs::write(&path, "of another day").expect("a file");
+        let read = || std::fs::read_to_string(&path).expect("it is there");
+        drop(Output::open(&path).expect("it can be written"));
+        assert_eq!(read(), "of another day");
+        Output::open(&path).expect("it can be written").write("[]").expect("there is room");
+        assert_eq!(read(), "[]");
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_named_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("none/rows.json");
+        let error = Output::open(&path).expect_err("there is no such folder");
+        assert!(error.to_string().contains("cannot write") && error.to_string().contains("none"));
+    }
+}
