@@ -21,7 +21,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use console::say;
 
-use self::host::{AGAIN_AFTER, PATIENCE};
+use self::host::{AGAIN_AFTER, DURATION_MAX, FLOWS_IN_ALL_MAX, FLOWS_MAX, PATIENCE};
 use self::wire::{RTT, SEND, STOP, message, read_u64};
 
 /// Arguments of the command.
@@ -37,10 +37,10 @@ pub(crate) struct Measure {
     /// Address to listen at, if not the one in the list.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Time that each host sends.
+    /// Time that each host sends, in seconds: 600 at most.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Connections between each two hosts.
+    /// Connections between each two hosts: 256 at most, and 4,000 from a host to all others.
     #[arg(long, default_value_t = 4)]
     flows: u32,
     /// File to write; at the first site. Default: it is printed.
@@ -83,9 +83,7 @@ impl Measure {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let me = self.sites.iter().position(|place| place.name == self.me);
         let me = me.with_context(|| format!("{:?} is none of the sites", self.me))?;
-        ensure!(self.sites.len() >= 2, "there is one site: nothing to measure");
-        ensure!(self.seconds.is_finite() && self.seconds > 0.0, "--seconds is not above 0");
-        ensure!(self.flows > 0, "--flows is 0: give 1 or more");
+        self.check()?;
         let places = Arc::new(self.sites.clone());
         let listen = self.listen.as_ref().unwrap_or(&places[me].address);
         let listener =
@@ -108,6 +106,31 @@ impl Measure {
             Some(path) => std::fs::write(path, text)
                 .with_context(|| format!("cannot write {}", path.display())),
         }
+    }
+
+    /// Refuses at the start what a host would refuse when all are up.
+    fn check(&self) -> anyhow::Result<()> {
+        let (sites, seconds, flows) = (&self.sites, self.seconds, self.flows);
+        ensure!(sites.len() >= 2, "there is one site: nothing to measure");
+        for (index, place) in sites.iter().enumerate() {
+            let is_new = sites[..index].iter().all(|other| other.name != place.name);
+            ensure!(is_new, "two sites are named {:?}: give each --site another name", place.name);
+        }
+        let longest = DURATION_MAX.as_secs_f64();
+        ensure!(
+            0.0 < seconds && seconds <= longest,
+            "--seconds {seconds} is not a time above 0 s, and {longest} s at most"
+        );
+        ensure!(
+            (1..=FLOWS_MAX).contains(&flows),
+            "--flows {flows} is not a number from 1 to {FLOWS_MAX}"
+        );
+        let all = flows as usize * (sites.len() - 1);
+        ensure!(
+            all <= FLOWS_IN_ALL_MAX,
+            "--flows {flows} are {all} from a site to all others: {FLOWS_IN_ALL_MAX} at most"
+        );
+        Ok(())
     }
 
     fn measure(&self, places: &[Place]) -> anyhow::Result<Found> {

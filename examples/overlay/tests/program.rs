@@ -151,6 +151,28 @@ fn a_host_says_why_it_refuses_and_ends_when_the_first_has_gone() {
 }
 
 #[test]
+fn what_no_host_would_do_is_refused_at_the_start() {
+    let many: Vec<String> = (0..20).map(|site| format!("s{site}=127.0.0.1:1")).collect();
+    for (sites, option, words) in [
+        (&many[..2], ["--seconds", "600.1"], "--seconds 600.1 is not a time above 0 s, and 600 s"),
+        (&many[..2], ["--seconds", "0"], "--seconds 0 is not a time"),
+        (&many[..2], ["--seconds", "nan"], "--seconds NaN is not a time"),
+        (&many[..2], ["--flows", "257"], "--flows 257 is not a number from 1 to 256"),
+        (&many[..2], ["--flows", "0"], "--flows 0 is not a number"),
+        (&many[..], ["--flows", "256"], "--flows 256 are 4864 from a site to all others: 4000 at"),
+        (&[&many[..2], &many[..1]].concat(), ["--flows", "1"], "two sites are named \"s0\""),
+        (&many[..1], ["--flows", "1"], "there is one site"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overlay"));
+        command.args(["measure", "--me", "s0"]).args(option);
+        command.args(sites.iter().flat_map(|site| ["--site", site]));
+        let refused = command.output().expect("the program was built");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(words), "{option:?}: {said}");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_an_error() {
     let output = overlay(Path::new("no such file.toml"), &[]);
     assert!(!output.status.success());

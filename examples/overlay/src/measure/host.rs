@@ -14,9 +14,13 @@ use super::wire::{BULK, ECHO, RTT, SEND, STOP, message, read_u8, read_u32, read_
 use super::{Place, START};
 
 /// Longest that a host is told to send.
-const DURATION_MAX: Duration = Duration::from_secs(600);
+pub(super) const DURATION_MAX: Duration = Duration::from_secs(600);
 /// Most flows between two hosts.
-const FLOWS_MAX: u32 = 256;
+pub(super) const FLOWS_MAX: u32 = 256;
+/// Most flows from a host to all others, or from all others to it: each is a thread at both ends.
+pub(super) const FLOWS_IN_ALL_MAX: usize = 4_000;
+/// Most connections that a host serves at once: the flows, and room for questions.
+const CONNECTIONS_MAX: usize = FLOWS_IN_ALL_MAX + 96;
 /// Echoes of which the fastest counts.
 const ECHOES: usize = 20;
 /// Time that a connection may take to be made, or be silent, or take nothing.
@@ -30,20 +34,34 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Serves whoever connects, until one of the hosts says that it is over.
 pub(super) fn serve(listener: TcpListener, places: Arc<Vec<Place>>, over: Sender<()>) {
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                thread::sleep(ACCEPT_AGAIN_AFTER);
-                continue;
-            };
-            let (places, over) = (places.clone(), over.clone());
-            thread::spawn(move || {
-                if let Err(error) = answer(stream, &places, &over) {
-                    eprintln!("refused or failed: {error:#}");
-                }
-            });
+    thread::spawn(move || accept(&listener, &places, &over, CONNECTIONS_MAX));
+}
+
+/// Takes connections, and closes those that come while `served_max` are served, or that the system
+/// has no thread for: the port is open to all.
+fn accept(listener: &TcpListener, places: &Arc<Vec<Place>>, over: &Sender<()>, served_max: usize) {
+    // One for each connection that is served, and this.
+    let served = Arc::new(());
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            thread::sleep(ACCEPT_AGAIN_AFTER);
+            continue;
+        };
+        if Arc::strong_count(&served) > served_max {
+            continue;
         }
-    });
+        let (places, over, served) = (places.clone(), over.clone(), served.clone());
+        let answering = thread::Builder::new().spawn(move || {
+            if let Err(error) = answer(stream, &places, &over) {
+                eprintln!("refused or failed: {error:#}");
+            }
+            drop(served);
+        });
+        if let Err(error) = answering {
+            eprintln!("no thread for a connection: {error}");
+            thread::sleep(ACCEPT_AGAIN_AFTER);
+        }
+    }
 }
 
 /// Waits until the first host says that it is over.
@@ -154,12 +172,14 @@ fn count(stream: &mut TcpStream, duration: Duration) -> io::Result<u64> {
 
 /// Sends to some hosts at the same time. Rate of all together, kbit/s, as it came there.
 fn send(places: &[Place], to: &[u32], duration: Duration, flows: u32) -> anyhow::Result<u64> {
+    ensure!(to.len() * flows as usize <= FLOWS_IN_ALL_MAX, "too many flows at once");
     let mut senders = Vec::new();
     for place in to.iter().map(|to| place(places, *to)) {
         let address = place?.address.clone();
         for _ in 0..flows {
             let address = address.clone();
-            senders.push(thread::spawn(move || send_one(&address, duration)));
+            let sender = thread::Builder::new().spawn(move || send_one(&address, duration));
+            senders.push(sender.context("no thread for a flow")?);
         }
     }
     let mut bytes = 0;
@@ -223,4 +243,33 @@ pub(super) fn connect(address: &str, answer_within: Duration) -> anyhow::Result<
     }
     let error = last.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into());
     Err(error).with_context(|| format!("cannot connect to {address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn connections_above_the_limit_are_closed_until_one_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (over, _is_over) = mpsc::channel();
+        thread::spawn(move || accept(&listener, &Arc::default(), &over, 2));
+        let open = || -> anyhow::Result<TcpStream> {
+            let mut stream = connect(&address, PATIENCE)?;
+            stream.write_all(&[ECHO])?;
+            ensure!(echo(&mut stream, 7)? == 7, "another echo");
+            Ok(stream)
+        };
+        let (first, _second) = (open().expect("there is room"), open().expect("there is room"));
+        open().expect_err("there is none");
+        drop(first);
+        // Its thread ends when that has heard of it.
+        let end = Instant::now() + PATIENCE;
+        while open().is_err() {
+            assert!(Instant::now() < end, "no room again");
+        }
+    }
 }
