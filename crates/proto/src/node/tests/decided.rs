@@ -9,7 +9,7 @@ use crate::call::{CallOptions, root_path};
 use crate::id::CallId;
 use crate::key;
 use crate::task::SendError;
-use crate::wire::{Header, Part, Reply};
+use crate::wire::{Credit, Header, Part, Reply, ReplyKind};
 
 /// Members of a call of node 1: three answer at once, one begins and hangs, one is late.
 const MEMBERS: [u64; 5] = [2, 3, 4, HUNG, LATE];
@@ -202,13 +202,18 @@ fn begin(mesh: &mut Mesh, root: usize, random: &mut Random) {
     });
 }
 
-/// A CREDIT is lost with its connection, and nobody asks for the task of a decided call.
+/// A CREDIT is lost with its connection, and nobody asks for the task of a decided call. There is
+/// another connection, or one again.
 #[test]
 fn credit_of_a_decided_call_is_given_again_when_its_connection_ends() {
-    for (is_stream, loses) in [(false, "CREDIT"), (true, "CREDIT"), (true, "REPLY")] {
+    let cases = [(false, "CREDIT"), (true, "CREDIT"), (true, "REPLY")];
+    for ((is_stream, loses), is_alone) in cases.into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
         let mut mesh = Mesh::connected_with(6, &limits());
         let first = mesh.link_between(1, LATE);
-        mesh.connect(1, LATE);
+        if !is_alone {
+            mesh.connect(1, LATE);
+        }
         let call = mesh.call(1, &MEMBERS, CallOptions::default());
         mesh.deliver_all();
         ["/0", "/1", "/2"].into_iter().for_each(|path| mesh.answer(path, b""));
@@ -234,10 +239,36 @@ fn credit_of_a_decided_call_is_given_again_when_its_connection_ends() {
         }
         assert!(!mesh.hold_back(loses).is_empty());
         [LATE, 1].into_iter().for_each(|at| mesh.disconnect(at, first));
+        if is_alone {
+            mesh.connect(1, LATE);
+        }
         mesh.deliver_all();
-        assert_eq!(running(&mesh, LATE), 0, "{is_stream} {loses}");
-        assert_eq!(waiting(&mesh, LATE), 0, "{is_stream} {loses}");
+        assert_eq!(running(&mesh, LATE), 0, "{is_stream} {loses} {is_alone}");
+        assert_eq!(waiting(&mesh, LATE), 0, "{is_stream} {loses} {is_alone}");
     }
+}
+
+/// Pieces count as read as they come, so that no window bounds those behind one that was lost.
+#[test]
+fn pieces_behind_one_that_was_lost_do_not_pile_up_in_a_decided_call() {
+    let mut mesh = Mesh::connected_with(2, &limits());
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    decide(&mut mesh, call);
+    let link = mesh.link_between(2, 1);
+    let is_refused = (1..10_000).position(|seq| {
+        let kind = ReplyKind::Item { seq, is_last: false };
+        let sole = Reply::sole(Bytes::from_static(b"1"));
+        let reply = Reply { kind, is_final: false, ..sole };
+        let header = Header { call, task: key(root_path(0), 0) };
+        mesh.take((1, link), Frame::new(header, Message::Reply(reply))).unwrap();
+        let no_more = |sent: &Sent| {
+            matches!(&sent.frame.message, Message::Credit(it) if it.limit_bytes == Credit::NO_MORE)
+        };
+        mesh.wire.drain(..).any(|(_, sent)| no_more(&sent))
+    });
+    assert_eq!(is_refused, Some(4_096));
+    assert_eq!(mesh.nodes[&1].call(call).map_or(0, |call| call.begun_count()), 0);
 }
 
 /// Replies that take no room are bounded in number.
