@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// As a job of the suite, which `timeout` puts into a process group of its own.
-    #[cfg(unix)]
+    #[cfg(target_os = "linux")]
     #[test]
     fn nothing_that_a_program_has_started_outlives_the_deadline() {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");

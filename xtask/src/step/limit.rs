@@ -1,6 +1,6 @@
 //! A limit of time for a command: one that hangs ends, with all it has started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,20 +36,30 @@ pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<ExitSta
 /// process groups they are: a test that hangs would keep our outputs open. Says which those were,
 /// as text that goes on.
 pub(crate) fn kill(child: &mut Child) -> String {
-    // A shell would start the next command as soon as one is gone. Where there are no signals,
-    // nothing stops it.
-    let _ = Command::new("kill").args(["-STOP", &child.id().to_string()]).status();
-    let mut doomed = descendants(child.id());
-    doomed.reverse();
-    if !doomed.is_empty() {
-        // Some may have ended meanwhile.
-        let ids = doomed.iter().map(|process| process.id.to_string());
-        let _ = Command::new("kill").arg("-9").args(ids).status();
+    // All are stopped first: any of them would start the next as soon as one is gone. Where there
+    // are no signals, nothing stops them.
+    signal("-STOP", [child.id()]);
+    let (mut doomed, mut stopped) = (descendants(child.id()), BTreeSet::new());
+    while doomed.iter().any(|process| !stopped.contains(&process.id)) {
+        let running = doomed.iter().map(|process| process.id);
+        let running: Vec<u32> = running.filter(|id| stopped.insert(*id)).collect();
+        signal("-STOP", running);
+        doomed = descendants(child.id());
     }
+    doomed.reverse();
+    signal("-9", doomed.iter().map(|process| process.id));
     // It may have ended, too.
     let _ = child.kill();
     let _ = child.wait();
     doomed.iter().rev().map(|process| format!("\n  while {} ran", process.command)).collect()
+}
+
+/// Sends a signal to processes, of which some may have ended meanwhile.
+fn signal(signal: &str, processes: impl IntoIterator<Item = u32>) {
+    let ids: Vec<String> = processes.into_iter().map(|id| id.to_string()).collect();
+    if !ids.is_empty() {
+        let _ = Command::new("kill").arg(signal).args(ids).status();
+    }
 }
 
 /// A process, and the command that it is.
@@ -99,10 +109,13 @@ mod tests {
         assert_eq!(status.code(), Some(3));
     }
 
+    /// One of them in a process group of its own, as `timeout` makes one; and each followed by
+    /// another command.
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_command_that_hangs_ends_with_those_it_started() {
-        // `timeout` makes a process group of its own.
-        let mut child = shell("timeout 600 sleep 600 & sleep 600; sleep 600");
+        let mut child =
+            shell("timeout 600 sh -c 'sleep 600; sleep 600' & sleep 600; sleep 600; sleep 600");
         let sleeps = |process: &Process| process.command == "sleep 600";
         while descendants(child.id()).into_iter().filter(sleeps).count() < 2 {
             thread::sleep(LOOK);
