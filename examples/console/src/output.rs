@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 /// File that a result will be written to, opened before the work: a path that cannot be written is
-/// known then. Until the result is there, the file keeps what it has.
+/// known then. Until the result is there, the file keeps what it has; one that was made for a
+/// result that never comes goes.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
     file: File,
+    /// It was made here, and nothing is written to it.
+    is_new: bool,
 }
 
 impl Output {
@@ -20,9 +23,11 @@ impl Output {
     /// # Errors
     /// The system does not let it be written.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let made = OpenOptions::new().write(true).create_new(true).open(path);
+        let is_new = made.is_ok();
+        let file = made.or_else(|_| OpenOptions::new().write(true).open(path));
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self { path: path.to_owned(), file, is_new })
     }
 
     /// Writes the result in the place of what the file has.
@@ -30,6 +35,7 @@ impl Output {
     /// # Errors
     /// The system's, as when the disk is full.
     pub fn write(mut self, text: &str) -> Result<()> {
+        self.is_new = false;
         let mut written = || {
             // A pipe or a terminal has no length.
             if self.file.metadata()?.is_file() {
@@ -38,6 +44,14 @@ impl Output {
             self.file.write_all(text.as_bytes())
         };
         written().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path); // Somebody may have moved it.
+        }
     }
 }
 
@@ -55,6 +69,16 @@ mod tests {
         assert_eq!(read(), "of another day");
         Output::open(&path).expect("it can be written").write("[]").expect("there is room");
         assert_eq!(read(), "[]");
+    }
+
+    #[test]
+    fn a_file_that_was_made_for_a_result_that_never_comes_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rows.json");
+        drop(Output::open(&path).expect("it can be written"));
+        assert!(!path.exists());
+        Output::open(&path).expect("it can be written").write("[]").expect("there is room");
+        assert!(path.exists());
     }
 
     #[test]

@@ -256,14 +256,13 @@ async fn run_demo(args: Demo) -> Result<bool> {
     // Sooner than after minutes of measuring.
     let [json, svg] = [&args.json, &args.svg].map(|path| path.as_deref().map(Output::open));
     let (json, svg) = (json.transpose()?, svg.transpose()?);
-    say(format_args!(
+    let mut told = say(format_args!(
         "The short queries of a social network over {} shard processes, each asked in three \
          forms: as a call tree, step by step from the client, and nested. It takes {}.",
         args.shards,
         about(delays.iter().map(|delay| effort.estimate(*delay)).sum()),
-    ))?;
-    let mut all: Vec<Row> = Vec::new();
-    let (mut told, mut done) = (Ok(()), Ok(()));
+    ));
+    let (mut all, mut done): (Vec<Row>, _) = (Vec::new(), Ok(()));
     for delay in delays {
         let delay_ms = delay.as_secs_f64() * 1e3;
         told = told.and_then(|()| say(format_args!("\nEvery frame {delay_ms} ms on its way:")));

@@ -56,10 +56,11 @@ pub enum Refused {
     NoTimestamp,
     /// There is no room for the value.
     #[error(
-        "a value of {bytes} bytes with its key does not fit: all have {bytes_max} bytes together"
+        "there is no room for a value that takes {bytes} bytes with its key: all take {bytes_max} \
+         at most; write shorter ones, or to fewer keys"
     )]
     Full {
-        /// The value and its key.
+        /// The value, its key, and what keeps them.
         bytes: usize,
         /// Bytes that all may have.
         bytes_max: usize,

@@ -29,7 +29,10 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
 fn throughput(rows: &[Row], n: u64) -> Option<String> {
     let rows: Vec<&Row> =
         rows.iter().filter(|row| row.n == n && row.in_flight == Some(32)).collect();
-    let runs = rows.first()?.runs.len();
+    let runs = || rows.iter().map(|row| row.runs.len());
+    let (least, most) = (runs().min()?, runs().max()?);
+    // A bench that failed midway has fewer of some.
+    let runs = if least == most { format!("{least}") } else { format!("{least} or more") };
     let title = format!(
         "Throughput with {n} replicas, 32 writes in flight; mean of {runs} runs, 95 % confidence"
     );
