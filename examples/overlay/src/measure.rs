@@ -21,7 +21,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use console::say;
 
-use self::host::{AGAIN_AFTER, DURATION_MAX, FLOWS_IN_ALL_MAX, FLOWS_MAX, PATIENCE};
+use self::host::{AGAIN_AFTER, DURATION_MAX, FLOWS_IN_ALL_MAX, FLOWS_MAX, PATIENCE, SITES_MAX};
 use self::wire::{RTT, SEND, STOP, message, read_u64};
 
 /// Arguments of the command.
@@ -111,7 +111,9 @@ impl Measure {
     /// Refuses at the start what a host would refuse when all are up.
     fn check(&self) -> anyhow::Result<()> {
         let (sites, seconds, flows) = (&self.sites, self.seconds, self.flows);
-        ensure!(sites.len() >= 2, "there is one site: nothing to measure");
+        let count = sites.len();
+        ensure!(count >= 2, "there is one site: nothing to measure");
+        ensure!(count <= SITES_MAX, "there are {count} sites, and {SITES_MAX} at most");
         for (index, place) in sites.iter().enumerate() {
             let is_new = sites[..index].iter().all(|other| other.name != place.name);
             ensure!(is_new, "two sites are named {:?}: give each --site another name", place.name);

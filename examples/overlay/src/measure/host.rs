@@ -19,8 +19,11 @@ pub(super) const DURATION_MAX: Duration = Duration::from_secs(600);
 pub(super) const FLOWS_MAX: u32 = 256;
 /// Most flows from a host to all others, or from all others to it: each is a thread at both ends.
 pub(super) const FLOWS_IN_ALL_MAX: usize = 4_000;
-/// Most connections that a host serves at once: the flows, and room for questions.
-const CONNECTIONS_MAX: usize = FLOWS_IN_ALL_MAX + 96;
+/// Most sites.
+pub(super) const SITES_MAX: usize = 1_000;
+/// Most connections that a host serves at once: the flows, a question of each site, and room for
+/// strangers.
+const CONNECTIONS_MAX: usize = FLOWS_IN_ALL_MAX + SITES_MAX + 96;
 /// Echoes of which the fastest counts.
 const ECHOES: usize = 20;
 /// Time that a connection may take to be made, or be silent, or take nothing.
