@@ -274,9 +274,9 @@ impl Call {
             let holder = self.tree.get(path).and_then(|branch| branch.holder);
             holder.is_some_and(is_there)
         });
-        // Only a liar begins so many that a connection which comes and goes costs more.
-        let begun: BTreeSet<Path> = begun.take(TASKS_MAX).cloned().collect();
-        begun.iter().for_each(|path| self.inbox.grant_again(path));
+        let begun: BTreeSet<Path> = begun.cloned().collect();
+        // Only a liar begins in so many that a connection which comes and goes costs more.
+        begun.iter().take(TASKS_MAX).for_each(|path| self.inbox.grant_again(path));
         self.drain_credits();
     }
 
