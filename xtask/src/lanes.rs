@@ -79,7 +79,6 @@ pub(crate) const LANES: &[Lane] = &[
     Lane { name: "features", about: "each published feature builds alone", plan: features::plan },
     Lane { name: "msrv", about: "the oldest supported Rust builds it", plan: msrv::plan },
     Lane { name: "docs", about: "the documentation builds without a warning", plan: docs },
-    MINIMAL,
     PLATFORMS,
     SEMVER,
     DENY,

@@ -8,7 +8,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Plan, features, minimal, rdma};
+use super::{Plan, features, rdma};
 use crate::counts;
 use crate::programs::Programs;
 use crate::step::Step;
@@ -81,12 +81,8 @@ type Planner = fn(&Workspace) -> anyhow::Result<Plan>;
 /// The steps of those of these lanes that compile and run nothing, in the order of the lanes. Lanes
 /// that cannot be planned say so themselves.
 fn checks(workspace: &Workspace, is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
-    let lanes: [(&str, Planner); 4] = [
-        ("features", features::plan_quietly),
-        ("docs", super::docs),
-        ("minimal", minimal::plan),
-        ("rdma", rdma::plan_checks),
-    ];
+    let lanes: [(&str, Planner); 3] =
+        [("features", features::plan_quietly), ("docs", super::docs), ("rdma", rdma::plan_checks)];
     let steps = |plan| if let Ok(Plan::Run(steps)) = plan { steps } else { Vec::new() };
     let selected = lanes.into_iter().filter(|(name, _)| is_selected(name));
     selected.flat_map(|(_, plan)| steps(plan(workspace))).collect()
