@@ -263,8 +263,8 @@ impl Call {
         self.drain_credits();
     }
 
-    /// A connection to a node has ended, and there is another, or there is one again. What a decided
-    /// call granted there may have been lost, and nobody will [ask](liveness) for it.
+    /// A connection to a node has ended, and there is another, or there is one again. Credit that a
+    /// decided call gave there may have been lost, and nobody will [ask](liveness) for it.
     pub(crate) fn grant_again(&mut self, node: NodeId) {
         if self.end.is_none() || !self.takes_replies() {
             return;

@@ -23,8 +23,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Starts what the selected lanes begin with, if `lane` leaves processors idle. Packages that the
-    /// builds need are fetched beside the lane, too.
+    /// Starts what the selected lanes begin with, if `lane` leaves processors idle. Packages that
+    /// the builds need are fetched beside the lane, too.
     pub(super) fn begin(
         lane: &str,
         workspace: &Workspace,
