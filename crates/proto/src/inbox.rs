@@ -479,10 +479,15 @@ impl Inbox {
     }
 
     /// True when nobody reads a reply, and a piece of it was lost: pieces behind it would pile up.
+    #[inline]
     pub fn has_lost_piece(&self, path: &Path, index: u32) -> bool {
-        let name = || (path.clone(), index);
-        self.is_discarded
-            && self.assemblies.get(&name()).is_some_and(|of| of.assembly.has_lost_piece())
+        self.is_discarded && self.has_early_pieces(path, index)
+    }
+
+    #[cold]
+    fn has_early_pieces(&self, path: &Path, index: u32) -> bool {
+        let opened = self.assemblies.get(&(path.clone(), index));
+        opened.is_some_and(|opened| opened.assembly.has_lost_piece())
     }
 
     /// Branches with replies that are not whole.
