@@ -22,7 +22,7 @@ async fn sell(goods: String, context: Context) -> Result<String, Status> {
 fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.deadline_default = Duration::from_secs(5); // of calls that set none; default 10 s
-    limits.deadline_max = Duration::from_secs(30); // of requests of others; default 10 min
+    limits.deadline_max = Duration::from_secs(30); // of calls and requests; default 10 min
     limits.message_bytes_max = 64 << 10; // both ways; default 4 MiB
     limits.backoff_min = Duration::from_millis(20); // after a failed dial; default 50 ms
     limits.backoff_max = Duration::from_secs(1); // doubling up to this; default 5 s

@@ -56,8 +56,8 @@ impl<Resp: Payload> Invocation<Resp> {
         Self { client, request, deadline: None }
     }
 
-    /// Ends the call within `deadline`. Default: that of its client, else the endpoint's
-    /// `deadline_default`, 10 s.
+    /// Ends the call within `deadline`, the endpoint's `deadline_max` at most. Default: that of its
+    /// client, else the endpoint's `deadline_default`, 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -173,8 +173,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self
     }
 
-    /// Ends the call within `deadline`. Default: that of its client, else the endpoint's
-    /// `deadline_default`, 10 s.
+    /// Ends the call within `deadline`, the endpoint's `deadline_max` at most. Default: that of its
+    /// client, else the endpoint's `deadline_default`, 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -209,11 +209,12 @@ impl<Resp: Payload> CallBuilder<Resp> {
         self.branches.0.iter().map(|(peer, request)| (peer, request))
     }
 
-    /// The time it gets: its deadline, else that of its client or endpoint, and in a handler no
-    /// more than remains of the task.
+    /// The time it gets: its deadline, else that of its client or endpoint. In a handler no more
+    /// than remains of the task, and never more than the endpoint's `deadline_max`.
     pub fn budget(&self) -> Duration {
-        let budget = self.client.budget(self.deadline);
-        budget.unwrap_or_else(|| self.client.endpoint().deadline_default())
+        let (budget, endpoint) = (self.client.budget(self.deadline), self.client.endpoint());
+        let budget = budget.unwrap_or_else(|| endpoint.deadline_default());
+        budget.min(endpoint.limits().deadline_max)
     }
 
     /// Sends the requests now, in order, and gives the call to read replies from.

@@ -477,7 +477,7 @@ impl Driver {
         self.with_each(|core, now, aftermath| {
             core.is_closed = true;
             for (task, stopper) in std::mem::take(&mut core.stoppers) {
-                core.node.fail(now, &task, ended(Executed::Maybe));
+                core.node.abort(now, &task, ended(Executed::Maybe));
                 // Where the handler is gone, nobody else tells parts of it that were spawned.
                 core.take_parts(&task, aftermath);
                 stoppers.push(stopper);

@@ -269,10 +269,15 @@ impl CallError {
         }
     }
 
-    /// True when the same call may be repeated without running anything twice.
+    /// True when the same call may be repeated without running anything twice. Of a call that
+    /// reads on after a failed branch, that branch alone may be. Never of a branch that a task has
+    /// opened, or one that was handed on by a tail transfer: the task has run that did.
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
-            Self::Branch(failure) => failure.executed == Executed::No,
+            Self::Branch(failure) => {
+                let is_as_asked = failure.task.path.level_count() == 1 && failure.task.hop == 0;
+                is_as_asked && failure.is_safe_to_repeat()
+            }
             Self::NoPeer | Self::NotOpened(_) | Self::Hook(_) | Self::Stopped => true,
             _ => false,
         }

@@ -269,10 +269,9 @@ impl Call {
         if self.end.is_none() || !self.takes_replies() {
             return;
         }
-        let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
         let begun = self.inbox.begun().filter(|path| {
             let holder = self.tree.get(path).and_then(|branch| branch.holder);
-            holder.is_some_and(is_there)
+            holder.is_some_and(|holder| holder.is_at(node))
         });
         let begun: BTreeSet<Path> = begun.cloned().collect();
         // Only a liar begins in so many that a connection which comes and goes costs more.
@@ -478,10 +477,17 @@ impl Call {
         for (task, state) in unsettled {
             let executed = match state {
                 BranchState::Closed { .. } => Executed::Yes,
+                _ if self.has_not_left(&task) => Executed::No,
                 _ => Executed::Maybe,
             };
             self.fail_saying(&task, cause, executed, text);
         }
+    }
+
+    /// True of a root branch whose request was never handed to a connection. If it waits for one it
+    /// may leave yet, but with no time left, so that it is refused.
+    fn has_not_left(&self, task: &TaskKey) -> bool {
+        task.hop == 0 && self.roots.get(&task.path).is_some_and(|root| root.link.is_none())
     }
 
     /// The next time [`Self::handle_timeout`] has something to do.

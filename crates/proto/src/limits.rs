@@ -13,7 +13,8 @@ use crate::wire::EXCEPTIONS_MAX;
 pub struct Limits {
     /// Deadline of a call that sets none. Default 10 s.
     pub deadline_default: Duration,
-    /// Longest deadline taken from a peer; a longer one is cut. Default 10 min.
+    /// Longest deadline of a call, and of a request taken from a peer; a longer one is cut. Default
+    /// 10 min.
     pub deadline_max: Duration,
     /// Largest payload of a message, in bytes. Default 4 MiB. Transports follow it, unless their
     /// largest frame was set.

@@ -37,6 +37,13 @@ pub struct Holder {
     pub relay: Option<NodeId>,
 }
 
+impl Holder {
+    /// True when it is this node, or its frames come through it.
+    pub(crate) fn is_at(&self, node: NodeId) -> bool {
+        self.node == node || self.relay == Some(node)
+    }
+}
+
 /// Progress of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchState {

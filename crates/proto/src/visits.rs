@@ -328,6 +328,7 @@ impl Visits {
         });
         let deadline = now + self.budget(request.budget_us);
         let call_deadline = self.call_deadline(now, deadline, request);
+        let request_bytes = self.large_bytes(request);
         let has_items = items::take_mark(&mut request.extensions);
         let extensions = match request.extensions.as_slice() {
             [] => Vec::new(), // As most have it: a clone would ask for no memory at some length.
@@ -351,7 +352,7 @@ impl Visits {
             since: now,
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
-            request_bytes: self.limits.large_bytes(request.payload.len()),
+            request_bytes,
             state,
         };
         self.insert(now, ring, deadline, record, links);
@@ -390,7 +391,7 @@ impl Visits {
         links: &mut Links,
     ) {
         let (payer, bytes) = (record.payer, record.request_bytes as usize);
-        links.shares_mut().take(payer, Pool::Records, 1);
+        links.shares_mut().take(payer, Pool::Records, record.cost());
         links.shares_mut().take(payer, Pool::Running, 1);
         if bytes > 0 {
             links.shares_mut().take(payer, Pool::Requests, bytes);

@@ -39,6 +39,7 @@ pub use cancel::{Cancel, CancelReason};
 pub use cast::{About, Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
 pub use credit::{Credit, Credited};
+pub(crate) use entry::CHILDREN_MAX;
 pub use entry::{Entry, Outcome, Sealed};
 pub(crate) use fail::cut;
 pub use fail::{Cause, Executed, Fail};

@@ -11,6 +11,7 @@ use crate::message::Payload;
 use crate::telemetry::CallProbe;
 use crate::transport::BoxFuture;
 
+use super::call::Failed;
 use super::{Call, CallBuilder, Reply};
 
 /// Resolves to the first reply of a call; what still runs then is cancelled. Waits while no
@@ -41,7 +42,7 @@ type Begun<Resp> = (CallBuilder<Resp>, CallProbe);
 /// A call under way.
 struct Open<Resp> {
     call: Call<Resp>,
-    failed: Option<CallError>,
+    failed: Failed,
 }
 
 impl<Resp> Awaited<Resp> {
@@ -95,7 +96,7 @@ impl<Resp: Payload + 'static> State<Resp> {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };
-        *self = Self::Open(Open { call: builder.opened(id, probe), failed: None });
+        *self = Self::Open(Open { call: builder.opened(id, probe), failed: Failed::default() });
         Poll::Ready(Ok(()))
     }
 }

@@ -44,8 +44,8 @@ pub struct Call<Resp> {
     /// Name of the method that it calls, if it is one.
     method: Option<&'static str>,
     is_read_only: bool,
-    /// It was addressed to no peer.
-    is_of_nobody: bool,
+    /// Number of its root branches.
+    branch_count: usize,
     /// A reply could not be decoded.
     is_undecodable: bool,
     /// The node has let it go; what is left to be read lies here.
@@ -172,7 +172,7 @@ impl<Resp: Payload> Call<Resp> {
             probe,
             method: method_of(&branches.0),
             is_read_only: branches.0.iter().all(|(_, request)| request.is_read_only),
-            is_of_nobody: branches.0.is_empty(),
+            branch_count: branches.0.len(),
             is_undecodable: false,
             is_let_go: false,
             types: PhantomData,
@@ -238,17 +238,19 @@ impl<Resp: Payload> Call<Resp> {
     /// The first reply, from whichever branch; the rest is cancelled.
     ///
     /// # Errors
-    /// Without any reply: the first failure ([`CallError::Branch`]), else [`CallError::NoReply`],
-    /// or [`CallError::NoPeer`] where nobody was asked.
+    /// Without any reply: the first failure after which the call may not be repeated. Else
+    /// [`CallError::NoReply`] where a branch has ended without one, the first failure
+    /// ([`CallError::Branch`]) where all branches have failed, or [`CallError::NoPeer`] where
+    /// nobody was asked.
     pub async fn first(mut self) -> Result<Reply<Resp>, CallError> {
-        let mut failed = None;
+        let mut failed = Failed::default();
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await
     }
 
-    /// As [`Self::first`]; `failed` keeps the first failure.
+    /// As [`Self::first`]; `failed` keeps the failures.
     pub(super) fn poll_first(
         &mut self,
-        failed: &mut Option<CallError>,
+        failed: &mut Failed,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Reply<Resp>, CallError>> {
         while let Some(progress) = ready!(self.poll_progress(cx)) {
@@ -259,13 +261,13 @@ impl<Resp: Payload> Call<Resp> {
                 }
                 Some(Err(error)) => {
                     self.is_undecodable |= matches!(error, CallError::Decode { .. });
-                    *failed = failed.take().or(Some(error));
+                    failed.note(error);
                 }
                 None => {}
             }
         }
-        Poll::Ready(Err(failed.take().unwrap_or(match self.end {
-            Some(End::Complete) if self.is_of_nobody => CallError::NoPeer,
+        Poll::Ready(Err(failed.take_of(self.branch_count).unwrap_or(match self.end {
+            Some(End::Complete) if self.branch_count == 0 => CallError::NoPeer,
             Some(End::Complete | End::Partial) | None => CallError::NoReply,
             Some(end) => CallError::Ended(end),
         })))
@@ -292,6 +294,32 @@ impl<Resp: Payload> Call<Resp> {
             return Poll::Ready(Some(reply));
         }
         Poll::Ready(None)
+    }
+}
+
+/// Failures of a call that has given no reply yet.
+#[derive(Default)]
+pub(super) struct Failed {
+    /// The first after which the call may not be repeated, or else the first.
+    told: Option<CallError>,
+    /// Number of branches that are safe to repeat.
+    safe_count: usize,
+}
+
+impl Failed {
+    fn note(&mut self, error: CallError) {
+        let is_safe = error.is_safe_to_repeat();
+        self.safe_count += usize::from(is_safe);
+        if self.told.as_ref().is_none_or(|told| told.is_safe_to_repeat() && !is_safe) {
+            self.told = Some(error);
+        }
+    }
+
+    /// The failure to tell of, when so many branches have ended. One that is safe to repeat would
+    /// say too much where another branch has run, and said nothing.
+    fn take_of(&mut self, branch_count: usize) -> Option<CallError> {
+        let has_silent = self.safe_count < branch_count;
+        self.told.take().filter(|told| !(has_silent && told.is_safe_to_repeat()))
     }
 }
 
@@ -390,12 +418,8 @@ pub(super) fn begin<Resp>(
 }
 
 fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp> {
-    let Delivered { path, item, from, is_authenticated, extensions, payload, .. } = delivered;
-    let way = match is_authenticated {
-        _ if from == driver.identity().node => Way::Local,
-        true => Way::Direct,
-        false => Way::Relayed,
-    };
+    let way = way_of(&delivered, driver.identity().node);
+    let Delivered { path, item, from, extensions, payload, .. } = delivered;
     let bytes = driver.packing.unpack(payload);
     match bytes.and_then(|bytes| Resp::decode(bytes).map_err(|error| error.to_string())) {
         Ok(message) => {
@@ -403,6 +427,15 @@ fn decode<Resp: Payload>(driver: &Driver, delivered: Delivered) -> Progress<Resp
             Progress::Reply(Reply { message, from, way, path, item, extensions })
         }
         Err(message) => Progress::Undecodable { path, from, way, message },
+    }
+}
+
+/// The way by which a reply has come. Who relays one may claim any sender, this node, too.
+fn way_of(delivered: &Delivered, me: NodeId) -> Way {
+    match delivered.is_authenticated {
+        true if delivered.from == me => Way::Local,
+        true => Way::Direct,
+        false => Way::Relayed,
     }
 }
 
@@ -467,5 +500,56 @@ impl<Resp> Drop for Call<Resp> {
 impl<Resp> fmt::Debug for Call<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("id", &self.id).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use convoke_proto::call::root_path;
+    use convoke_proto::id::TaskKey;
+    use convoke_proto::wire::Executed;
+
+    use super::*;
+
+    #[test]
+    fn a_relayed_reply_is_not_local_whoever_is_said_to_have_sent_it() {
+        let me = NodeId::new(1);
+        let way = |from, is_authenticated| {
+            let (path, extensions, payload) = (root_path(0), Extensions::default(), Bytes::new());
+            let (from, item, index) = (NodeId::new(from), None, 0);
+            way_of(
+                &Delivered { path, index, item, from, is_authenticated, extensions, payload },
+                me,
+            )
+        };
+        assert_eq!([way(1, true), way(2, true)], [Way::Local, Way::Direct]);
+        assert_eq!([way(1, false), way(2, false)], [Way::Relayed; 2]);
+    }
+
+    #[test]
+    fn a_call_is_safe_to_repeat_if_each_of_its_branches_is() {
+        let failure = |index, executed| {
+            CallError::Branch(Failure {
+                task: TaskKey { path: root_path(index), hop: 0 },
+                node: None,
+                cause: Cause::Unreachable,
+                executed,
+                code: 0,
+                text: String::new(),
+                details: Bytes::new(),
+                extensions: Extensions::default(),
+            })
+        };
+        let told = |executed: &[Executed]| {
+            let mut failed = Failed::default();
+            (0..).zip(executed).for_each(|(index, executed)| failed.note(failure(index, *executed)));
+            failed.take_of(2).map(|error| error.failure().map(|failure| failure.executed))
+        };
+        use Executed::{Maybe, No, Yes};
+        assert_eq!(told(&[No, No]), Some(Some(No)));
+        assert_eq!(told(&[No]), None, "the other has ended without a word");
+        assert_eq!(told(&[No, Maybe]), Some(Some(Maybe)));
+        assert_eq!(told(&[Maybe, Yes]), Some(Some(Maybe)), "the first of them");
     }
 }

@@ -412,10 +412,9 @@ impl Call {
             return;
         }
         self.liveness.forget_probes(node);
-        let is_there = |holder: Holder| holder.node == node || holder.relay == Some(node);
         let unsettled = self.tree.iter().filter(|(_, branch)| branch.is_unsettled());
         let affected = unsettled.filter_map(|(path, branch)| {
-            let holder = branch.holder.filter(|holder| is_there(*holder))?;
+            let holder = branch.holder.filter(|holder| holder.is_at(node))?;
             Some((key(path.clone(), branch.hop), holder))
         });
         for (task, holder) in affected.collect::<Vec<_>>() {

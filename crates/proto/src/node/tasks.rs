@@ -298,6 +298,11 @@ impl<O: Outbox> Node<O> {
         self.with_visits(now, |tasks, links| tasks.fail(now, task, failure, links));
     }
 
+    /// As [`Self::fail`], and drops the replies that are not sent wholly: the failure leaves now.
+    pub fn abort(&mut self, now: Timestamp, task: &TaskRef, failure: TaskFailure) {
+        self.with_visits(now, |tasks, links| tasks.abort(now, task, failure, links));
+    }
+
     fn with_visits<T>(
         &mut self,
         now: Timestamp,

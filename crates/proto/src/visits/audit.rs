@@ -42,7 +42,7 @@ impl Visits {
                 if links.payer(record.link).is_some_and(|peer| peer != payer) {
                     return Err(format!("{:?} of {:?} is another's", record.task, ring.name));
                 }
-                count(payer, Pool::Records, 1);
+                count(payer, Pool::Records, record.cost());
                 count(payer, Pool::Running, usize::from(!record.is_over()));
                 count(payer, Pool::Replies, record.waiting_bytes as usize);
                 count(payer, Pool::Requests, record.request_bytes as usize);

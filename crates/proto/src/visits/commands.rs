@@ -292,6 +292,24 @@ impl Visits {
         }
     }
 
+    /// As [`Self::fail`], of one that nobody waits for: what is left to be sent before is dropped, so
+    /// that the failure leaves now.
+    pub(crate) fn abort(
+        &mut self,
+        now: Timestamp,
+        task: &TaskRef,
+        failure: TaskFailure,
+        links: &mut Links,
+    ) {
+        let cause = failure.cause;
+        self.fail(now, task, failure, links);
+        let place = task.place();
+        if let Some(running) = self.task_mut(&place) {
+            running.abandon(cause);
+            self.drain_task(now, task.call, &place, links);
+        }
+    }
+
     /// Takes room for a failure that waits behind replies, or for room in its connection, as for a
     /// reply. It is told in any case: without room, as cause, code and text alone.
     fn hold_failure(&mut self, task: &TaskRef, links: &mut Links) {

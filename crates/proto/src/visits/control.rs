@@ -9,6 +9,8 @@
 //! CANCEL of everything below a prefix could then reach tasks that another node asked the same
 //! neighbour for.
 
+use std::collections::BTreeSet;
+
 use crate::id::{CallId, LinkId, NodeId, TaskKey};
 use crate::key::Key;
 use crate::links::Links;
@@ -17,8 +19,8 @@ use crate::share::Pool;
 use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header, LinkDown,
-    Message, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX, TaskStatus,
+    Asked, CHILDREN_MAX, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header,
+    LinkDown, Message, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX, TaskStatus,
 };
 use crate::{Arrival, Outbound};
 
@@ -138,7 +140,7 @@ impl Visits {
         let forget_at = self.forget_at(now, probe.budget_us);
         // A fence is the initiator's own to ask for: a relay's order is not that of the request.
         let fences = (probe.fence && !by.is_relayed()) || mutant::is(Mutant::FenceOnPlainProbe);
-        let mut inherited: Vec<Sealed> = Vec::new();
+        let mut inherited = Gathered::default();
         let mut tasks = Vec::new();
         let (mut way, mut last, mut parents) = (None, None, Vec::new());
         let mut running = Vec::new();
@@ -158,10 +160,7 @@ impl Visits {
                 status = TaskStatus::Fenced;
             }
             if let Some(record) = place.as_ref().and_then(|place| self.record(place)) {
-                // Siblings were given the same entries: each is said once.
-                let new = record.ancestors().iter().filter(|entry| !inherited.contains(entry));
-                let new: Vec<Sealed> = new.cloned().collect();
-                inherited.extend(new);
+                inherited.add(record.ancestors());
                 way = way.or_else(|| self.way_of_replies(record, links));
                 parents.extend(place.clone().filter(|_| !record.children().is_empty()));
                 running.extend(place.clone().filter(|_| status == TaskStatus::Running));
@@ -169,7 +168,7 @@ impl Visits {
             last = place;
             tasks.push((asked.clone(), status));
         }
-        let message = Message::Status(Status { tasks, inherited });
+        let message = Message::Status(Status { tasks, inherited: inherited.entries });
         // To the initiator by the way the replies take, so that this cannot overtake them; else
         // back where it came from.
         let way = way.filter(|_| by.life.is_life_of(call.origin));
@@ -348,6 +347,34 @@ impl Visits {
         }
     }
 }
+
+/// Entries that the tasks of one PROBE were given to pass on. Siblings were given the same: each is
+/// said once.
+#[derive(Default)]
+struct Gathered {
+    entries: Vec<Sealed>,
+    known: BTreeSet<(TaskKey, u64)>,
+    holders: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, entries: &[Sealed]) {
+        for entry in entries {
+            let holders = self.holders + entry.entry.holders.len();
+            // Only a liar's are too many.
+            let has_room = holders <= CHILDREN_MAX && self.entries.len() < GATHERED_MAX;
+            // Two that differ in more, but not in the seal, are not both sealed by their task.
+            if has_room && self.known.insert((entry.entry.task.clone(), entry.seal)) {
+                self.holders = holders;
+                self.entries.push(entry.clone());
+            }
+        }
+    }
+}
+
+/// Entries that one STATUS passes on. Of the holders that they name no frame has more than
+/// [`CHILDREN_MAX`].
+const GATHERED_MAX: usize = 8_192;
 
 type Report = (Vec<TaskKey>, Option<Entry>, Vec<Sealed>);
 

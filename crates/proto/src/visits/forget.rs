@@ -81,7 +81,7 @@ impl Visits {
         links: &mut Links,
     ) -> CallId {
         debug_assert!(record.is_over(), "what runs is kept");
-        links.shares_mut().give(record.payer, Pool::Records, 1);
+        links.shares_mut().give(record.payer, Pool::Records, record.cost());
         let origin = self.origins.get_mut(record.origin);
         origin.held -= 1;
         origin.over -= 1;

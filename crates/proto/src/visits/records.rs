@@ -262,6 +262,14 @@ impl Record {
         }
     }
 
+    /// Number of records that it counts as: one, and one more for each so many bytes of entries that
+    /// it was given to pass on.
+    #[inline]
+    pub(super) fn cost(&self) -> usize {
+        let given = self.ancestors();
+        if given.is_empty() { 1 } else { 1 + memory_of(given) / RECORD_BYTES }
+    }
+
     /// The entries that it was given to pass on.
     pub(super) fn ancestors(&self) -> &[Sealed] {
         match &self.state {
@@ -369,6 +377,13 @@ impl Over {
             })),
         }
     }
+}
+
+/// Bytes of a record, about.
+const RECORD_BYTES: usize = 256;
+
+fn memory_of(entries: &[Sealed]) -> usize {
+    entries.iter().map(Sealed::memory).sum()
 }
 
 /// The closing entry of a task that was stopped before it did anything.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::flow::cost_of;
 use crate::link::PeerName;
 use crate::links::Links;
 use crate::share::{PeerIndex, Pool};
@@ -52,7 +53,7 @@ impl Visits {
         {
             return refuse(Cause::Overloaded, &text);
         }
-        if self.limits.large_bytes(request.payload.len()) > 0
+        if self.large_bytes(request) > 0
             && let Some(text) = requests_overload(by.peer, links)
         {
             return refuse(Cause::Overloaded, &text);
@@ -78,6 +79,16 @@ impl Visits {
             );
         }
         self.stale(&request.extensions).map(|failure| Refusal { failure, unrecorded: false })
+    }
+
+    /// Bytes that a request counts for while its task runs, with those of its extensions.
+    #[inline]
+    pub(super) fn large_bytes(&self, request: &Request) -> u32 {
+        let beside = match request.extensions.as_slice() {
+            [] => 0, // As most have it.
+            some => usize::try_from(cost_of(some)).unwrap_or(usize::MAX),
+        };
+        self.limits.large_bytes(request.payload.len().saturating_add(beside))
     }
 
     /// Refusal of a message above the limit. A frame may be larger by what goes with a message.

@@ -157,6 +157,11 @@ impl Sealed {
         self.entry.seal(key) == self.seal
     }
 
+    /// Bytes in memory: a few on the wire may name a node for each of many children.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + size_of_val(&self.entry.holders[..])
+    }
+
     /// Bytes on the wire, to keep what rides on other frames small.
     pub fn encoded_len(&self) -> usize {
         self.entry.encoded_len() + SEAL_BYTES

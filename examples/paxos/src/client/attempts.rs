@@ -54,7 +54,7 @@ impl Attempts {
     /// The failure, when no other attempt can do better.
     pub(super) fn failed(&mut self, error: &CallError) -> Result<(), ClientError> {
         let refusal = refusal(error);
-        self.may_have_run |= refusal.is_none() && !error.is_safe_to_repeat();
+        self.may_have_run |= !has_not_run(error);
         self.last = match &refusal {
             Some(status) => status.message().to_owned(),
             None => error.to_string(),
@@ -105,6 +105,13 @@ pub(super) fn refusal(error: &CallError) -> Option<Status> {
         let is_passing = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
         is_passing || is_final(status.code())
     })
+}
+
+/// True when nothing was done with a request. A node that hands one on does nothing else with it, so
+/// a task that has not run behind it counts, too.
+pub(super) fn has_not_run(error: &CallError) -> bool {
+    let is_safe = error.failure().map_or_else(|| error.is_safe_to_repeat(), |f| f.is_safe_to_repeat());
+    is_safe || refusal(error).is_some()
 }
 
 /// True for refusals that another attempt meets, too.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use convoke::quorum::{Configuration, QuorumError, QuorumExt as _, Verdict};
 use convoke::{CallBuilder, CallError, Failure};
 
-use super::attempts::refusal;
+use super::attempts::has_not_run;
 use crate::core::{Ballot, Slot, majority};
 use crate::mutant::{self, Mutant};
 use crate::proto::{Done, Reply, Vote, reply};
@@ -107,7 +107,6 @@ fn failure(error: QuorumError) -> CallError {
     let Some(error) = asked.first().map(|failure| CallError::Branch((*failure).clone())) else {
         return CallError::NoReply;
     };
-    let has_not_run = error.is_safe_to_repeat() || refusal(&error).is_some();
     let is_alone = below.is_empty() && short.replied.is_empty();
-    if has_not_run && !is_alone { CallError::NoReply } else { error }
+    if has_not_run(&error) && !is_alone { CallError::NoReply } else { error }
 }

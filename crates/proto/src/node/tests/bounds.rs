@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::*;
 use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
 use super::strangers::{closing, fail, keyed, send};
-use crate::call::{CallOptions, End};
+use crate::call::{CallEvent, CallOptions, End};
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
@@ -14,8 +14,8 @@ use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
 use crate::trace::EVENTS_MAX;
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Entry, Executed, Header, LinkDown, Manifest, Outcome,
-    Probe, Reply, ReplyKind, ReplyRoute, Request, TASKS_MAX,
+    Asked, Cancel, CancelReason, Cause, Entry, Executed, Extension, Header, LinkDown, Manifest,
+    Outcome, Probe, Reply, ReplyKind, ReplyRoute, Request, Sealed, TASKS_MAX,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -653,4 +653,110 @@ fn a_trace_keeps_its_first_events_and_none_of_copies() {
         mesh.wire.clear();
     }
     assert_eq!(traced(&mesh), EVENTS_MAX);
+}
+
+/// An entry of few bytes, which names the holder of each of 65,536 branches.
+fn wide(seal: u64) -> Sealed {
+    let (children, outcome) = (65_536, Outcome::Finished);
+    let holders = vec![Some(id(3)); children as usize];
+    Sealed { entry: Entry { task: task(&[]), children, replies: 0, outcome, holders }, seal }
+}
+
+fn request_with(inherited: Vec<Sealed>, extensions: Vec<Extension>) -> Message {
+    let Message::Request(request) = request() else { unreachable!("it makes one") };
+    Message::Request(Request { inherited, extensions, ..request })
+}
+
+#[test]
+fn entries_that_a_task_is_given_to_pass_on_count_as_the_records_they_are_as_large_as() {
+    let mut server = node(9, &Limits::default());
+    let link = up(&mut server, 1);
+    let used = |server: &Node| server.links().shares().used(Pool::Records);
+    let taken = |server: &mut Node, seq, inherited| {
+        let before = used(server);
+        let message = request_with(inherited, Vec::new());
+        take(server, link, header(1, seq, task(&[0])), message);
+        used(server) - before
+    };
+    taken(&mut server, 1, Vec::new()); // with its origin and its ring
+    assert_eq!(taken(&mut server, 2, Vec::new()), 1);
+    assert_eq!(taken(&mut server, 3, vec![closing_of(&[])]), 1, "as a chain has it");
+    assert_eq!(taken(&mut server, 4, vec![wide(1)]), 2_049);
+    let mut starts = Vec::new();
+    server.take_starts(&mut starts);
+    starts.iter().for_each(|start| server.finish(NOW, &start.task));
+    server.audit_shares().unwrap();
+    // As settled as all before it.
+    let Message::Request(last) = request() else { unreachable!("it makes one") };
+    take(&mut server, link, header(1, 5, task(&[0])), Message::Request(last));
+    server.audit_shares().unwrap();
+    assert_eq!(used(&server), 3, "its own, that of the origin and that of the ring");
+}
+
+fn closing_of(indices: &[u32]) -> Sealed {
+    let (task, outcome) = (task(indices), Outcome::Finished);
+    Sealed::new(Entry { task, children: 1, replies: 0, outcome, holders: Vec::new() }, KEY)
+}
+
+#[test]
+fn an_answer_to_a_probe_passes_on_so_many_entries_and_no_more() {
+    let mut server = node(9, &Limits::default());
+    let link = up(&mut server, 1);
+    let call = |child: u32| header(1, 1, task(&[child]));
+    for child in 0..8 {
+        // The first is of all of them.
+        let inherited = vec![closing_of(&[]), wide(u64::from(child))];
+        take(&mut server, link, call(child), request_with(inherited, Vec::new()));
+    }
+    drain(&mut server);
+    let tasks = (0..8).map(|child| Asked { task: task(&[child]), key: KEY }).collect();
+    let probe = Probe { fence: false, budget_us: 1_000_000, tasks };
+    take(&mut server, link, header(1, 1, task(&[])), Message::Probe(probe));
+    let (sent, _) = drain(&mut server);
+    let [Transmit { frame: Frame { message: Message::Status(status), .. }, .. }] = &sent[..] else {
+        panic!("{:?}", sent.iter().map(|sent| sent.frame.message.name()).collect::<Vec<_>>());
+    };
+    let seals: Vec<u64> = status.inherited.iter().map(|entry| entry.seal).collect();
+    assert_eq!(seals, [closing_of(&[]).seal, 0]);
+}
+
+#[test]
+fn extensions_of_requests_count_with_their_messages() {
+    let mut server = node(9, &Limits::default());
+    let link = up(&mut server, 1);
+    let used = |server: &Node| server.links().shares().used(Pool::Requests);
+    let one = Extension { tag: 99, value: Bytes::new() };
+    let few = request_with(Vec::new(), vec![one.clone(); 10]);
+    take(&mut server, link, header(1, 1, task(&[0])), few);
+    assert_eq!(used(&server), 0, "as small messages have it");
+    let many = request_with(Vec::new(), vec![one.clone(); 20_000]);
+    take(&mut server, link, header(1, 2, task(&[0])), many);
+    assert_eq!(used(&server), 20_000 * 64);
+    let frame = Frame::new(header(1, 3, task(&[0])), request_with(Vec::new(), vec![one; 40_000]));
+    let fault = server.handle_bytes(NOW, link, frame.to_bytes()).unwrap_err();
+    assert!(matches!(fault, Fault::Wire(_)), "{fault}");
+    let mut starts = Vec::new();
+    server.take_starts(&mut starts);
+    assert_eq!(starts.len(), 2);
+    starts.iter().for_each(|start| server.finish(NOW, &start.task));
+    assert_eq!(used(&server), 0);
+    server.audit_shares().unwrap();
+}
+
+#[test]
+fn a_failure_of_a_task_that_is_stopped_does_not_wait_behind_its_replies() {
+    let mut mesh = Mesh::connected_with(2, &Limits::default());
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    let (now, (_, task)) = (mesh.now, mesh.task("/0"));
+    let large = Bytes::from_static(&[7; 200_000]);
+    mesh.with(2, |node| node.reply(now, &task, large)).unwrap();
+    let failure = TaskFailure::new(Cause::ShuttingDown, Executed::Maybe, "");
+    mesh.with(2, |node| node.abort(now, &task, failure));
+    mesh.deliver_all_but("CREDIT");
+    let failures = mesh.events(1, call).into_iter().filter_map(|event| match event {
+        CallEvent::Failure(failure) => Some((failure.cause, failure.executed)),
+        _ => None,
+    });
+    assert_eq!(failures.collect::<Vec<_>>(), [(Cause::ShuttingDown, Executed::Maybe)]);
 }
