@@ -403,8 +403,9 @@ pub(super) async fn only_reply(
         (Some(_), Some(_)) if !outcome.failures.is_empty() => {
             Err(status::of_part(known, &outcome.failures))
         }
+        (Some(_), Some(status)) => Err(status::replied(status)),
         (None, None) => Err(status::of_error(&CallError::NoReply)),
-        (_, Some(status)) => Err(status),
+        (None, Some(status)) => Err(status),
     }
 }
 
@@ -415,6 +416,7 @@ pub(super) struct Replies {
     call: Option<Call<RawMessage>>,
     /// Passes on the messages of a streamed request.
     pump: Option<Pump>,
+    has_replied: bool,
     /// Metadata of the replies since the headers left, which the trailers take.
     beside: MetadataMap,
 }
@@ -427,6 +429,7 @@ impl Stream for Replies {
             let Some(call) = &mut self.call else { return Poll::Ready(None) };
             match ready!(Pin::new(call).poll_next(cx)) {
                 Some(Ok(reply)) => {
+                    self.has_replied = true;
                     metadata::append(reply.metadata(), &mut self.beside, 0);
                     return Poll::Ready(Some(Ok(reply.into_inner().into_bytes())));
                 }
@@ -434,7 +437,7 @@ impl Stream for Replies {
                 Some(Err(CallError::Branch(_))) => {}
                 Some(Err(error)) => {
                     self.call = None;
-                    return Poll::Ready(Some(Err(status::of_error(&error))));
+                    return Poll::Ready(Some(Err(self.proven(status::of_error(&error)))));
                 }
                 None => return Poll::Ready(self.end(cx)),
             }
@@ -444,7 +447,12 @@ impl Stream for Replies {
 
 impl Replies {
     pub(super) fn new(call: Call<RawMessage>, pump: Option<Pump>) -> Self {
-        Self { call: Some(call), pump, beside: MetadataMap::new() }
+        Self { call: Some(call), pump, has_replied: false, beside: MetadataMap::new() }
+    }
+
+    /// The status with what replies prove of the execution.
+    fn proven(&self, status: Status) -> Status {
+        if self.has_replied { status::replied(status) } else { status }
     }
 
     fn end(&mut self, cx: &mut Context<'_>) -> Option<Result<Bytes, Status>> {
@@ -453,6 +461,7 @@ impl Replies {
             Poll::Ready(outcome) => {
                 let fault = self.pump.take().and_then(|pump| pump.fault());
                 let status = status::of_outcome(&outcome).map(|status| fault.unwrap_or(status));
+                let status = status.map(|status| self.proven(status));
                 self.trailers(status).map(Err)
             }
             Poll::Pending => unreachable!("a call that was read to its end has an outcome"),

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use convoke_core::wire::{Cause, Executed};
 use convoke_core::{CallError, End, Failure, Outcome};
+use convoke_transport::id::TaskKey;
 use convoke_transport::parts::cut_text;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -47,7 +48,8 @@ pub(crate) fn of_error(error: &CallError) -> Status {
     }
 }
 
-/// The status of a call that was read to its end; `None` when it is complete.
+/// The status of a call that was read to its end; `None` when it is complete. It is for a call
+/// without a reply: see [`replied`].
 pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Status> {
     if outcome.is_complete() {
         return None;
@@ -114,6 +116,12 @@ fn base64_len(bytes: &[u8]) -> usize {
     bytes.len().div_ceil(3) * 4
 }
 
+/// The status of a call that has replied, which proves that it has run.
+pub(super) fn replied(mut status: Status) -> Status {
+    status.metadata_mut().insert(EXECUTED, word(Executed::Yes));
+    status
+}
+
 /// A status that is the edge's own doing.
 pub(crate) fn own(code: Code, message: impl AsRef<str>, executed: Executed) -> Status {
     let text = message.as_ref();
@@ -134,8 +142,7 @@ fn of_end(end: End) -> Status {
 /// The first failure gives code and metadata; all of them are described.
 fn of_failures(failures: &[Failure]) -> Status {
     let first = &failures[0];
-    let executed = failures.iter().map(|failure| failure.executed).max();
-    let trailers = trailers(failures, executed.unwrap_or(Executed::Maybe));
+    let trailers = trailers(failures, executed(failures));
     // Those of the runtime, such as an epoch, are nothing to a client of gRPC.
     let (message, details) = match first.cause {
         Cause::Application => (first.text.clone(), first.details.clone()),
@@ -145,6 +152,21 @@ fn of_failures(failures: &[Failure]) -> Status {
     let own = bytes_of(&status);
     metadata::append(first.metadata(), status.metadata_mut(), own);
     status
+}
+
+/// Execution of a call without a reply, as far as its failures show. Each speaks of its own task;
+/// one below the root, or behind a transfer, proves that the task at the root has run.
+fn executed(failures: &[Failure]) -> Executed {
+    let is_of_root = |task: &TaskKey| task.path.level_count() == 1 && task.hop == 0;
+    let has_run =
+        |failure: &Failure| failure.executed == Executed::Yes || !is_of_root(&failure.task);
+    if failures.iter().any(has_run) {
+        Executed::Yes
+    } else if failures.iter().all(|failure| failure.executed == Executed::No) {
+        Executed::No
+    } else {
+        Executed::Maybe
+    }
 }
 
 fn trailers(failures: &[Failure], executed: Executed) -> MetadataMap {
@@ -206,13 +228,14 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 #[cfg(test)]
 mod tests {
     use convoke_core::proto::metadata::Extensions;
-    use convoke_transport::id::{NodeId, Path, TaskKey};
+    use convoke_transport::id::{NodeId, Path};
 
     use super::*;
 
+    /// A failure at the root.
     fn failure(cause: Cause, executed: Executed, code: u32) -> Failure {
         Failure {
-            task: TaskKey { path: Path::from_indices(&[0, 1]).unwrap(), hop: 0 },
+            task: TaskKey { path: Path::from_indices(&[0]).unwrap(), hop: 0 },
             node: Some(NodeId::new(7)),
             cause,
             executed,
@@ -252,6 +275,28 @@ mod tests {
         assert_eq!(described.len(), 2);
         let text = described[0].to_str().unwrap();
         assert!(text.contains("gr??e") && text.contains("(it did not run)"), "{text}");
+    }
+
+    /// After "no" a client repeats the call, all of it.
+    #[test]
+    fn a_call_has_not_run_only_where_its_root_has_not() {
+        let root = |executed| failure(Cause::Lost, executed, 0);
+        let at = |indices: &[u32], hop| Failure {
+            task: TaskKey { path: Path::from_indices(indices).unwrap(), hop },
+            ..root(Executed::No)
+        };
+        for (failures, expected) in [
+            (vec![root(Executed::No)], "no"),
+            (vec![root(Executed::Maybe)], "maybe"),
+            (vec![root(Executed::Yes)], "yes"),
+            (vec![at(&[0, 1], 0)], "yes"),
+            (vec![at(&[0], 1)], "yes"),
+            (vec![root(Executed::No), at(&[0, 0, 2], 0)], "yes"),
+            (vec![root(Executed::Maybe), root(Executed::Yes)], "yes"),
+        ] {
+            let status = of_failures(&failures);
+            assert_eq!(status.metadata().get(EXECUTED).unwrap(), expected, "{failures:?}");
+        }
     }
 
     #[test]

@@ -285,7 +285,7 @@ async fn a_tree_with_a_lost_branch_gives_the_other_replies_and_then_says_so() {
     replies.sort_unstable();
     assert_eq!(replies, ["A", "a"]);
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    assert_eq!(status.metadata().get("convoke-executed").unwrap(), "no");
+    assert_eq!(status.metadata().get("convoke-executed").unwrap(), "yes");
     let failure = status.metadata().get("convoke-failure").unwrap().to_str().unwrap();
     assert!(failure.starts_with("branch /0/1"), "{failure}");
     stage.stop().await;
@@ -331,6 +331,7 @@ async fn a_method_without_a_stream_is_never_ok_with_a_failed_branch() {
     assert_eq!(stream.message().await.unwrap(), Some(text("a")));
     let status = in_time(stream.message()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(status.metadata().get("convoke-executed").unwrap(), "yes");
     stage.stop().await;
 }
 
