@@ -80,6 +80,7 @@ struct Replying<S> {
     rest: Bytes,
     /// Share of the room for that reply. An answer that is a piece needs none.
     share: Option<SendShare>,
+    has_replied: bool,
     then: Then<S>,
 }
 
@@ -93,7 +94,8 @@ enum Then<S> {
 impl<S> Replying<S> {
     fn new(first: Option<Bytes>, replies: Option<S>, share: Option<SendShare>) -> Self {
         let then = replies.map_or_else(|| Then::Status(Status::ok("")), Then::Replies);
-        let mut this = Self { piece: Vec::new(), rest: Bytes::new(), share, then };
+        let mut this =
+            Self { piece: Vec::new(), rest: Bytes::new(), share, has_replied: false, then };
         if let Some(Err(full)) = first.map(|first| this.begin(first)) {
             this.then = Then::Status(full);
         }
@@ -102,7 +104,8 @@ impl<S> Replying<S> {
 
     /// Begins a reply in the piece, which has room for its prefix.
     fn begin(&mut self, reply: Bytes) -> Result<(), Status> {
-        let full = |text| status::own(Code::ResourceExhausted, text, Executed::Maybe);
+        self.has_replied = true;
+        let full = |text| status::own(Code::ResourceExhausted, text, Executed::Yes);
         let len = u32::try_from(reply.len()).map_err(|_| full("a reply is above 4 GiB"))?;
         let bytes = self.piece.len() + PREFIX_BYTES + reply.len();
         if let Some(share) = self.share.as_mut().filter(|_| bytes > PIECE_BYTES)
@@ -137,6 +140,11 @@ impl<S> Replying<S> {
             let enough = bytes.max((2 * capacity).min(PIECE_BYTES));
             self.piece.reserve_exact(enough - self.piece.len());
         }
+    }
+
+    /// Execution of the call, which a reply proves.
+    fn executed(&self) -> Executed {
+        if self.has_replied { Executed::Yes } else { Executed::Maybe }
     }
 
     fn is_full(&self) -> bool {
@@ -192,8 +200,8 @@ struct Timed<S> {
 
 struct Held<S> {
     content: Option<Content<S>>,
-    /// The answer was not read in time, which is to be said.
-    is_late: bool,
+    /// Execution of the call whose answer was not read in time, which is to be said.
+    late: Option<Executed>,
     waker: Option<Waker>,
 }
 
@@ -205,14 +213,15 @@ struct Content<S> {
 impl<S: Send + 'static> Timed<S> {
     fn new(data: Replying<S>, Unread { read_by, place }: Unread) -> Self {
         let content = Some(Content { data, _place: place });
-        let held = Arc::new(Mutex::new(Held { content, is_late: false, waker: None }));
+        let held = Arc::new(Mutex::new(Held { content, late: None, waker: None }));
         let late = Arc::clone(&held);
         let timer = tokio::spawn(async move {
             sleep_until(read_by).await;
             let (content, waker) = {
                 let mut held = late.lock();
-                held.is_late = held.content.is_some();
-                (held.content.take(), held.waker.take())
+                let content = held.content.take();
+                held.late = content.as_ref().map(|content| content.data.executed());
+                (content, held.waker.take())
             };
             drop(content);
             waker.into_iter().for_each(Waker::wake);
@@ -236,8 +245,9 @@ impl<S: Stream<Item = Result<Bytes, Status>> + Unpin> HttpBody for Timed<S> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut held = self.held.lock();
-        if std::mem::take(&mut held.is_late) {
-            let late = Status::new(Code::DeadlineExceeded, "the answer was not read in time");
+        if let Some(executed) = held.late.take() {
+            let text = "the answer was not read in time";
+            let late = status::own(Code::DeadlineExceeded, text, executed);
             return Poll::Ready(Some(end_with(&late)));
         }
         let Some(content) = &mut held.content else { return Poll::Ready(None) };
@@ -329,11 +339,18 @@ mod tests {
         }
     }
 
-    async fn status(body: &mut Body) -> Code {
+    /// Its code, and its word on the execution.
+    async fn status(body: &mut Body) -> (Code, Option<String>) {
         let trailers = next(body).await.expect("it has a status").into_trailers();
         let status = Status::from_header_map(&trailers.expect("they are trailers"));
         assert!(next(body).await.is_none());
-        status.expect("it is one").code()
+        let status = status.expect("it is one");
+        let said = status.metadata().get(status::EXECUTED);
+        (status.code(), said.map(|said| said.to_str().expect("it is text").to_owned()))
+    }
+
+    fn said(code: Code, executed: &str) -> (Code, Option<String>) {
+        (code, Some(executed.to_owned()))
     }
 
     #[tokio::test]
@@ -349,7 +366,7 @@ mod tests {
         counted(false);
         let last = take(&mut body, LEN + PREFIX_BYTES, counted).await;
         assert!(last.iter().all(|byte| *byte == 7));
-        assert_eq!(status(&mut body).await, Code::Ok);
+        assert_eq!(status(&mut body).await, (Code::Ok, None));
     }
 
     /// One that begins with a snapshot may live for days.
@@ -368,7 +385,7 @@ mod tests {
             assert!(is_gone(&kept) && pool.used() == 0, "{len} bytes are kept");
         }
         give.send(Err(Status::aborted("enough"))).expect("the stream goes on");
-        assert_eq!(status(&mut body).await, Code::Aborted);
+        assert_eq!(status(&mut body).await, (Code::Aborted, None));
     }
 
     #[tokio::test]
@@ -387,11 +404,12 @@ mod tests {
             if bytes > 0 {
                 take(&mut body, bytes, |_| {}).await;
             }
-            assert_eq!(status(&mut body).await, Code::ResourceExhausted);
+            assert_eq!(status(&mut body).await, said(Code::ResourceExhausted, "yes"));
             assert!(kept.iter().all(is_gone) && pool.used() == 0);
         }
         let (first, _) = reply(3 << 20);
-        assert_eq!(status(&mut answer(&pool, Some(first), None)).await, Code::ResourceExhausted);
+        let mut body = answer(&pool, Some(first), None);
+        assert_eq!(status(&mut body).await, said(Code::ResourceExhausted, "yes"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -402,8 +420,12 @@ mod tests {
         let pieces = [next(&mut body).await, next(&mut body).await];
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert!(is_gone(&kept) && pool.used() == 0);
-        assert_eq!(status(&mut body).await, Code::DeadlineExceeded);
+        assert_eq!(status(&mut body).await, said(Code::DeadlineExceeded, "yes"));
         drop(pieces);
+
+        let (_give, given) = mpsc::unbounded_channel();
+        let mut body = answer(&pool, None, Some(Given(given)));
+        assert_eq!(status(&mut body).await, said(Code::DeadlineExceeded, "maybe"));
     }
 
     proptest! {

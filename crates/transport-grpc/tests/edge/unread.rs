@@ -162,6 +162,7 @@ async fn answers_that_are_not_read_are_dropped_at_their_deadline_but_for_what_is
                 }
             };
             assert_eq!(trailers.get("grpc-status").expect("it has a status"), "4", "{trailers:?}");
+            assert_eq!(trailers.get("convoke-executed").expect("it is said"), "yes");
             assert!(bytes < LARGE, "{bytes} bytes were kept of {method}");
         }
         until_one_is_free(&mut client).await;
