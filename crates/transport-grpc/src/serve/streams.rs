@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use convoke_transport::parts::Mutex;
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::Response;
@@ -61,12 +61,13 @@ impl Streams {
     pub(super) async fn stuck(&self) {
         loop {
             let first = self.leaving.lock().first_key_value().map(|(by, _)| *by);
-            match first {
-                Some(by) if by <= Instant::now() => return,
-                Some(by) => sleep_until(by).await,
-                // Those to come have as long.
-                None => sleep(TAKE_TIME).await,
+            let now = Instant::now();
+            if first.is_some_and(|by| by <= now) {
+                return;
             }
+            // Those to come have as long at least, whatever time the first one has.
+            let look_at = now + TAKE_TIME;
+            sleep_until(first.map_or(look_at, |by| by.min(look_at))).await;
         }
     }
 }

@@ -8,12 +8,19 @@ use tonic::body::Body;
 
 use super::*;
 
-/// Answers every request with a word.
+/// Answers every request with a word, which may be left unread for an hour where the path says so.
 struct Word;
 
+const HOUR: &str = "/hour";
+
 impl Handler for Word {
-    async fn handle(self: Arc<Self>, _: Request, _: Ends) -> Response {
-        Response::new(Body::new("a word".to_owned()))
+    async fn handle(self: Arc<Self>, request: Request, _: Ends) -> Response {
+        let mut response = Response::new(Body::new("a word".to_owned()));
+        if request.uri().path() == HOUR {
+            let read_by = Instant::now() + Duration::from_secs(3_600);
+            response.extensions_mut().insert(Unread { read_by, place: Arc::new(()) });
+        }
+        response
     }
 }
 
@@ -51,7 +58,15 @@ async fn client(room: u32) -> (SendRequest<Body>, JoinHandle<()>, JoinHandle<()>
 }
 
 async fn ask(send: &mut SendRequest<Body>) -> hyper::Result<http::Response<Incoming>> {
-    send.send_request(http::Request::post("http://server/").body(Body::empty()).unwrap()).await
+    ask_at(send, "/").await
+}
+
+async fn ask_at(
+    send: &mut SendRequest<Body>,
+    path: &str,
+) -> hyper::Result<http::Response<Incoming>> {
+    let request = http::Request::post(format!("http://server{path}"));
+    send.send_request(request.body(Body::empty()).unwrap()).await
 }
 
 /// Takes all of an answer, and gives the number of its bytes.
@@ -80,6 +95,21 @@ async fn a_client_that_answers_pings_and_takes_no_data_is_left_after_a_minute() 
         connection.await.expect("it ends");
         drop(unread);
     }
+}
+
+/// One that may be left unread for an hour was there alone for longer than another has.
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_more_time_gives_none_to_those_behind_it() {
+    let (mut send, connection, serving) = client(1).await;
+    let long = ask_at(&mut send, HOUR).await.expect("it is answered");
+    sleep(Duration::from_secs(90)).await;
+    let began = Instant::now();
+    let short = ask(&mut send).await.expect("it is answered");
+    serving.await.expect("in order");
+    let seconds = began.elapsed().as_secs();
+    assert!((60..65).contains(&seconds), "it is closed after {seconds} s");
+    connection.await.expect("it ends");
+    drop((long, short));
 }
 
 #[tokio::test(start_paused = true)]
