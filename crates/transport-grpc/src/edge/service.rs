@@ -183,7 +183,9 @@ impl EdgeService {
         let (inner, method, permit) = (Arc::clone(inner), method.to_owned(), Some(permit));
         let (coming, whole) = oneshot::channel();
         let coming = Some(coming);
-        Ok((shape, One { inner, method, known, client, client_name, peer, permit, coming }, whole))
+        let began = Instant::now();
+        let one = One { inner, method, known, client, client_name, peer, permit, began, coming };
+        Ok((shape, one, whole))
     }
 }
 
@@ -280,6 +282,8 @@ pub(super) struct One {
     client_name: PeerName,
     peer: Peer,
     permit: Option<Seat>,
+    /// Time of the headers.
+    began: Instant,
     /// Goes when the message has come.
     pub(super) coming: Option<oneshot::Sender<Infallible>>,
 }
@@ -319,7 +323,7 @@ impl One {
 
     fn builder(&self, (headers, message): Whole) -> Result<CallBuilder<RawMessage>, Status> {
         let request = self.request(&headers, message)?;
-        let deadline = request.deadline_set();
+        let deadline = self.left_of(request.deadline_set());
         let builder = self.inner.endpoint.invoke(request).to(self.peer);
         Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
     }
@@ -330,9 +334,14 @@ impl One {
         headers: &MetadataMap,
     ) -> Result<StreamBuilder<RawMessage, RawMessage>, Status> {
         let request = self.request(headers, Bytes::new())?;
-        let deadline = request.deadline_set();
+        let deadline = self.left_of(request.deadline_set());
         let invocation = self.inner.endpoint.client().invoke_stream(request);
         Ok(deadline.into_iter().fold(invocation, StreamInvocation::deadline).to(self.peer))
+    }
+
+    /// Time that is left of a deadline of the client's, which counts from the headers.
+    fn left_of(&self, deadline: Option<Duration>) -> Option<Duration> {
+        deadline.map(|deadline| deadline.saturating_sub(self.began.elapsed()))
     }
 
     /// Terms of the answer to a call that is opened now, with the place that it takes.

@@ -5,6 +5,7 @@ mod client;
 mod echo;
 mod foreign_server;
 mod odd;
+mod slow;
 mod unread;
 
 use std::convert::Infallible;
