@@ -78,7 +78,9 @@ pub struct ForeignCall<Resp> {
     server: ForeignServer,
     method: &'static str,
     message: Bytes,
-    deadline: Duration,
+    deadline: Option<Duration>,
+    /// End of the task within which it is made.
+    task_ends: Option<Instant>,
     metadata: Vec<(String, Bytes)>,
     message_bytes_max: usize,
     types: PhantomData<fn() -> Resp>,
@@ -144,7 +146,8 @@ impl ForeignServer {
             server: self.clone(),
             method: method.name(),
             message: message.to_bytes(),
-            deadline: DEADLINE_DEFAULT,
+            deadline: None,
+            task_ends: None,
             metadata: Vec::new(),
             message_bytes_max: MESSAGE_BYTES_MAX,
             types: PhantomData,
@@ -229,9 +232,10 @@ fn terms() -> Terms {
 }
 
 impl<Resp: Payload> ForeignCall<Resp> {
-    /// Ends within `deadline`, a year at most, which the server is told. Default 10 s.
+    /// Ends within `deadline`, a year at most, which the server is told. Default 10 s, or what
+    /// [`within`](Self::within) says. With both the smaller one counts.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline.min(TIME_MAX);
+        self.deadline = Some(deadline.min(TIME_MAX));
         self
     }
 
@@ -243,14 +247,16 @@ impl<Resp: Payload> ForeignCall<Resp> {
         self
     }
 
-    /// Takes what is left of a task's deadline, and passes its metadata on, as far as it can be
-    /// headers.
+    /// Ends with a task's deadline at the latest, and passes its metadata on, as far as it can be
+    /// headers. In place of the default it takes all that is left of the task's.
     pub fn within(mut self, context: &Context) -> Self {
         let is_header = |key, value| is_for_service(key) && Header::of(key, value).is_some();
         let pairs = context.metadata().iter().filter(|(key, value)| is_header(key, value));
         self.metadata
             .extend(pairs.map(|(key, value)| (key.to_owned(), Bytes::copy_from_slice(value))));
-        self.deadline(context.remaining())
+        let ends = Instant::now() + context.remaining().min(TIME_MAX);
+        self.task_ends = self.task_ends.into_iter().chain([ends]).min();
+        self
     }
 
     /// The largest reply taken, in bytes. Default 4 MiB.
@@ -268,7 +274,7 @@ impl<Resp: Payload> ForeignCall<Resp> {
     /// Dropped before it resolves, the call is cancelled.
     pub async fn stream(self) -> Result<ForeignReplies<Resp>, Status> {
         let (began, server) = (Instant::now(), self.server.clone());
-        let deadline = began + self.deadline;
+        let deadline = began + self.time_left(began);
         let message = Arc::<Unsent>::default();
         let opened = timeout_at(deadline, self.open(&message)).await;
         let incoming = opened.unwrap_or_else(|_| {
@@ -323,9 +329,15 @@ impl<Resp: Payload> ForeignCall<Resp> {
         Ok(streaming.map(tonic::Response::into_inner))
     }
 
+    /// Time for a call that begins now.
+    fn time_left(&self, now: Instant) -> Duration {
+        let of_task = self.task_ends.map(|ends| ends.saturating_duration_since(now));
+        self.deadline.into_iter().chain(of_task).min().unwrap_or(DEADLINE_DEFAULT)
+    }
+
     fn request(&self, message: &Arc<Unsent>) -> Result<tonic::Request<Outgoing>, Status> {
         let mut request = tonic::Request::new(Outgoing(Arc::downgrade(message)));
-        request.set_timeout(self.deadline);
+        request.set_timeout(self.time_left(Instant::now()));
         for (key, value) in &self.metadata {
             let header = Header::of(key, value).filter(|_| is_for_service(key));
             let header = header.ok_or_else(|| {

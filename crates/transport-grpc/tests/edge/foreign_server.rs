@@ -4,13 +4,14 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use convoke_core::{Code, Context, Endpoint, Method, Payload, RawMessage, Service, Status};
-use convoke_transport_grpc::ForeignServer;
+use convoke_transport_grpc::{ForeignServer, GrpcEdge};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::echo::{Number, Stage, Text};
+use crate::slow;
 
 const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
 const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
@@ -127,6 +128,39 @@ async fn a_task_passes_its_deadline_and_metadata_on() {
     let status: Status = bad.await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
     stage.stop().await;
+}
+
+/// A caller's own deadline and that of its task: neither undoes the other.
+#[tokio::test]
+async fn the_smaller_deadline_counts_in_either_order() {
+    const PROXY: Method<Number, Text> = Method::new("edge.test.Proxy/Left");
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_secs(60);
+    let served = Endpoint::builder().serve(slow::service()).start().await.unwrap();
+    let edge = GrpcEdge::builder(&served).start("127.0.0.1:0").await.unwrap();
+    let server = ForeignServer::new(edge.local_addr().to_string());
+    let proxy = Service::new().unary(PROXY, move |case: Number, context: Context| {
+        let call = server.call(slow::LEFT, &text(""));
+        async move {
+            match case.number {
+                0 => call.within(&context).await,
+                1 => call.deadline(SHORT).within(&context).await,
+                2 => call.within(&context).deadline(SHORT).await,
+                _ => call.within(&context).deadline(LONG).await,
+            }
+        }
+    });
+    let endpoint = Endpoint::builder().serve(proxy).start().await.unwrap();
+    let left = async |case: u32, deadline: Duration| {
+        let request = PROXY.request(Number { number: case });
+        let told = endpoint.invoke(request).to(endpoint.me()).deadline(deadline).await.unwrap();
+        Duration::from_millis(told.text.parse().expect("it is a number"))
+    };
+    for (case, deadline) in [(0, SHORT), (1, LONG), (2, LONG), (3, SHORT)] {
+        let left = left(case, deadline).await;
+        assert!(left <= SHORT, "{left:?} are left in case {case}");
+    }
+    assert!(left(0, LONG).await > SHORT, "the default of a call is not its own word");
 }
 
 /// A server of HTTP/2 frames written by hand: each stream is answered by `say`.
