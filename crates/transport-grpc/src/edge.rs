@@ -58,6 +58,7 @@ pub struct GrpcEdge {
 /// | [`health`](Self::health) | the edge and the services of its descriptor set are serving |
 /// | [`message_bytes_max`](Self::message_bytes_max) | 4 MiB |
 /// | [`calls_max`](Self::calls_max), [`checks_max`](Self::checks_max) | 16,384, 4,096 |
+/// | [`request_bytes_total_max`](Self::request_bytes_total_max) | 1 GiB |
 /// | [`answer_bytes_total_max`](Self::answer_bytes_total_max) | 1 GiB |
 /// | [`handshakes_max`](Self::handshakes_max) | 256 |
 /// | [`connections_max`](Self::connections_max), [`streams_max`](Self::streams_max) | 1,024, 256 |
@@ -74,6 +75,7 @@ pub struct GrpcEdgeBuilder {
     message_bytes_max: usize,
     calls_max: usize,
     checks_max: usize,
+    request_bytes_total_max: usize,
     answer_bytes_total_max: usize,
     handshakes_max: usize,
     connections_max: usize,
@@ -131,6 +133,7 @@ impl GrpcEdge {
             message_bytes_max: 4 << 20,
             calls_max: 16_384,
             checks_max: 4_096,
+            request_bytes_total_max: 1 << 30,
             answer_bytes_total_max: 1 << 30,
             handshakes_max: 256,
             connections_max: 1_024,
@@ -222,6 +225,17 @@ impl GrpcEdgeBuilder {
     /// full. One client may have as many as are free.
     pub fn checks_max(mut self, count: usize) -> Self {
         self.checks_max = count;
+        self
+    }
+
+    /// Most bytes of request messages on their way into calls, over all connections. A message of
+    /// more than 16 KiB counts whole, from when its length is there until its call is opened or,
+    /// of several, has taken it; smaller ones are free. Default 1 GiB; a message that finds no room
+    /// is answered with `RESOURCE_EXHAUSTED` before it is read. One client may have as much as is
+    /// free, and one request a quarter of it, so this is four times
+    /// [`message_bytes_max`](Self::message_bytes_max) at least.
+    pub fn request_bytes_total_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_total_max = bytes;
         self
     }
 
@@ -344,7 +358,7 @@ impl GrpcEdgeBuilder {
     /// The same as a `tower` service, for a server of one's own. What concerns connections and
     /// streams is then that server's, TLS included: of the settings only the descriptor set, the
     /// route, the health, the message size, the numbers of calls and checks, and the bytes of
-    /// answers count.
+    /// requests and answers count.
     ///
     /// # Errors
     /// [`EdgeError::DescriptorSet`].
@@ -372,6 +386,7 @@ impl GrpcEdgeBuilder {
             message_bytes_max: self.message_bytes_max,
             calls: Seats::new(self.calls_max),
             checks: Seats::new(self.checks_max),
+            coming: SendPool::new(self.request_bytes_total_max),
             unread: SendPool::new(self.answer_bytes_total_max),
             unknown: PeerName::Place("clients of whom nothing is known".into()),
         }))
@@ -388,6 +403,10 @@ impl GrpcEdgeBuilder {
             (self.message_bytes_max == 0, "message_bytes_max is zero"),
             (self.calls_max == 0, "calls_max is zero"),
             (self.checks_max == 0, "checks_max is zero"),
+            (
+                self.request_bytes_total_max / 4 < self.message_bytes_max,
+                "request_bytes_total_max is below four times message_bytes_max",
+            ),
             (self.answer_bytes_total_max == 0, "answer_bytes_total_max is zero"),
             (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),

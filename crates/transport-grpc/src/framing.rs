@@ -13,7 +13,9 @@ pub(crate) struct Framing {
     prefix: [u8; PREFIX_BYTES],
     /// Bytes of the next prefix that have come.
     prefix_bytes: usize,
-    /// Bytes of the message that are yet to come.
+    /// Bytes of the message that has begun last.
+    announced: usize,
+    /// Bytes of it that are yet to come.
     left: usize,
     begun: u64,
 }
@@ -33,7 +35,8 @@ pub(crate) enum Breach {
 impl Framing {
     /// At the start of a body whose messages have at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, prefix: [0; PREFIX_BYTES], prefix_bytes: 0, left: 0, begun: 0 }
+        let prefix = [0; PREFIX_BYTES];
+        Self { bytes_max, prefix, prefix_bytes: 0, announced: 0, left: 0, begun: 0 }
     }
 
     /// Follows data.
@@ -63,7 +66,7 @@ impl Framing {
         if bytes > self.bytes_max {
             return Err(Breach::TooLarge { bytes, limit: self.bytes_max });
         }
-        (self.prefix_bytes, self.left) = (0, bytes);
+        (self.prefix_bytes, self.announced, self.left) = (0, bytes, bytes);
         self.begun += 1;
         Ok(())
     }
@@ -76,6 +79,11 @@ impl Framing {
     /// True when a message, or its prefix, has begun and is not whole.
     pub(crate) fn is_within(&self) -> bool {
         self.left > 0 || self.prefix_bytes > 0
+    }
+
+    /// Bytes of the message that has begun last, as its prefix says.
+    pub(crate) fn announced(&self) -> usize {
+        self.announced
     }
 
     /// Messages that have come whole.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::wire::Executed;
+use convoke_transport::parts::SendShare;
 use hyper::body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 use tonic::codegen::StdError;
@@ -22,6 +23,9 @@ pub(super) struct Checked<B> {
     framing: Framing,
     /// The method takes one message.
     is_of_one: bool,
+    /// Room for the message that comes, or has come and was not taken: of several until more is
+    /// asked for, of one until the drop. `None` where all are small.
+    room: Option<SendShare>,
     /// End of the time for the message that has begun, once it was waited for.
     late: Option<Pin<Box<Sleep>>>,
 }
@@ -31,8 +35,13 @@ pub(super) struct Checked<B> {
 pub(super) const MESSAGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl<B> Checked<B> {
-    pub(super) fn new(body: B, message_bytes_max: usize, is_of_one: bool) -> Self {
-        Self { body, framing: Framing::new(message_bytes_max), is_of_one, late: None }
+    pub(super) fn new(
+        body: B,
+        message_bytes_max: usize,
+        is_of_one: bool,
+        room: Option<SendShare>,
+    ) -> Self {
+        Self { body, framing: Framing::new(message_bytes_max), is_of_one, room, late: None }
     }
 
     fn check(&mut self, data: &[u8]) -> Result<(), Status> {
@@ -44,7 +53,20 @@ impl<B> Checked<B> {
         if self.is_of_one && self.framing.begun() > 1 {
             return Err(not_one("more than one message"));
         }
+        // Before tonic sees the prefix, for it makes room for what that announces.
+        let bytes = self.framing.announced();
+        if self.room.as_mut().is_some_and(|room| !room.grow(bytes)) {
+            return Err(no_room(bytes));
+        }
         Ok(())
+    }
+
+    /// Gives back the room of messages that were taken: their reader asks for more.
+    fn give_back(&mut self) {
+        let is_between = self.framing.whole() == self.framing.begun();
+        if is_between && !self.is_of_one {
+            self.room.iter_mut().for_each(|room| room.shrink(0));
+        }
     }
 
     /// Resolves when a message that has begun did not come whole in time. Between two, and while
@@ -78,6 +100,7 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.give_back();
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             return Poll::Ready(Some(Err(ready!(self.poll_late(cx)))));
         };
@@ -93,8 +116,14 @@ where
     }
 }
 
-/// The headers of a request and its one message.
-pub(super) type Whole = (MetadataMap, Bytes);
+/// A request of one message.
+pub(super) struct Whole {
+    pub(super) headers: MetadataMap,
+    pub(super) message: Bytes,
+    /// The end of its body, which has the room of the message.
+    pub(super) room: Streaming<Bytes>,
+}
+
 /// The headers of a request and its messages as they come.
 pub(super) type Several = (MetadataMap, Streaming<Bytes>);
 
@@ -107,7 +136,7 @@ where
     let (headers, mut messages) = messages(request)?;
     let message = messages.message().await?.ok_or_else(|| not_one("no message"))?;
     while messages.message().await?.is_some() {}
-    Ok((headers, message))
+    Ok(Whole { headers, message, room: messages })
 }
 
 /// Begins to read a request of several messages.
@@ -140,6 +169,15 @@ fn breach(breach: Breach) -> Status {
     status::own(breach.code(), breach.to_string(), Executed::No)
 }
 
+/// Status of a request whose message is of so many bytes, for which there is no room.
+fn no_room(bytes: usize) -> Status {
+    let text = format!(
+        "a message of {bytes} bytes finds no room: its client has its share of what requests may \
+         hold"
+    );
+    status::own(Code::ResourceExhausted, text, Executed::No)
+}
+
 /// Status of a request whose message did not come whole within this time.
 pub(super) fn not_whole(time: Duration) -> Status {
     let text = format!("the message of the request did not come whole within {time:?}");
@@ -164,6 +202,11 @@ fn broken(error: impl Into<StdError>) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use convoke_transport::PeerName;
+    use convoke_transport::parts::SendPool;
     use tokio::sync::mpsc;
     use tokio::time::{Instant, timeout};
 
@@ -187,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reset_is_not_the_end_of_the_messages() {
-        let body = Checked::new(Reset(Some(Bytes::from_static(&[0; 5]))), 10, false);
+        let body = Checked::new(Reset(Some(Bytes::from_static(&[0; 5]))), 10, false, None);
         let codec = BytesCodec::of_a_call();
         let mut messages = Streaming::new_request(codec, body, None, None);
         assert_eq!(messages.message().await.unwrap(), Some(Bytes::new()));
@@ -211,9 +254,47 @@ mod tests {
     }
 
     fn given() -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
+        given_within(100, None)
+    }
+
+    fn given_within(
+        bytes_max: usize,
+        room: Option<SendShare>,
+    ) -> (mpsc::Sender<Bytes>, Streaming<Bytes>) {
         let (give, taken) = mpsc::channel(8);
-        let body = Checked::new(Given(taken), 100, false);
-        (give, Streaming::new_request(BytesCodec::of_a_call(), body, None, None))
+        let body = Checked::new(Given(taken), bytes_max, false, room);
+        (give, Streaming::new_request(BytesCodec::of_a_call(), body, None, Some(usize::MAX)))
+    }
+
+    fn is_pending<T>(future: impl Future<Output = T>) -> bool {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    /// Of a stream, whose messages are taken one by one.
+    #[tokio::test]
+    async fn a_message_has_room_from_its_prefix_on_until_the_next_one_is_asked_for() {
+        const LEN: usize = 1 << 20;
+        let pool = SendPool::new(10 * LEN);
+        let room = pool.open(PeerName::Place("a client".into()));
+        let (give, mut messages) = given_within(5 * LEN, Some(room));
+        let prefix = |len: usize| {
+            let len = u32::try_from(len).expect("it is small").to_be_bytes();
+            Bytes::from([&[0], &len[..]].concat())
+        };
+        for _ in 0..3 {
+            give.send(prefix(LEN)).await.expect("it is taken");
+            assert!(is_pending(messages.message()) && pool.used() == LEN);
+            give.send(vec![7; LEN].into()).await.expect("it is taken");
+            let message = messages.message().await.expect("there is room").expect("it is whole");
+            assert_eq!((message.len(), pool.used()), (LEN, LEN), "its reader may keep it");
+            assert!(is_pending(messages.message()) && pool.used() == 0);
+        }
+        give.send(prefix(5 * LEN)).await.expect("it is taken");
+        let refused = messages.message().await.expect_err("there is no room");
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert_eq!(refused.metadata().get(status::EXECUTED).expect("it is said"), "no");
+        drop(messages);
+        assert_eq!(pool.used(), 0);
     }
 
     const SECOND: Duration = Duration::from_secs(1);

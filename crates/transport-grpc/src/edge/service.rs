@@ -83,6 +83,8 @@ pub(super) struct Inner {
     pub(super) calls: Arc<Seats>,
     /// Of requests to the standard services, which are answered also where there is no other.
     pub(super) checks: Arc<Seats>,
+    /// Room for messages on their way into calls.
+    pub(super) coming: Arc<SendPool>,
     /// Room for answers that are not read.
     pub(super) unread: Arc<SendPool>,
     /// Name of all clients of whom nothing is known, in a server of one's own.
@@ -130,7 +132,7 @@ impl EdgeService {
                 Ok(seat) => Arc::new(seat),
                 Err(full) => return refusal(path, no_seat("places for health", &full)),
             };
-            let checked = |body| Body::new(Checked::new(body, STANDARD_BYTES_MAX, false));
+            let checked = |body| Body::new(Checked::new(body, STANDARD_BYTES_MAX, false, None));
             let answered = timeout(message_time, standard(request.map(checked))).await;
             return match answered {
                 Ok(response) => standard::placed(response, place),
@@ -142,7 +144,8 @@ impl EdgeService {
             Err(status) => return refusal(path, status),
         };
         let bytes_max = self.inner.message_bytes_max;
-        let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one()));
+        let room = Some(self.inner.coming.open(one.client_name.clone()));
+        let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one(), room));
         let response = async {
             let answered = one.answer(shape, request).await;
             answered.unwrap_or_else(|refused| saying_that_nothing_ran(refused.into_http()))
@@ -321,8 +324,12 @@ impl One {
         Ok(Answer { headers, first, replies: Some(replies), terms }.into_http())
     }
 
-    fn builder(&self, (headers, message): Whole) -> Result<CallBuilder<RawMessage>, Status> {
-        let request = self.request(&headers, message)?;
+    fn builder(
+        &self,
+        headers: &MetadataMap,
+        message: Bytes,
+    ) -> Result<CallBuilder<RawMessage>, Status> {
+        let request = self.request(headers, message)?;
         let deadline = self.left_of(request.deadline_set());
         let builder = self.inner.endpoint.invoke(request).to(self.peer);
         Ok(deadline.into_iter().fold(builder, CallBuilder::deadline))
@@ -374,10 +381,12 @@ impl One {
 
     async fn open(&mut self, request: Whole) -> Result<(Call<RawMessage>, Terms), Status> {
         self.coming = None;
-        let is_set = request.0.contains_key(metadata::TIMEOUT);
-        let builder = self.builder(request)?;
+        let Whole { headers, message, room } = request;
+        let is_set = headers.contains_key(metadata::TIMEOUT);
+        let builder = self.builder(&headers, message)?;
         let terms = self.terms(is_set, builder.budget());
         let call = builder.open_when_writable().await;
+        drop(room);
         Ok((call.map_err(|error| status::of_error(&error))?, terms))
     }
 }

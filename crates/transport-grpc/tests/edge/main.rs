@@ -638,5 +638,7 @@ async fn an_edge_that_cannot_start_says_why() {
     assert!(matches!(error, EdgeError::DescriptorSet { .. }), "{error}");
     let error = builder().streams_max(0).start("127.0.0.1:0").await.unwrap_err();
     assert!(error.to_string().contains("streams_max"), "{error}");
+    let error = builder().request_bytes_total_max(1 << 20).start("127.0.0.1:0").await.unwrap_err();
+    assert!(error.to_string().contains("four times message_bytes_max"), "{error}");
     stage.stop().await;
 }
