@@ -379,6 +379,19 @@ mod rules {
         if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// Node 1 knows that it has left, and that nobody else has joined or left since.
+    pub(super) fn a_node_that_has_left_is_outside() -> Result<(), String> {
+        let mut replica = replica(1);
+        let left = Members { epoch: 2, nodes: [(NodeId::new(3), Member::voter(3))].into() };
+        let mut values = vec![formation(), Value::Change(left)];
+        values.resize(5, Value::Noop); // a window behind the change
+        replica.replay(Record::Learned { first: Slot::FIRST, values });
+        let told = Answer::OtherEpoch { epoch: 2, is_member: false, chosen: Slot(5) };
+        replica.handle_answer(NOW, NodeId::new(3), told);
+        let found = (replica.epoch(), replica.standing());
+        if found == (2, Standing::Outside) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Node 1 learns, of node 2 alone, which refuses it: it knows of later members. Those have
     /// taken node 1 in again, as node 3 knows.
     pub(super) fn a_learner_whose_members_refuse_it_asks_others() -> Result<(), String> {
@@ -507,6 +520,7 @@ node_kit::rule_tests! {
     a_snapshot_counts_for_others_once_it_is_durable
     a_leader_that_learns_another_value_leads_no_more
     a_voter_in_whose_place_others_are_is_told_so
+    a_node_that_has_left_is_outside
     a_learner_whose_members_refuse_it_asks_others
     a_refusal_does_not_end_what_another_gives
     a_leader_that_needs_a_snapshot_gives_way

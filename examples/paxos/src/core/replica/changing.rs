@@ -88,7 +88,10 @@ impl Replica {
         epoch: u64,
         chosen: Option<Slot>,
     ) {
-        if epoch <= self.epoch() {
+        let node = self.settings.node;
+        let has_left = self.membership.as_ref().is_some_and(|members| !members.contains(node));
+        let is_later = epoch > self.epoch();
+        if !is_later && !(has_left && epoch == self.epoch()) {
             return;
         }
         match chosen {
