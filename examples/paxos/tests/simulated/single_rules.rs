@@ -9,8 +9,8 @@ mod rules {
     use convoke::NodeId;
     use node_kit::durable::{Durable, Held, Position};
     use paxos::core::{
-        Accepted, Answer, Ask, Ballot, Effect, Kept, Lives, Member, Members, Membership, Part,
-        Recipients, Record, Replica, Settings, Slot, Standing, Value,
+        Accepted, Answer, Ask, Ballot, Effect, Kept, Lives, Member, Members, Membership,
+        NotProposed, Part, Recipients, Record, Replica, Settings, Slot, Standing, Value,
     };
 
     use super::mesh::{Body, Mesh, is_accept};
@@ -424,6 +424,48 @@ mod rules {
         if asked == [2, 2, 2, 3] { Ok(()) } else { Err(format!("{asked:?}")) }
     }
 
+    /// Node 3 removes the others, which have accepted all slots before that is in force, and never
+    /// hear that the last is decided. They miss a leader, and node 1 has what it needs of node 2
+    /// before node 3 refuses it.
+    pub(super) fn removed_voters_that_elect_one_of_them_learn_of_it() -> Result<(), String> {
+        let formed = Membership { window: 2, ..members(3) };
+        let mut mesh = Mesh::formed(3, &Value::Formation(formed.into()));
+        mesh.now = Duration::from_secs(2);
+        mesh.elect(3, [1, 2]);
+        let left = Members { epoch: 2, nodes: [(NodeId::new(3), Member::voter(3))].into() };
+        mesh.propose(3, Value::Change(left), &[1, 2]);
+        mesh.propose(3, command("last"), &[1, 2]);
+        mesh.propose(3, command("later"), &[]);
+        mesh.lose(|_| true);
+        mesh.now += Duration::from_secs(2);
+        mesh.elect(1, [2, 2]);
+        let mut proposed = Ok((Ballot::NONE, Slot(0)));
+        mesh.with(1, |replica, now| {
+            replica.read(7).expect("it leads");
+            proposed = replica.propose(now, command("lost"));
+        });
+        mesh.deliver(|packet| packet.from == 3 || packet.to == 3);
+        let led = mesh.leads(1);
+        mesh.deliver(|_| true);
+        for _ in 0..4 {
+            mesh.now += Duration::from_millis(1_500);
+            for node in [1, 2, 3] {
+                mesh.with(node, |replica, now| replica.handle_timeout(now));
+            }
+            mesh.deliver(|_| true);
+        }
+        let standing = [1, 2].map(|node| mesh.standing(node));
+        let found = (led, proposed, mesh.read.len(), standing);
+        let wanted = (true, Err(NotProposed::NoRoom), 0, [Standing::Outside; 2]);
+        if found != wanted {
+            return Err(format!("{found:?}"));
+        }
+        let applied = [3, 4].map(|slot| mesh.applied(Slot(slot)));
+        let last = [3, 1, 2].map(|node| (node, command("last")));
+        let later = [(3, command("later"))];
+        if applied == [&last[..], &later] { Ok(()) } else { Err(format!("{applied:?}")) }
+    }
+
     /// Node 3 takes node 1 for no member, when node 2 gives it a snapshot: a second one that is
     /// fetched meanwhile has the first begin anew.
     pub(super) fn a_refusal_does_not_end_what_another_gives() -> Result<(), String> {
@@ -522,6 +564,7 @@ node_kit::rule_tests! {
     a_voter_in_whose_place_others_are_is_told_so
     a_node_that_has_left_is_outside
     a_learner_whose_members_refuse_it_asks_others
+    removed_voters_that_elect_one_of_them_learn_of_it
     a_refusal_does_not_end_what_another_gives
     a_leader_that_needs_a_snapshot_gives_way
     what_follows_a_snapshot_is_had_of_whose_it_was

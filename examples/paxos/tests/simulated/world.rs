@@ -32,6 +32,13 @@ fn a_voter_finds_what_it_lacks_though_all_members_it_knows_refuse_it() {
     many(90156..90157);
 }
 
+/// Nodes 2 and 3 have accepted that node 5 takes the place of all, and never hear that it is
+/// decided. Node 1, which votes again by then, refuses whichever of them begins to lead.
+#[test]
+fn removed_voters_do_not_begin_to_lead_again_and_again() {
+    many(100_504..100_505);
+}
+
 #[test]
 fn a_seed_is_one_run() {
     for seed in 0..10 {

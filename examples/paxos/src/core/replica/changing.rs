@@ -81,6 +81,13 @@ impl Replica {
 
     /// Another node refuses to talk to this one as a member of its configuration. It says up to
     /// where the log is known, if it takes this one for a member.
+    ///
+    /// Voters that are refused go on to elect one of them, where they are a majority of the
+    /// configuration that they know: so they learn what has removed them. They have chosen all
+    /// slots before the first of the next configuration, so phase 1 finds each of these, or a node
+    /// that knows it; and they decide no other, so nothing new is chosen, and no read is answered.
+    /// One that stopped at each refusal, before the votes of the others came, would begin to lead
+    /// again and again.
     pub(super) fn handle_other_epoch(
         &mut self,
         now: Duration,
@@ -103,7 +110,6 @@ impl Replica {
                 if !self.is_fetching() {
                     self.behind = None;
                 }
-                self.step_down();
                 self.defer_election(now);
                 if !self.hears_leader(now) {
                     self.stand(Standing::Outside);

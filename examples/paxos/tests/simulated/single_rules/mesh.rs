@@ -1,6 +1,6 @@
 //! Replicas whose messages are delivered by hand: what is not stays on its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use convoke::NodeId;
@@ -29,15 +29,26 @@ pub(crate) struct Packet {
 pub(crate) struct Mesh {
     pub(crate) now: Duration,
     replicas: BTreeMap<u64, Replica>,
+    /// Those whom a node's questions to all others are for.
+    others: BTreeMap<u64, BTreeSet<NodeId>>,
     packets: Vec<Packet>,
     /// By slot, the nodes that have applied a value there, each with it.
     applied: BTreeMap<Slot, Vec<(u64, Value)>>,
+    /// Nodes that have answered a read.
+    pub(crate) read: Vec<u64>,
 }
 
 impl Mesh {
     pub(crate) fn formed(nodes: u64, formation: &Value) -> Self {
-        let (now, packets, applied) = (Duration::ZERO, Vec::new(), BTreeMap::new());
-        let mut mesh = Self { now, replicas: BTreeMap::new(), packets, applied };
+        let now = Duration::ZERO;
+        let mut mesh = Self {
+            now,
+            replicas: BTreeMap::new(),
+            others: BTreeMap::new(),
+            packets: Vec::new(),
+            applied: BTreeMap::new(),
+            read: Vec::new(),
+        };
         for node in 1..=nodes {
             let settings = Settings::new(NodeId::new(node), (1..=nodes).map(NodeId::new));
             let mut replica = Replica::new(settings, node);
@@ -63,8 +74,8 @@ impl Mesh {
                     send(to, Body::Ask(epoch, ask));
                 }
                 Effect::Ask { to: Recipients::Others, epoch, ask } => {
-                    for to in replica.others() {
-                        send(to, Body::Ask(epoch, ask.clone()));
+                    for to in &self.others[&node] {
+                        send(*to, Body::Ask(epoch, ask.clone()));
                     }
                 }
                 Effect::Answer { token, answer } => send(NodeId::new(token), Body::Answer(answer)),
@@ -77,6 +88,10 @@ impl Mesh {
                 Effect::Apply { slot, value } => {
                     self.applied.entry(slot).or_default().push((node, value));
                 }
+                Effect::Membership(_) => {
+                    self.others.insert(node, replica.others());
+                }
+                Effect::Ready(_) => self.read.push(node),
                 _ => {}
             }
         }
@@ -116,9 +131,14 @@ impl Mesh {
         self.deliver(|packet| to.contains(&packet.from) && packet.to == node);
     }
 
+    /// Standing of a node.
+    pub(crate) fn standing(&self, node: u64) -> Standing {
+        self.replicas[&node].standing()
+    }
+
     /// True for a node that leads.
     pub(crate) fn leads(&self, node: u64) -> bool {
-        matches!(self.replicas[&node].standing(), Standing::Leading(_))
+        matches!(self.standing(node), Standing::Leading(_))
     }
 
     /// Values that were applied in a slot, each with its node.
