@@ -107,6 +107,8 @@ pub(super) struct Truth {
     asked: BTreeMap<(Slot, Ballot), Value>,
     /// Values for which a majority has voted, whoever knows it.
     voted: BTreeMap<Slot, Value>,
+    /// Slots that are chosen by votes, behind the last that a client can know to be chosen.
+    ahead: BTreeSet<Slot>,
     membership: Option<Membership>,
     /// Members by their first slots.
     members: BTreeMap<Slot, Members>,
@@ -238,7 +240,8 @@ impl Truth {
                 2 * counted > members.voters().count()
             };
             if members.is_some_and(|(_, members)| is_chosen(members)) {
-                self.known = self.known.max(slot);
+                self.ahead.insert(slot);
+                self.know();
                 let Some(second) = self.asked.get(&(slot, *ballot)) else { continue };
                 let first = self.voted.entry(slot).or_insert_with(|| second.clone());
                 if first != second {
@@ -248,6 +251,20 @@ impl Truth {
             }
         }
         Ok(())
+    }
+
+    /// Takes what a client can know to be chosen now. It counts votes of a slot only where those of
+    /// all open slots before it have the same voters, so these are chosen, too. Voters of later
+    /// members may choose a slot before those of now have chosen the one before: nobody knows then
+    /// what comes of it, and no read has to see it.
+    fn know(&mut self) {
+        loop {
+            let next = self.known.next();
+            if !self.ahead.remove(&next) && !self.values.contains_key(&next) {
+                return;
+            }
+            self.known = next;
+        }
     }
 
     pub(super) fn begin_read(&mut self, token: Token) {

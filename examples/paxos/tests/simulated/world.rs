@@ -39,6 +39,13 @@ fn removed_voters_do_not_begin_to_lead_again_and_again() {
     many(100_504..100_505);
 }
 
+/// Node 1 alone votes on slot 44, of later members, and does so before slots 41 and 42 are chosen,
+/// whose voters the others are, too. A read of node 2, which those elect, need not see it.
+#[test]
+fn a_slot_is_known_once_all_before_it_are() {
+    many(104_564..104_565);
+}
+
 #[test]
 fn a_seed_is_one_run() {
     for seed in 0..10 {
