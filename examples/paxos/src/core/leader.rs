@@ -162,11 +162,15 @@ impl Leading {
     }
 
     /// Proposes again what phase 1 has found, gaps as no-ops, once all is known that others know
-    /// to be chosen: as far as slots may be open.
+    /// to be chosen: as far as slots may be open. A part of a late promise may tell of slots that
+    /// are proposed already: nothing is filled up for those.
     pub(super) fn propose_found(&mut self, chosen: Slot, membership: Option<&Membership>) {
         let open = self.open_upto(chosen, membership);
         let (known, _) = self.prepared.known();
-        while chosen >= known && self.proposed() < open && self.prepared.last().is_some() {
+        while chosen >= known
+            && self.proposed() < open
+            && self.prepared.last().is_some_and(|last| last > self.proposed())
+        {
             let found = self.prepared.take(self.proposed().next());
             self.propose(found.unwrap_or(Value::Noop));
         }

@@ -249,6 +249,25 @@ mod rules {
         if proposed == Ok((ballot, Slot(5))) { Ok(()) } else { Err(format!("{proposed:?}")) }
     }
 
+    /// Node 3 promises late, and says in the first of two parts what node 1 has proposed already.
+    pub(super) fn a_leader_fills_no_slots_behind_what_promises_tell() -> Result<(), String> {
+        let (mut replica, ballot) = leader();
+        for effect in effects(&mut replica) {
+            if let Effect::Own(answer) = effect {
+                replica.handle_answer(NOW, NodeId::new(1), release(answer));
+            }
+        }
+        replica.handle_answer(NOW, NodeId::new(2), vote(ballot, 1));
+        let proposed = replica.propose(NOW, command("new"));
+        let old = Accepted { slot: Slot(2), ballot: self::ballot(1, 3), value: command("old") };
+        let (life, chosen, accepted, more) = (3, Slot(1), vec![old], Some(Slot(3)));
+        let promise = Answer::Promise { ballot, life, chosen, accepted, more };
+        replica.handle_answer(NOW, NodeId::new(3), promise);
+        replica.handle_answer(NOW, NodeId::new(2), vote(ballot, 2));
+        let found = (proposed, replica.in_flight());
+        if found == (Ok((ballot, Slot(2))), 1) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Knows its formation, and is asked by others.
     pub(super) fn who_is_no_member_or_late_is_refused() -> Result<(), String> {
         let mut settings = Settings::new(NodeId::new(1), (1..=3).map(NodeId::new));
@@ -557,6 +576,7 @@ node_kit::rule_tests! {
     a_read_asks_if_the_leader_still_leads
     an_answer_of_a_lost_ledger_confirms_no_later_round
     a_new_leader_catches_up_before_it_proposes
+    a_leader_fills_no_slots_behind_what_promises_tell
     who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised
     a_snapshot_counts_for_others_once_it_is_durable
