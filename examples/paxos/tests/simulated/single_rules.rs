@@ -249,6 +249,23 @@ mod rules {
         if proposed == Ok((ballot, Slot(5))) { Ok(()) } else { Err(format!("{proposed:?}")) }
     }
 
+    pub(super) fn a_follower_that_misses_its_leader_knows_of_none() -> Result<(), String> {
+        let mut replica = replica(1);
+        let hear = |replica: &mut Replica| {
+            replica.handle_ask(NOW, NodeId::new(2), 7, (0, accept(ballot(1, 2), formation())));
+            replica.standing()
+        };
+        let followed = hear(&mut replica);
+        replica.handle_timeout(Duration::from_secs(5));
+        let found = (followed, replica.standing(), hear(&mut replica));
+        let follows = Standing::Following(NodeId::new(2));
+        if found == (follows, Standing::Leaderless, follows) {
+            Ok(())
+        } else {
+            Err(format!("{found:?}"))
+        }
+    }
+
     /// Node 3 promises late, and says in the first of two parts what node 1 has proposed already.
     pub(super) fn a_leader_fills_no_slots_behind_what_promises_tell() -> Result<(), String> {
         let (mut replica, ballot) = leader();
@@ -576,6 +593,7 @@ node_kit::rule_tests! {
     a_read_asks_if_the_leader_still_leads
     an_answer_of_a_lost_ledger_confirms_no_later_round
     a_new_leader_catches_up_before_it_proposes
+    a_follower_that_misses_its_leader_knows_of_none
     a_leader_fills_no_slots_behind_what_promises_tell
     who_is_no_member_or_late_is_refused
     a_checkpoint_brings_back_what_was_promised

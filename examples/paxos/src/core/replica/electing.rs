@@ -37,6 +37,9 @@ impl Replica {
     pub(super) fn canvass(&mut self, now: Duration) {
         self.attempts += 1;
         self.step_down();
+        if matches!(self.standing, Standing::Following(_)) {
+            self.stand(Standing::Leaderless); // Or it would have heard that leader by now.
+        }
         self.defer_election(now);
         if !self.votes() {
             return self.look_around(self.sources());
