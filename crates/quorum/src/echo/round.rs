@@ -336,7 +336,7 @@ impl EchoRound {
     /// timeout is for callers that do not want to wait for that. Once members are back, the round
     /// may be awaited again. [`EchoError::StaleEpoch`] once this node was told of a later epoch, or
     /// too many others vote in one. [`EchoError::Cast`] when there is no such phase.
-    /// [`EchoError::Stopped`] once the endpoint was shut down.
+    /// [`EchoError::Stopped`] once the endpoint is shut down and all that had come is counted.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
@@ -486,7 +486,7 @@ impl EchoRound {
                 if !self.count_waiting(cx) && self.is_looking() {
                     return Poll::Pending;
                 }
-            } else if waiting.is_over {
+            } else if waiting.is_over && !self.is_looking() {
                 return Poll::Ready(Err(EchoError::Stopped));
             } else if self.seen != Some(waiting.changes) {
                 self.look_who_is_down();

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -323,6 +324,40 @@ async fn another_verifier_loses_no_vote_that_one_looks_at() {
     let mut first = first.verify(|_: &TaggedCast| Ok(()));
     drop(go);
     first.quorum(0).await.expect("three have cast it");
+}
+
+#[tokio::test]
+async fn votes_that_a_verifier_holds_count_once_the_endpoint_has_stopped() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let digest = digest_of(b"heron");
+    let (looks, mut is_looking) = tokio::sync::mpsc::unbounded_channel();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let slow = move |_: &TaggedCast| {
+        let _ = looks.send(());
+        // Ends with its sender.
+        let _ = may_go.lock().expect("nobody panics").recv();
+        Ok(())
+    };
+    let round = |at: usize| spaces[at].join(0, 1, plan(&cluster.members)).expect("it is new");
+    let mut first = round(0).verify(slow);
+    first.cast(0, digest, "").expect("it is the first");
+    let mut others = [round(1), round(2)];
+    for round in &mut others {
+        round.cast(0, digest, "").expect("it is the first");
+    }
+    tokio::select! {
+        reached = first.quorum(0) => panic!("{reached:?}, though nothing is judged"),
+        looks = is_looking.recv() => looks.expect("it lives"),
+    }
+    let server = cluster.servers[0].clone().expect("it lives");
+    server.shutdown(Duration::ZERO).await;
+    let mut reached = std::pin::pin!(first.quorum(0));
+    let told = poll_fn(|cx| Poll::Ready(reached.as_mut().poll(cx))).await;
+    assert!(told.is_pending(), "{told:?}");
+    drop(go);
+    assert_eq!(reached.await.expect("three have cast it").count, 3);
 }
 
 #[tokio::test(start_paused = true)]
