@@ -260,7 +260,17 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                     }
                 }
             }
-            Event::Silent { branch } => self.lose_root(branch, MemberError::Silent),
+            Event::Silent { branch, path, node } => {
+                let is_root = path.level_count() == 1;
+                let Some(leaves) = &mut self.leaves else {
+                    return is_root.then(|| self.lose(branch, MemberError::Silent)).flatten();
+                };
+                if is_root {
+                    leaves.close(branch);
+                }
+                let node = node.filter(|node| leaves.is_of(*node, &path))?;
+                self.fail(self.replies.index_of(node)?, branch, MemberError::Silent)
+            }
             Event::NotSent { branch, reason } => {
                 self.lose_root(branch, MemberError::NotSent { reason })
             }

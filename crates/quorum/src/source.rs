@@ -66,8 +66,9 @@ pub(crate) enum Event<Resp> {
     Undecodable { branch: usize, path: Path, from: NodeId, way: Way, message: String },
     /// A branch failed; `is_root` when it is the root branch itself.
     Failed { branch: usize, is_root: bool, failure: Failure },
-    /// The root branch ended without a reply.
-    Silent { branch: usize },
+    /// A branch ended without a reply, or after what it has streamed; which node had it, if that
+    /// is known.
+    Silent { branch: usize, path: Path, node: Option<NodeId> },
     /// A request that was to be sent later could not be.
     NotSent { branch: usize, reason: String },
 }
@@ -245,8 +246,8 @@ impl<Resp: Payload> Round<Resp> {
                 let (branch, is_root) = (self.branch(path)?, path.level_count() == 1);
                 Event::Failed { branch, is_root, failure }
             }
-            Progress::Silent(path) if path.level_count() == 1 => {
-                Event::Silent { branch: self.branch(&path)? }
+            Progress::Silent { path, node } => {
+                Event::Silent { branch: self.branch(&path)?, path, node }
             }
             _ => return None,
         })

@@ -311,7 +311,7 @@ impl Oracle {
             }
             CallEvent::Failure(failure) => truth.failures.push(failure.clone()),
             CallEvent::Ended(end) => truth.told_end = Some(*end),
-            CallEvent::Sent(_) | CallEvent::Silent(_) => {}
+            CallEvent::Sent(_) | CallEvent::Silent { .. } => {}
         }
     }
 

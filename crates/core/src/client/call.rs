@@ -144,7 +144,14 @@ pub enum Progress<Resp> {
     Sent(Path),
     /// This branch ended without a reply; see
     /// [`tell_silent`](crate::seam::CallBuilderSeam::tell_silent).
-    Silent(Path),
+    Silent {
+        /// The branch.
+        path: Path,
+        /// The node that had it, as far as is known; with
+        /// [`ignore_hearsay`](crate::seam::CallBuilderSeam::ignore_hearsay), only one that has said
+        /// so itself.
+        node: Option<NodeId>,
+    },
 }
 
 impl<Resp: fmt::Debug> fmt::Debug for Reply<Resp> {
@@ -359,7 +366,7 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
                 Poll::Ready(Some(Progress::Failed(failure)))
             }
             CallEvent::Sent(path) => Poll::Ready(Some(Progress::Sent(path))),
-            CallEvent::Silent(path) => Poll::Ready(Some(Progress::Silent(path))),
+            CallEvent::Silent { path, node } => Poll::Ready(Some(Progress::Silent { path, node })),
             CallEvent::Ended(end) => {
                 self.probe.ended(match end {
                     End::Complete if self.is_undecodable => End::Partial,
@@ -391,7 +398,7 @@ fn reply_of<Resp>(progress: Progress<Resp>) -> Option<Result<Reply<Resp>, CallEr
             Some(Err(CallError::Decode { path, from, message }))
         }
         Progress::Failed(failure) => Some(Err(CallError::Branch(failure))),
-        Progress::Sent(_) | Progress::Silent(_) => None,
+        Progress::Sent(_) | Progress::Silent { .. } => None,
     }
 }
 

@@ -82,7 +82,13 @@ pub enum CallEvent {
     Sent(Path),
     /// The task of this branch ended without a reply and without opening a branch, or all that it
     /// streamed is here: it says nothing more, where the caller asked to be told.
-    Silent(Path),
+    Silent {
+        /// The branch.
+        path: Path,
+        /// The node that had it, as far as is known. Where hearsay is ignored, only one that has
+        /// said so itself.
+        node: Option<NodeId>,
+    },
 }
 
 impl CallEvent {

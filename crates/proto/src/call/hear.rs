@@ -80,7 +80,7 @@ impl Call {
             self.take_reply(now, by, task, &reply);
         }
         if reply.is_final {
-            if self.close(now, task, 0, 1) {
+            if self.close(now, task, (0, 1), true) {
                 self.note(now, task, || implied_entry(task));
             }
         } else if let Some(entry) = &reply.own_entry
@@ -138,7 +138,8 @@ impl Call {
             self.liveness.note_progress(now);
         }
         if was_streaming && self.tree.get(&task.path).is_none() {
-            self.tell_silent(&task.path);
+            let node = (!by.is_relayed() || !self.ignores_hearsay()).then_some(by.from);
+            self.tell_silent(&task.path, node);
         }
     }
 
@@ -190,8 +191,7 @@ impl Call {
         if !is_known {
             return self.settle(now); // There may have been no room for it.
         }
-        let ignores_hearsay =
-            self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch);
+        let ignores_hearsay = self.ignores_hearsay();
         let is_hearsay = !is_own || by.is_relayed();
         if is_hearsay && ignores_hearsay {
             return self.settle(now);
@@ -235,6 +235,10 @@ impl Call {
             given_up.iter().for_each(|path| drop(self.inbox.forget(path)));
         }
         self.settle(now);
+    }
+
+    fn ignores_hearsay(&self) -> bool {
+        self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch)
     }
 
     /// True when a frame comes from the node known to hold exactly this task, over its connection:
@@ -451,7 +455,8 @@ impl Call {
     pub(super) fn apply_entry(&mut self, now: Timestamp, entry: &Entry, by: EntryBy) {
         match entry.outcome {
             Outcome::Finished => {
-                if self.close(now, &entry.task, entry.children, entry.replies) {
+                let is_own = matches!(by, EntryBy::Reply | EntryBy::Manifest);
+                if self.close(now, &entry.task, (entry.children, entry.replies), is_own) {
                     self.note(now, &entry.task, || Traced::Ended { entry: entry.clone(), by });
                     self.note_holders(now, entry);
                 }
@@ -474,14 +479,22 @@ impl Call {
         }
     }
 
-    pub(super) fn close(
+    /// Closes a branch that has so many children and replies, by its own frame or by that of
+    /// another. True when that is news.
+    fn close(
         &mut self,
         now: Timestamp,
         task: &TaskKey,
-        children: u32,
-        replies: u32,
+        (children, replies): (u32, u32),
+        is_own: bool,
     ) -> bool {
         let was_streaming = self.is_streaming(&task.path);
+        // It is forgotten where it ends. Its own frame has made its sender the holder.
+        let is_silent = children == 0 && replies == 0;
+        let holder = match is_silent || was_streaming {
+            true => self.holder_of(task),
+            false => None,
+        };
         let closed = match self.options.is_flat && children > 0 {
             true => Err(TreeFault::Contradiction),
             false => self.tree.close(task, children, replies),
@@ -496,8 +509,10 @@ impl Call {
                         self.liveness.note_news(&self.tree, task);
                     }
                     let has_streamed = was_streaming && self.tree.get(&task.path).is_none();
-                    if has_streamed || (children == 0 && replies == 0) {
-                        self.tell_silent(&task.path);
+                    if has_streamed || is_silent {
+                        let has_said = |holder: &Holder| is_own && holder.relay.is_none();
+                        let holder = holder.filter(|of| has_said(of) || !self.ignores_hearsay());
+                        self.tell_silent(&task.path, holder.map(|holder| holder.node));
                     }
                 }
                 is_news
@@ -509,10 +524,16 @@ impl Call {
         }
     }
 
-    fn tell_silent(&mut self, path: &Path) {
+    fn tell_silent(&mut self, path: &Path, node: Option<NodeId>) {
         if self.options.tells_silent && self.end.is_none() {
-            self.events.push_back(CallEvent::Silent(path.clone()));
+            self.events.push_back(CallEvent::Silent { path: path.clone(), node });
         }
+    }
+
+    /// The holder of a task, as far as it is known.
+    fn holder_of(&self, task: &TaskKey) -> Option<Holder> {
+        let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
+        branch.and_then(|branch| branch.holder)
     }
 
     pub(super) fn note_holders(&mut self, now: Timestamp, entry: &Entry) {
@@ -643,8 +664,7 @@ impl Call {
     }
 
     pub(super) fn found(&self, task: &TaskKey, cause: Cause, executed: Executed) -> Failure {
-        let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
-        let node = branch.and_then(|branch| branch.holder).map(|holder| holder.node);
+        let node = self.holder_of(task).map(|holder| holder.node);
         Failure::found(task.clone(), node, cause, executed)
     }
 

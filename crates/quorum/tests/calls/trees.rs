@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use convoke_core::{Context, Endpoint, Method, Peer, Service, Status, Task};
-use convoke_quorum::{All, Configuration, Majority, QuorumError, QuorumExt};
+use convoke_quorum::{
+    All, Byzantine, Configuration, Majority, MemberError, QuorumError, QuorumExt, Verdict,
+};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::Instant;
 
-use crate::support::{self, ASK, Answer, Behaviour, Cluster, HOP, NOTE, node, nodes};
+use crate::support::{self, ASK, Answer, Behaviour, Cluster, HOP, NOTE, STREAM, node, nodes};
 
 #[tokio::test(start_paused = true)]
 async fn giving_up_reaches_the_handlers_of_all_members_that_live_also_below_a_leader() {
@@ -50,6 +52,50 @@ async fn a_quorum_of_the_leaves_takes_three_one_way_delays_and_through_the_leade
     let error = lead(8).quorum(Majority).await.unwrap_err();
     assert_eq!(start.elapsed(), 3 * HOP);
     assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acceptors_that_end_without_a_reply_are_lost_at_once() {
+    let cluster = Cluster::start(4).await;
+    let leader = cluster.members.members()[0];
+    (2..=3).for_each(|id| cluster.will(id, Behaviour::Silent));
+    cluster.will(4, Behaviour::Hang);
+    let acceptors = cluster.members.without([leader.node()]);
+    let lead = || cluster.client.call(support::LEAD, 7).to(leader).among(&acceptors);
+    for error in [
+        tokio::time::timeout(4 * HOP, lead().quorum(Majority)).await,
+        // They say so themselves, so it holds also where a leader may lie.
+        tokio::time::timeout(4 * HOP, lead().quorum(Byzantine { faulty: 0 })).await,
+    ] {
+        let error = error.expect("it is known at once").unwrap_err();
+        assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
+        let is_silent = |error: &MemberError| matches!(error, MemberError::Silent);
+        assert_eq!(error.failed(is_silent).collect::<Vec<_>>(), nodes([2, 3]), "{error}");
+    }
+}
+
+/// A rule that waits until streams are over hears of it of each leaf.
+#[tokio::test(start_paused = true)]
+async fn acceptors_that_end_their_streams_are_known_to_while_another_goes_on() {
+    let cluster = Cluster::start(4).await;
+    cluster.will(4, Behaviour::Hang);
+    let acceptors = cluster.members.without([node(1)]);
+    let others: Vec<_> = acceptors.nodes().collect();
+    let service = Service::new().tree(support::LEAD, move |count, task: Task<Answer>| {
+        let others = others.clone();
+        async move { task.fan_out(others.into_iter().map(|to| (to, STREAM.request(count)))).await }
+    });
+    let leader = support::endpoint(&cluster.network, 50).serve(service);
+    let leader = (2..=4).fold(leader, |leader, id| leader.peer(node(id), format!("sim://n{id}")));
+    let _leader = leader.start().await.unwrap();
+    cluster.client.connect("sim://n50").await.unwrap();
+    let call = cluster.client.call(support::LEAD, 3).to(node(50)).among(&acceptors);
+    let ended = call.quorum_by(|replies| match replies.len() - replies.streaming().len() {
+        0 | 1 => Verdict::Continue,
+        _ => Verdict::Done(replies.len()),
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(1), ended).await;
+    assert_eq!(ended.expect("two are over at once").unwrap(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -383,7 +383,7 @@ impl World {
                 CallEvent::Failure(failure) => failure.to_string(),
                 CallEvent::Ended(end) => format!("{end:?}"),
                 CallEvent::Sent(path) => format!("sent {path}"),
-                CallEvent::Silent(path) => format!("silent {path}"),
+                CallEvent::Silent { path, .. } => format!("silent {path}"),
             };
             format!("{} learns of {call:?}: {what}", self.hosts[place].id)
         });

@@ -406,7 +406,7 @@ impl Mesh {
             CallEvent::Failure(failure) => failure.to_string(),
             CallEvent::Ended(end) => format!("{end:?}"),
             CallEvent::Sent(path) => format!("sent {path}"),
-            CallEvent::Silent(path) => format!("silent {path}"),
+            CallEvent::Silent { path, .. } => format!("silent {path}"),
         };
         self.events(at, call).into_iter().map(line).collect()
     }

@@ -143,6 +143,37 @@ fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
     }
 }
 
+/// A parent that passes on that its child has ended without a reply, though it has said nothing;
+/// and a child that says so itself.
+#[test]
+fn a_silent_branch_names_a_node_that_has_said_so_where_no_other_is_believed() {
+    for (ignores_hearsay, is_relayed) in
+        [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let options = CallOptions { ignores_hearsay, tells_silent: true, ..CallOptions::default() };
+        let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
+        let now = mesh.now;
+        let (_, task) = mesh.task("/0");
+        mesh.with(2, |node| {
+            node.delegate(now, &task, super::mesh::branch(3)).unwrap();
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+        let child = mesh.key_of(call, "/0").child(0);
+        let word = keyed(call, "/0/0", child, manifest("/0/0"));
+        match is_relayed {
+            false => send(&mut mesh, 3, 1, word).unwrap(),
+            true => send(&mut mesh, 2, 1, relayed(3, word)).unwrap(),
+        }
+        let silent = mesh.events(1, call).into_iter().find_map(|event| match event {
+            CallEvent::Silent { path, node } => Some((path.to_string(), node)),
+            _ => None,
+        });
+        let node = (!is_relayed || !ignores_hearsay).then_some(id(3));
+        assert_eq!(silent, Some(("/0/0".into(), node)));
+    }
+}
+
 #[test]
 fn an_entry_closes_only_branches_above_the_task_that_brings_it() {
     let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
