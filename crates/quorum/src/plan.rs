@@ -61,7 +61,22 @@ pub(crate) struct Plan<Resp> {
 struct Waiting {
     at: Instant,
     branch: usize,
-    is_hedge: bool,
+    /// Its failure, where it is to be asked again; else it was not asked yet.
+    failure: Option<Failure>,
+}
+
+/// What is due.
+pub(crate) enum Due<Resp> {
+    /// A request, and its branch.
+    Ask(usize, CallBuilder<Resp>),
+    /// Nothing any more of a branch: the deadline has passed. Its failure, if it was asked.
+    TooLate(usize, Option<Failure>),
+}
+
+impl Waiting {
+    fn is_hedge(&self) -> bool {
+        self.failure.is_none()
+    }
 }
 
 impl<Resp: Payload> Plan<Resp> {
@@ -82,7 +97,7 @@ impl<Resp: Payload> Plan<Resp> {
         let later = (first..requests.len()).zip(1_u32..);
         let later = later.map(|(branch, turn)| {
             let at = now + every.saturating_mul(turn).min(budget);
-            Waiting { at, branch, is_hedge: true }
+            Waiting { at, branch, failure: None }
         });
         // Those whose turn is at the deadline are asked where others fail before.
         let waiting: Vec<Waiting> = later.collect();
@@ -102,7 +117,8 @@ impl<Resp: Payload> Plan<Resp> {
     /// The next member whose turn has not come need not wait for it.
     pub(crate) fn hasten(&mut self) {
         let now = Instant::now();
-        let hedges = self.waiting.iter_mut().filter(|waiting| waiting.is_hedge && waiting.at > now);
+        let hedges =
+            self.waiting.iter_mut().filter(|waiting| waiting.is_hedge() && waiting.at > now);
         if let Some(next) = hedges.min_by_key(|waiting| waiting.at) {
             next.at = now;
         }
@@ -111,14 +127,20 @@ impl<Resp: Payload> Plan<Resp> {
     /// As [`Self::hasten`], unless it is somebody's turn.
     pub(crate) fn hasten_if_none_is_due(&mut self) {
         let now = Instant::now();
-        if !self.waiting.iter().any(|waiting| waiting.is_hedge && waiting.at <= now) {
+        if !self.waiting.iter().any(|waiting| waiting.is_hedge() && waiting.at <= now) {
             self.hasten();
         }
     }
 
     /// Nobody is asked any more who was not asked yet.
     pub(crate) fn drop_hedges(&mut self) {
-        self.waiting.retain(|waiting| !waiting.is_hedge);
+        self.waiting.retain(|waiting| !waiting.is_hedge());
+    }
+
+    /// Nobody is asked any more. Gives the branches that were to be asked again, with the failure
+    /// of each.
+    pub(crate) fn give_up(self) -> impl Iterator<Item = (usize, Failure)> {
+        self.waiting.into_iter().filter_map(|waiting| Some((waiting.branch, waiting.failure?)))
     }
 
     /// Notes that a branch has failed. True when it is asked again, so that nobody need know yet.
@@ -132,12 +154,12 @@ impl<Resp: Payload> Plan<Resp> {
             return false;
         }
         *attempt += 1;
-        self.waiting.push(Waiting { at, branch, is_hedge: false });
+        self.waiting.push(Waiting { at, branch, failure: Some(failure.clone()) });
         true
     }
 
-    /// The next request that is due, and its branch; otherwise wakes when one is.
-    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<(usize, CallBuilder<Resp>)> {
+    /// What is due next; otherwise wakes when something is.
+    pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<Due<Resp>> {
         let (index, next) =
             self.waiting.iter().enumerate().min_by_key(|(_, waiting)| waiting.at)?;
         if next.at > Instant::now() {
@@ -148,15 +170,14 @@ impl<Resp: Payload> Plan<Resp> {
                 return None;
             }
         }
-        if Instant::now() >= self.deadline {
-            self.waiting.clear();
-            return None;
-        }
-        let branch = self.waiting.swap_remove(index).branch;
-        let (peer, request) = self.requests.get(branch)?;
+        let Waiting { branch, failure, .. } = self.waiting.swap_remove(index);
         let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Some(Due::TooLate(branch, failure));
+        }
+        let (peer, request) = self.requests.get(branch)?;
         let call = self.client.invoke(request.clone()).to(peer);
-        Some((branch, call.deadline(left)))
+        Some(Due::Ask(branch, call.deadline(left)))
     }
 
     /// True when anything is still to be sent.

@@ -336,7 +336,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// Says why there is no quorum.
     pub(crate) fn error(&mut self, cx: &mut Context<'_>) -> QuorumError {
-        self.source.drop_plan();
+        // Those that were to be asked again have failed now. Their rule is not asked any more.
+        for event in self.source.drop_plan() {
+            self.take(event);
+        }
         // What came or failed at the same moment belongs to it, too.
         while let Poll::Ready(Some(news)) = self.poll_news(cx) {
             if let News::Reply(heard, message) = news {
@@ -347,7 +350,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         shortfall.replies = Some(PartialReplies::new(self.replies.take_all()));
         match self.source.end() {
             end @ End::Exhausted => QuorumError::Ended { end, shortfall },
-            _ if self.is_late => QuorumError::Deadline(shortfall),
+            _ if self.is_late || self.source.has_run_out() => QuorumError::Deadline(shortfall),
             _ => QuorumError::Impossible(shortfall),
         }
     }

@@ -13,7 +13,7 @@ use convoke_core::{
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::plan::Plan;
+use crate::plan::{Due, Plan};
 
 /// Everything that a quorum call hears, in order of arrival. Dropped, it cancels what it has
 /// opened.
@@ -23,6 +23,8 @@ pub(crate) struct Source<Resp> {
     manner: Manner,
     /// Its deadline, if a clock goes that far.
     ends_at: Option<Instant>,
+    /// The deadline has passed before everybody was asked that the plan was to.
+    has_run_out: bool,
     end: End,
 }
 
@@ -88,7 +90,7 @@ impl<Resp: Payload> Source<Resp> {
         let round = Round { is_of_one, ..Round::open(call, 0, manner)? };
         let ends_at = round.opened_at.checked_add(budget);
         let rounds = SmallVec::from_iter([round]);
-        Ok(Self { rounds, plan, manner, ends_at, end: End::Complete })
+        Ok(Self { rounds, plan, manner, ends_at, has_run_out: false, end: End::Complete })
     }
 
     /// The next event; `None` when nothing can come any more.
@@ -102,13 +104,21 @@ impl<Resp: Payload> Source<Resp> {
             if self.rounds.is_empty() {
                 plan.hasten_if_none_is_due(); // Nobody who was asked has anything more to say.
             }
-            let Some((branch, call)) = plan.poll_due(cx) else { break };
-            match Round::open(call, branch, self.manner) {
-                Ok(round) => self.rounds.push(Round { is_of_one: true, ..round }),
-                Err(error) => {
-                    let reason = error.to_string();
-                    return Poll::Ready(Some(Event::NotSent { branch, reason }));
+            match plan.poll_due(cx) {
+                Some(Due::Ask(branch, call)) => match Round::open(call, branch, self.manner) {
+                    Ok(round) => self.rounds.push(Round { is_of_one: true, ..round }),
+                    Err(error) => {
+                        let reason = error.to_string();
+                        return Poll::Ready(Some(Event::NotSent { branch, reason }));
+                    }
+                },
+                Some(Due::TooLate(branch, failure)) => {
+                    self.has_run_out = true;
+                    if let Some(failure) = failure {
+                        return Poll::Ready(Some(Event::Failed { branch, is_root: true, failure }));
+                    }
                 }
+                None => break,
             }
         }
         let is_waiting = self.plan.as_ref().is_some_and(|plan| plan.is_waiting());
@@ -161,9 +171,11 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
-    /// The call has failed: nobody is asked any more.
-    pub(crate) fn drop_plan(&mut self) {
-        self.plan = None;
+    /// The call has failed: nobody is asked any more. Gives the failures for which some were to be
+    /// asked again.
+    pub(crate) fn drop_plan(&mut self) -> impl Iterator<Item = Event<Resp>> + use<Resp> {
+        let failures = self.plan.take().into_iter().flat_map(|plan| plan.give_up());
+        failures.map(|(branch, failure)| Event::Failed { branch, is_root: true, failure })
     }
 
     /// The caller has decided, and reads on: what was not asked yet is not asked.
@@ -176,6 +188,11 @@ impl<Resp: Payload> Source<Resp> {
     /// Its end, where that is not for want of replies.
     pub(crate) fn end(&self) -> End {
         self.end
+    }
+
+    /// True when somebody was not asked since its deadline had passed.
+    pub(crate) fn has_run_out(&self) -> bool {
+        self.has_run_out
     }
 
     /// True once its deadline has passed: branches may have earlier ones of their own.

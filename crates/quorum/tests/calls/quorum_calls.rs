@@ -354,6 +354,42 @@ async fn a_member_that_stumbles_is_asked_until_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_member_that_waits_to_be_asked_again_is_told_with_its_failure() {
+    let cluster = Cluster::start(3).await;
+    cluster.will(1, Behaviour::Stumble);
+    for id in 2..=3 {
+        cluster.will(id, Behaviour::Refuse);
+        cluster.network.latency(node(support::CLIENT), node(id), 5 * HOP);
+    }
+    let call = cluster.all(REPEAT, 1).retry(Retry::times(1).pause(Duration::from_secs(1)));
+    let error = call.quorum(Majority).await.unwrap_err();
+    assert!(matches!(error, QuorumError::Impossible(_)), "{error}");
+    let is_away = |error: &MemberError| {
+        error.failure().is_some_and(|failure| failure.code == Code::Unavailable as u32)
+    };
+    assert_eq!(error.failed(is_away).collect::<Vec<_>>(), nodes([1]), "{error}");
+    assert!(error.shortfall().unwrap().silent.is_empty(), "{error}");
+    assert_eq!(cluster.replica(1).asked().len(), 1);
+}
+
+/// Its caller was busy while a pause before a retry passed, and the deadline with it.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_read_after_its_deadline_alone_has_missed_it() {
+    let cluster = Cluster::start(2).await;
+    (1..=2).for_each(|id| cluster.will(id, Behaviour::Stumble));
+    let asked = || {
+        let call = cluster.all(REPEAT, 1).deadline(Duration::from_secs(1));
+        call.retry(Retry::times(1).pause(Duration::from_millis(100)))
+    };
+    let mut deciding = asked().quorum(All);
+    assert!(tokio::time::timeout(5 * HOP, &mut deciding).await.is_err(), "it waits to ask again");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let error = deciding.await.unwrap_err();
+    assert!(matches!(error, QuorumError::Deadline(_)), "{error}");
+    assert_eq!(error.failed(|_| true).collect::<Vec<_>>(), nodes([1, 2]), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hedged_call_asks_one_more_only_when_the_first_is_slow_or_fails() {
     let cluster = Cluster::start(3).await;
     let hedged = || cluster.all(READ, 1).hedge(1, Duration::from_millis(50));
