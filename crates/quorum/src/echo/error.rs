@@ -48,6 +48,11 @@ pub enum EchoError {
         /// Other members that vote in a later one.
         later: Vec<NodeId>,
     },
+    /// The members that are to change have no epoch: what is asked and voted without one is taken
+    /// in any. The caller's doing: see
+    /// [`Configuration::with_epoch`](crate::Configuration::with_epoch).
+    #[error("members without an epoch cannot change")]
+    NoEpoch,
     /// Most members have voted for another value than this node was asked to echo: whoever asked
     /// has told members different things.
     #[error("in echo phase {phase} a quorum has cast {reached:?}, not {own:?}")]
@@ -156,9 +161,10 @@ impl From<EchoError> for Status {
         let code = match &error {
             EchoError::QuorumNotReached(_) | EchoError::Stopped => Code::Unavailable,
             EchoError::OtherValue { .. } => Code::Aborted,
-            EchoError::NotMember { .. } | EchoError::Join(_) | EchoError::StaleEpoch { .. } => {
-                Code::FailedPrecondition
-            }
+            EchoError::NotMember { .. }
+            | EchoError::Join(_)
+            | EchoError::StaleEpoch { .. }
+            | EchoError::NoEpoch => Code::FailedPrecondition,
             _ => Code::Internal,
         };
         Self::new(code, error.to_string())

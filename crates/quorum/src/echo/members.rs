@@ -13,7 +13,7 @@ use super::plan::EchoPlan;
 /// clones are the same.
 ///
 /// ```
-/// # use convoke_core::{Context, Endpoint, Method, Service, Status};
+/// # use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 /// use convoke_quorum::{Configuration, echo::{EchoError, EchoExt, EchoMembers}};
 ///
 /// const WRITE: Method<String, u64> = Method::new("storage.Storage/Write");
@@ -32,12 +32,23 @@ use super::plan::EchoPlan;
 /// ) -> Result<(), EchoError> {
 ///     members.change(endpoint, &next.with_epoch(members.current().epoch() + 1))
 /// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let replicas = Configuration::new([1, 2, 3].map(NodeId::new))?;
+/// let members = EchoMembers::new(&replicas.with_epoch(1));
+/// let server = Endpoint::builder().node(NodeId::new(1)).serve(storage(&members)).start().await?;
+/// go_on(&members, &server, &replicas.without([NodeId::new(3)]))?;
+/// assert_eq!((members.current().len(), server.epoch()), (2, 2));
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug)]
 pub struct EchoMembers(Arc<RwLock<Configuration>>);
 
 impl EchoMembers {
-    /// These members, until they change.
+    /// These members, until they change: which they can if they have an epoch
+    /// ([`Configuration::with_epoch`]).
     pub fn new(members: &Configuration) -> Self {
         Self(Arc::new(RwLock::new(members.clone())))
     }
@@ -59,8 +70,9 @@ impl EchoMembers {
     /// them.
     ///
     /// # Errors
-    /// [`EchoError::StaleEpoch`] unless their epoch is later, [`EchoError::NotMember`] when the
-    /// endpoint is none of them: such a node is to serve no more. Then nothing is changed.
+    /// [`EchoError::StaleEpoch`] unless their epoch is later, [`EchoError::NoEpoch`] when the
+    /// members until now have none, [`EchoError::NotMember`] when the endpoint is none of the next:
+    /// such a node is to serve no more. Then nothing is changed.
     pub fn change(&self, endpoint: &Endpoint, members: &Configuration) -> Result<(), EchoError> {
         let node = endpoint.node();
         if !members.contains(node) {
@@ -69,6 +81,9 @@ impl EchoMembers {
         EchoPlan::majority(members.len(), 1)?;
         {
             let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if current.epoch() == 0 {
+                return Err(EchoError::NoEpoch);
+            }
             if members.epoch() <= current.epoch() {
                 let (epoch, later) = (members.epoch(), Vec::new());
                 return Err(EchoError::StaleEpoch { epoch, later });

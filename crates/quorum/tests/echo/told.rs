@@ -165,6 +165,17 @@ async fn the_members_of_a_running_service_change_by_epoch() {
     assert_eq!((stale.failures.len(), write(next.members().to_vec()).await.replies.len()), (3, 3));
 }
 
+/// What is of no epoch is taken in any, so nothing would end, and nothing be refused.
+#[tokio::test(start_paused = true)]
+async fn members_without_an_epoch_cannot_change() {
+    let cluster = Cluster::start(7, 3, |_, _| Service::new()).await;
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let members = EchoMembers::new(&cluster.members);
+    let refused = members.change(server, &cluster.members.with_epoch(1));
+    assert_eq!(refused, Err(EchoError::NoEpoch));
+    assert_eq!((members.current().epoch(), server.epoch()), (0, 0));
+}
+
 /// Of four, one is known to be down, two say different things one after the other, and the last
 /// stays silent: whoever waits by then is told with the second vote.
 #[tokio::test(start_paused = true)]
