@@ -60,8 +60,8 @@ pub(crate) enum Members {
     Peers(u64),
 }
 
-/// Follows a call after its decision.
-pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>) + Send>;
+/// Follows a call after its decision; how what it has asked runs on without it.
+pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>, fn(Source<Resp>)) + Send>;
 
 /// News of one member.
 pub(crate) enum News<Resp> {
@@ -127,11 +127,11 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         self.let_go(Source::fail);
     }
 
-    fn let_go(mut self, end: impl FnOnce(Source<Resp>)) {
+    fn let_go(mut self, end: fn(Source<Resp>)) {
         match self.late.take() {
             Some(follow) => {
                 self.source.drop_hedges();
-                follow(self);
+                follow(self, end);
             }
             None => end(self.source),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use convoke_core::seam::CallBuilderSeam as _;
+use convoke_core::seam::{CallBuilderSeam as _, EndpointSeam as _};
 use convoke_core::{CallBuilder, NodeId, Path, Payload};
 
 use crate::correctable::Correctable;
@@ -30,6 +30,13 @@ pub struct QuorumBuilder<Resp> {
     hedge: Option<Hedge>,
     latencies: Option<Latencies>,
     late: Option<Follow<Resp>>,
+}
+
+/// A decided call that is read on. However the reading ends, what was asked runs on.
+struct Following<Resp: Payload + 'static> {
+    /// Taken as it goes.
+    call: Option<QuorumCall<Resp>>,
+    end: fn(Source<Resp>),
 }
 
 /// Needs of whoever decides on a call.
@@ -73,16 +80,19 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         self
     }
 
-    /// Calls `late` with every answer that arrives after the decision. Runs on a spawned task until
-    /// all members have answered or the deadline passes, also where [`Self::cancel_late`] was asked
-    /// for. It must be decided within a tokio runtime.
+    /// Calls `late` with every answer that arrives after the decision, on a task of the endpoint's
+    /// runtime, until all members have answered or the deadline passes, also where
+    /// [`Self::cancel_late`] was asked for. One that panics is called no more: what was asked runs
+    /// on all the same, or is cancelled then where that was asked for.
     pub fn late<F>(mut self, mut late: F) -> Self
     where
         F: FnMut(NodeId, Result<Resp, MemberError>) + Send + 'static,
     {
-        self.late = Some(Box::new(move |mut call: QuorumCall<Resp>| {
-            tokio::spawn(async move {
-                while let Some((member, answer)) = call.next().await {
+        let runtime = self.call.client().endpoint().runtime().clone();
+        self.late = Some(Box::new(move |call, end| {
+            let mut following = Following { call: Some(call), end };
+            runtime.spawn(async move {
+                while let Some((member, answer)) = following.next().await {
                     late(member, answer);
                 }
             });
@@ -270,6 +280,20 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
             is_late,
             failed_count,
         })
+    }
+}
+
+impl<Resp: Payload + 'static> Following<Resp> {
+    async fn next(&mut self) -> Option<(NodeId, Result<Resp, MemberError>)> {
+        self.call.as_mut()?.next().await
+    }
+}
+
+impl<Resp: Payload + 'static> Drop for Following<Resp> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            (self.end)(call.source);
+        }
     }
 }
 

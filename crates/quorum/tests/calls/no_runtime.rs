@@ -1,17 +1,17 @@
-//! Callers on threads of their own, which have no runtime.
+//! Callers on threads of their own, which have no runtime, or another one than their endpoint.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::mem::MemTransport;
-use convoke_core::{Context, Endpoint, Method, NodeId, Status};
+use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_quorum::echo::{EchoPlan, EchoSpace, Payloads, TaggedCast, digest_of};
 use convoke_quorum::{Configuration, Majority, QuorumExt, Retry};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 const ASK: Method<u64, u64> = Method::new("test.Threads/Ask").idempotent();
 
@@ -76,6 +76,53 @@ async fn a_quorum_call_with_retries_and_hedges_needs_no_runtime() {
         call.quorum(Majority).await.map(|replies| replies.len())
     });
     assert_eq!(decided.await.expect("all answer"), 2);
+}
+
+/// The third of three members answers when it is told to, long after the caller has gone: whose
+/// runtime, if it has one, ends with its thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decided_call_is_read_on_without_the_runtime_of_its_caller() {
+    for has_runtime in [true, false] {
+        let members = members(&format!("late-{has_runtime}"), &Payloads::new(1 << 20)).await;
+        let (go, may_go) = oneshot::channel();
+        let may_go = Mutex::new(Some(may_go));
+        let slow = Service::new().unary(ASK, move |number, _: Context| {
+            let may_go = may_go.lock().expect("nobody panics with it").take();
+            async move {
+                may_go.expect("it is asked once").await.expect("it is told to go on");
+                Ok::<_, Status>(number)
+            }
+        });
+        let name = format!("mem://no-runtime-late-{has_runtime}-4");
+        let fourth = Endpoint::builder().node(NodeId::new(4)).transport(MemTransport::new());
+        let fourth = fourth.serve(slow).listen(&name).start().await.expect("a free name");
+        let caller = members[0].clone();
+        caller.peer(fourth.node(), [name]).expect("it is an address");
+        caller.warm_up(fourth.node()).await.expect("it listens");
+
+        let (late, mut late_replies) = mpsc::unbounded_channel();
+        let deciding = async move {
+            let asked = Configuration::new([1, 2, 4].map(NodeId::new)).expect("they differ");
+            let call = caller.call(ASK, 7).to_all(&asked).late(move |member, answer| {
+                let _ = late.send((member.get(), answer.ok()));
+            });
+            call.quorum(Majority).await.map(|replies| replies.len())
+        };
+        let decided = match has_runtime {
+            false => elsewhere(deciding).await,
+            true => {
+                let thread = tokio::task::spawn_blocking(|| {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build();
+                    runtime.expect("the system has room").block_on(deciding)
+                });
+                thread.await.expect("it does not panic")
+            }
+        };
+        assert_eq!(decided.expect("two answer"), 2);
+        go.send(()).expect("nothing was cancelled");
+        let told = late_replies.recv().await;
+        assert_eq!(told, Some((4, Some(7))), "a caller with a runtime: {has_runtime}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

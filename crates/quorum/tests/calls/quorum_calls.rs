@@ -246,6 +246,22 @@ async fn late_replies_reach_the_callback_and_a_decision_cancels_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_callback_for_late_replies_that_panics_cancels_nothing() {
+    let cluster = Cluster::start(5).await;
+    cluster.will(4, Behaviour::After(100));
+    cluster.will(5, Behaviour::After(300));
+    let call = |method| cluster.all(method, 5).late(|member, _| panic!("{member} is late"));
+    call(ASK).quorum(Majority).await.unwrap();
+    cluster.settle().await;
+    assert_eq!([4, 5].map(|id| cluster.replica(id).stopped()), [0, 0]);
+    assert_eq!(cluster.client.load().calls, 0);
+    // Where that was asked for, it is still done.
+    call(READ).cancel_late().quorum(Majority).await.unwrap();
+    cluster.settle().await;
+    assert_eq!([4, 5].map(|id| cluster.replica(id).stopped()), [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reads_may_be_cancelled_once_decided_writes_may_not() {
     let cluster = Cluster::start(3).await;
     cluster.will(3, Behaviour::Hang);
