@@ -65,7 +65,7 @@ struct Waiting {
     failure: Option<Failure>,
 }
 
-/// What is due.
+/// The next thing that a plan has to do.
 pub(crate) enum Due<Resp> {
     /// A request, and its branch.
     Ask(usize, CallBuilder<Resp>),
@@ -158,7 +158,7 @@ impl<Resp: Payload> Plan<Resp> {
         true
     }
 
-    /// What is due next; otherwise wakes when something is.
+    /// The next thing that is due; otherwise wakes when something is.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Option<Due<Resp>> {
         let (index, next) =
             self.waiting.iter().enumerate().min_by_key(|(_, waiting)| waiting.at)?;

@@ -550,7 +550,9 @@ mod tests {
         };
         let told = |executed: &[Executed]| {
             let mut failed = Failed::default();
-            (0..).zip(executed).for_each(|(index, executed)| failed.note(failure(index, *executed)));
+            (0..)
+                .zip(executed)
+                .for_each(|(index, executed)| failed.note(failure(index, *executed)));
             failed.take_of(2).map(|error| error.failure().map(|failure| failure.executed))
         };
         use Executed::{Maybe, No, Yes};

@@ -292,8 +292,8 @@ impl Visits {
         }
     }
 
-    /// As [`Self::fail`], of one that nobody waits for: what is left to be sent before is dropped, so
-    /// that the failure leaves now.
+    /// As [`Self::fail`], and drops what is left to be sent before the failure, so that this leaves
+    /// now.
     pub(crate) fn abort(
         &mut self,
         now: Timestamp,

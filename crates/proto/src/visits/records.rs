@@ -262,8 +262,8 @@ impl Record {
         }
     }
 
-    /// Number of records that it counts as: one, and one more for each so many bytes of entries that
-    /// it was given to pass on.
+    /// Number of records that it counts as: one, and one more for each [`RECORD_BYTES`] of entries
+    /// that it was given to pass on.
     #[inline]
     pub(super) fn cost(&self) -> usize {
         let given = self.ancestors();

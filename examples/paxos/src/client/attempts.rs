@@ -107,10 +107,11 @@ pub(super) fn refusal(error: &CallError) -> Option<Status> {
     })
 }
 
-/// True when nothing was done with a request. A node that hands one on does nothing else with it, so
-/// a task that has not run behind it counts, too.
+/// True when nothing was done with a request. A node that hands one on does nothing else with it,
+/// so a task that has not run behind it counts, too.
 pub(super) fn has_not_run(error: &CallError) -> bool {
-    let is_safe = error.failure().map_or_else(|| error.is_safe_to_repeat(), |f| f.is_safe_to_repeat());
+    let is_safe =
+        error.failure().map_or_else(|| error.is_safe_to_repeat(), |f| f.is_safe_to_repeat());
     is_safe || refusal(error).is_some()
 }
 
