@@ -89,7 +89,7 @@ impl Outline {
 
     /// True for one of a batch that may have so many requests.
     pub(super) fn is_small(&self) -> bool {
-        self.requests.len() <= Batch::REQUESTS_MAX || mutant::is(Mutant::SizesUnchecked)
+        Batch::may_have(self.requests.len(), 0)
     }
 
     /// The digest of the batch.
@@ -147,11 +147,24 @@ impl Batch {
 
     /// True for a batch of which a replica holds as many as there are places.
     pub(super) fn is_small(&self) -> bool {
-        let bytes: usize = self.requests.iter().map(|signed| signed.request.operation.len()).sum();
-        let is_one = self.requests.len() == 1;
-        self.outline.is_small()
-            && (is_one || bytes <= Self::BYTES_MAX || mutant::is(Mutant::SizesUnchecked))
+        Self::may_have(self.requests.len(), self.bytes())
     }
+
+    /// True for so many requests with so many bytes as one may have.
+    pub(super) fn may_have(requests: usize, bytes: usize) -> bool {
+        let is_small = requests == 1 || bytes <= Self::BYTES_MAX;
+        requests <= Self::REQUESTS_MAX && is_small || mutant::is(Mutant::SizesUnchecked)
+    }
+
+    /// Bytes of the operations.
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(self.requests.iter())
+    }
+}
+
+/// Bytes of the operations of these.
+pub(super) fn bytes_of<'a>(requests: impl IntoIterator<Item = &'a SignedRequest>) -> usize {
+    requests.into_iter().map(|signed| signed.request.operation.len()).sum()
 }
 
 impl Hash for Batch {
@@ -279,6 +292,18 @@ pub enum Fetched {
     Part(Bytes),
     /// Requests of an outline.
     Requests(Vec<SignedRequest>),
+}
+
+impl Fetched {
+    /// Bytes of its operations, of a part, or of the digests of parts.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Batch(batch) => batch.bytes(),
+            Self::Parts(_, _, parts) => size_of_val(&parts[..]),
+            Self::Part(bytes) => bytes.len(),
+            Self::Requests(requests) => bytes_of(requests.iter()),
+        }
+    }
 }
 
 /// Words of a replica to another one.

@@ -19,7 +19,7 @@ use convoke::NodeId;
 use node_kit::durable::Held;
 
 use self::changing::Clock;
-use self::fetching::Transfer;
+use self::fetching::{Asked, Transfer};
 use super::group::{ClientId, Digest, Group, Sequence, View};
 use super::handover::Handover;
 use super::keys::{Signed, Verified};
@@ -210,8 +210,8 @@ pub struct Replica<M> {
     transfer: Option<Transfer>,
     /// When each member's status was answered.
     answered: BTreeMap<NodeId, Duration>,
-    /// Since when each member's questions are counted, and how many came.
-    fetches: BTreeMap<NodeId, (Duration, usize)>,
+    /// Questions of each member.
+    asked: BTreeMap<NodeId, Asked>,
     /// Turns of asking: whom to ask next.
     turn: u64,
     effects: VecDeque<Effect>,
@@ -257,7 +257,7 @@ impl<M: Machine> Replica<M> {
             clock: Clock::new(settings.timeout),
             transfer: None,
             answered: BTreeMap::new(),
-            fetches: BTreeMap::new(),
+            asked: BTreeMap::new(),
             turn: settings.node.get(),
             effects: VecDeque::new(),
             settings,

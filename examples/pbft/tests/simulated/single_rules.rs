@@ -12,8 +12,8 @@ mod rules {
     use pbft::core::{
         Batch, Checkpoint, ClientId, Digest, Effect, Fetch, Fetched, Keys, Message, NewView,
         Outcome, Outline, Phase, Prepared, Record, Refused, Replica, Reply, Request, Scope,
-        Sequence, Settings, Signed, SignedReply, SignedRequest, Signer, Stable, Unproven, View,
-        ViewChange, Vote,
+        Sequence, Settings, Signed, SignedReply, SignedRequest, Signer, Stable, Status, Unproven,
+        View, ViewChange, Vote,
     };
 
     use crate::replica::{Counter, SCOPE, checkers, effects, group, signer};
@@ -487,6 +487,95 @@ mod rules {
         if found == [32, 32, 0, 32] { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
+    /// Bytes of what it sends to a member.
+    fn sent(effects: &[Effect], to: u64) -> usize {
+        let relayed = effects.iter().filter_map(|effect| match effect {
+            Effect::Relay { to, message } => Some((vec![*to], message.body.clone())),
+            _ => None,
+        });
+        let to = vec![NodeId::new(to)];
+        let its = said(effects).into_iter().chain(relayed).filter(|(of, _)| *of == to);
+        let of = |batch: &Batch| batch.requests().iter().map(|of| of.request.operation.len()).sum();
+        let bytes = its.map(|(_, message)| match message {
+            Message::Fetched(Fetched::Batch(batch)) => of(&batch),
+            Message::Propose(_, batch) => batch.as_ref().map_or(0, of),
+            _ => 0,
+        });
+        bytes.sum()
+    }
+
+    fn large(number: u64) -> SignedRequest {
+        let operation = Bytes::from(vec![0; 1 << 20]);
+        signer(9).sign_request(SCOPE, Request { client: ClientId(9), number, operation })
+    }
+
+    pub(super) fn answers_to_a_member_that_asks_all_the_time_have_so_many_bytes()
+    -> Result<(), String> {
+        let (mut replica, batch) = (backup(), Batch::new([large(0)]));
+        propose(&mut replica, 1, &batch);
+        effects(&mut replica);
+        (0..100).for_each(|_| hear(&mut replica, 3, Message::Fetch(Fetch::Batch(batch.digest()))));
+        let bytes = sent(&effects(&mut replica), 3);
+        if bytes == 8 << 20 { Ok(()) } else { Err(format!("{bytes}")) }
+    }
+
+    /// A backup says again and again that it has none of the primary's proposals.
+    pub(super) fn proposals_that_are_repeated_have_the_bytes_of_one_batch() -> Result<(), String> {
+        let settings = Settings { node: NodeId::new(1), batch_max: 1, ..settings() };
+        let mut primary = Replica::new(settings, Counter(0));
+        primary.start(Duration::ZERO);
+        for number in 0..8 {
+            let request = keys().examine_request(FROM, large(number)).and_then(Unproven::open);
+            primary.handle_request(NOW, request.expect("it is signed"));
+        }
+        for (_, message) in said(&effects(&mut primary)) {
+            if let Message::Propose(..) = message {
+                hear(&mut primary, 1, message);
+            }
+        }
+        effects(&mut primary);
+        let nothing = Sequence(0);
+        let status = Status { view: VIEW, is_changing: false, stable: nothing, done: nothing };
+        hear(&mut primary, 3, Message::Status(status));
+        let found = effects(&mut primary);
+        let repeated = found.iter().filter(|effect| {
+            matches!(effect, Effect::Relay { message, .. }
+                if matches!(message.body, Message::Propose(..)))
+        });
+        let found = (repeated.count(), sent(&found, 3));
+        if found == (5, 1 << 20) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
+    /// The primary names requests in all places, and brings one of them at a time.
+    pub(super) fn an_answer_is_followed_by_one_question() -> Result<(), String> {
+        let mut replica = backup();
+        for sequence in 1..=8 {
+            let batch = Batch::new([request(0), request(sequence), request(20 + sequence)]);
+            let vote = vote(Phase::Propose, sequence, &batch);
+            hear(&mut replica, 1, Message::Outline(vote, batch.outline().clone()));
+        }
+        effects(&mut replica);
+        let questions = [0, 1, 2].map(|number| {
+            answer(&mut replica, &[number]);
+            pulled(&effects(&mut replica)).len()
+        });
+        if questions == [1, 1, 1] { Ok(()) } else { Err(format!("{questions:?}")) }
+    }
+
+    /// Nobody may propose what is named, so the rest of it is not asked for, nor is anything kept.
+    pub(super) fn what_an_outline_names_is_pulled_while_it_may_be_a_batch() -> Result<(), String> {
+        let mut replica = backup();
+        let batch = Batch::new([large(0), large(1), large(2)]);
+        let vote = vote(Phase::Propose, 1, &batch);
+        hear(&mut replica, 1, Message::Outline(vote, batch.outline().clone()));
+        effects(&mut replica);
+        for number in 0..2 {
+            hear(&mut replica, 1, Message::Fetched(Fetched::Requests(vec![large(number)])));
+        }
+        let questions: Vec<_> = pulled(&effects(&mut replica)).iter().map(Vec::len).collect();
+        if questions == [2] { Ok(()) } else { Err(format!("{questions:?}")) }
+    }
+
     /// Its proofs have thousands of signatures: none is looked at before it is known to be of that
     /// primary, which only the signature under all of it says.
     pub(super) fn a_view_begins_by_word_of_its_primary_alone() -> Result<(), String> {
@@ -566,6 +655,10 @@ node_kit::rule_tests! {
     what_another_was_committed_after_it_forgets
     a_batch_that_is_too_large_is_not_voted_for
     a_member_that_asks_all_the_time_is_answered_so_often
+    answers_to_a_member_that_asks_all_the_time_have_so_many_bytes
+    proposals_that_are_repeated_have_the_bytes_of_one_batch
+    an_answer_is_followed_by_one_question
+    what_an_outline_names_is_pulled_while_it_may_be_a_batch
     a_view_begins_by_word_of_its_primary_alone
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it

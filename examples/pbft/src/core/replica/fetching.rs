@@ -22,6 +22,18 @@ const ASKED_MAX: usize = 16;
 /// its next report.
 const ANSWERED_MAX: usize = 2 * ASKED_MAX;
 
+/// Bytes of these answers, but for the last one: of so many parts of a state as its digests have by
+/// default. A batch may have four times as many.
+const ANSWERED_BYTES_MAX: usize = ANSWERED_MAX * (256 << 10);
+
+/// Questions of one member in half a pause, and the bytes of their answers.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) struct Asked {
+    since: Duration,
+    count: usize,
+    bytes: usize,
+}
+
 /// A state that is being fetched.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Transfer {
@@ -128,7 +140,7 @@ impl<M: Machine> Replica<M> {
             }
         };
         match (found, fetch) {
-            (Some(found), _) => self.tell(by, Message::Fetched(found)),
+            (Some(found), _) => self.answer(by, found),
             (None, Fetch::Parts(sequence) | Fetch::Part { sequence, .. })
                 if sequence < self.low() =>
             {
@@ -140,12 +152,22 @@ impl<M: Machine> Replica<M> {
 
     /// Counts a question of a member. True for one that is answered.
     pub(super) fn may_ask(&mut self, now: Duration, by: NodeId) -> bool {
-        let (since, count) = self.fetches.entry(by).or_insert((now, 0));
-        if now >= *since + self.settings.repeat / 2 {
-            (*since, *count) = (now, 0);
+        let none = Asked { since: now, count: 0, bytes: 0 };
+        let asked = self.asked.entry(by).or_insert(none);
+        if now >= asked.since + self.settings.repeat / 2 {
+            *asked = none;
         }
-        *count += 1;
-        *count <= ANSWERED_MAX || mutant::is(Mutant::AllFetchesAnswered)
+        asked.count += 1;
+        let is_within = asked.count <= ANSWERED_MAX && asked.bytes < ANSWERED_BYTES_MAX;
+        is_within || mutant::is(Mutant::AllFetchesAnswered)
+    }
+
+    /// Answers a question that counts.
+    pub(super) fn answer(&mut self, by: NodeId, found: Fetched) {
+        if let Some(asked) = self.asked.get_mut(&by) {
+            asked.bytes += found.bytes();
+        }
+        self.tell(by, Message::Fetched(found));
     }
 
     pub(super) fn on_fetched(&mut self, now: Duration, by: NodeId, fetched: Fetched) {

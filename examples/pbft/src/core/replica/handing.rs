@@ -119,7 +119,7 @@ impl<M: Machine> Replica<M> {
         self.claims.clear();
         self.changes.clear();
         self.answered.clear();
-        self.fetches.clear();
+        self.asked.clear();
         self.batches.retain(|digest, _| *digest == Batch::null().digest());
         self.requests.begin_view();
         self.doubted.clear();

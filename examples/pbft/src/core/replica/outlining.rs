@@ -7,13 +7,14 @@
 //!           whole batch, from anybody, later ────┘   as after any lost proposal
 //! ```
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use convoke::NodeId;
 
 use super::Replica;
 use crate::core::group::{Digest, Sequence};
-use crate::core::message::{Batch, Fetched, Message, Outline, SignedRequest, Vote};
+use crate::core::message::{Batch, Fetched, Message, Outline, SignedRequest, Vote, bytes_of};
 use crate::core::signature::Signature;
 use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
@@ -48,13 +49,15 @@ impl<M: Machine> Replica<M> {
     /// Puts the batch of an outline together, once all its requests are here.
     fn fill(&mut self, now: Duration, sequence: Sequence) {
         let Some(outline) = self.outlines.get(&sequence) else { return };
-        let requests = outline.requests().iter().map(|digest| self.known(digest).cloned());
+        let requests = outline.requests().iter().map(|digest| self.known(digest));
+        // Only its requests say how many bytes it has.
+        if !Batch::may_have(requests.len(), bytes_of(requests.clone().flatten())) {
+            return self.forget_outline(sequence);
+        }
+        let requests = requests.map(Option::<&SignedRequest>::cloned);
         if let Some(requests) = requests.collect::<Option<Vec<SignedRequest>>>() {
             let batch = Batch::filled(outline.clone(), requests);
             self.forget_outline(sequence);
-            if !batch.is_small() {
-                return; // only its requests say how many bytes it has
-            }
             self.keep_batch(batch);
             self.accept(now, sequence);
         }
@@ -99,14 +102,14 @@ impl<M: Machine> Replica<M> {
             found.push(signed.clone());
         }
         if !found.is_empty() {
-            self.tell(by, Message::Fetched(Fetched::Requests(found)));
+            self.answer(by, Fetched::Requests(found));
         }
     }
 
     /// Takes requests that outlines name. It is by their digests that they are believed to be
     /// those, not by who sends them.
     pub(super) fn on_pulled(&mut self, now: Duration, requests: Vec<SignedRequest>) {
-        let mut is_new = false;
+        let mut taken = BTreeSet::new();
         for signed in requests {
             let digest = match mutant::is(Mutant::PulledUnchecked) {
                 true => self.lacking().next(),
@@ -115,12 +118,14 @@ impl<M: Machine> Replica<M> {
             if let Some(digest) = digest {
                 self.pulled.insert(digest, signed);
                 self.fill_all(now, &digest);
-                is_new = true;
+                taken.insert(digest);
             }
         }
-        // What did not fit into the answer is asked for again.
-        let open: Vec<Sequence> = self.outlines.keys().copied().collect();
-        for sequence in open.into_iter().filter(|_| is_new) {
+        // What did not fit into the answer is asked for again, of the first place that it was for:
+        // one word has one question follow, whatever it has and however many places are open.
+        let is_taken = |outline: &Outline| outline.requests().iter().any(|of| taken.contains(of));
+        let first = self.outlines.iter().find(|(_, outline)| is_taken(outline));
+        if let Some(sequence) = first.map(|(sequence, _)| *sequence) {
             self.pull(sequence);
         }
     }

@@ -5,13 +5,17 @@ use std::time::Duration;
 use convoke::NodeId;
 
 use super::{Effect, Replica};
-use crate::core::group::Sequence;
-use crate::core::message::{Checkpoint, Message, Phase, Status, Vote};
+use crate::core::group::{Digest, Sequence};
+use crate::core::message::{Batch, Checkpoint, Message, Phase, Status, Vote};
 use crate::core::state::Machine;
 use crate::mutant::{self, Mutant};
 
 /// Places whose votes are repeated in answer to one report.
 const REPEATED_MAX: usize = 16;
+
+/// Bytes of the batches among them. Those beyond go without their requests: who lacks a batch
+/// fetches it, and who only says so has it once, not each time.
+const REPEATED_BYTES_MAX: usize = Batch::BYTES_MAX;
 
 impl<M: Machine> Replica<M> {
     /// Reports how far this node is, and asks for what it lacks.
@@ -118,14 +122,14 @@ impl<M: Machine> Replica<M> {
     fn repeat_votes(&mut self, to: NodeId, done: Sequence) {
         let (me, view) = (self.settings.node, self.view);
         let phase = if self.is_primary() { Phase::Propose } else { Phase::Prepare };
-        let mut said = Vec::new();
+        let (mut said, mut room) = (Vec::new(), REPEATED_BYTES_MAX);
         for (at, slot) in self.slots.range(done.next()..).take(REPEATED_MAX) {
             let votes = [(phase, slot.prepares.of(me)), (Phase::Commit, slot.commits.of(me))];
             for (phase, vote) in votes {
                 let Some((digest, signature)) = vote else { continue };
                 let vote = Vote { phase, view, sequence: *at, digest };
                 let message = match phase {
-                    Phase::Propose => Message::Propose(vote, self.batches.get(&digest).cloned()),
+                    Phase::Propose => Message::Propose(vote, self.batch_within(&mut room, &digest)),
                     Phase::Prepare | Phase::Commit => Message::Vote(vote),
                 };
                 said.push((message, signature));
@@ -134,5 +138,12 @@ impl<M: Machine> Replica<M> {
         for (message, signature) in said {
             self.relay(to, message, me, signature);
         }
+    }
+
+    /// A batch that is here, as far as there is room for it.
+    fn batch_within(&self, room: &mut usize, digest: &Digest) -> Option<Batch> {
+        let batch = self.batches.get(digest)?;
+        *room = room.checked_sub(batch.bytes())?;
+        Some(batch.clone())
     }
 }
