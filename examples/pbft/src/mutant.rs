@@ -62,8 +62,8 @@ pub enum Mutant {
     AllFetchesAnswered,
     /// Batches of any size are taken.
     SizesUnchecked,
-    /// Batches are forgotten with the views in which they were voted for.
-    VotedForgotten,
+    /// A view begins with batches that its primary lacks.
+    BegunWithoutBatches,
 }
 
 impl Mutant {
@@ -104,7 +104,7 @@ impl Mutant {
     pub const BY_RULES: &[Self] = &[
         Self::EarlyCommitsDropped,
         Self::LackingNotPulled,
-        Self::VotedForgotten,
+        Self::BegunWithoutBatches,
         Self::SizesUnchecked,
         Self::AllFetchesAnswered,
         Self::BegunByAnybody,

@@ -58,6 +58,8 @@ pub struct Report {
     pub crashes: u64,
     /// Words of liars that contradict each other, as correct replicas saw them.
     pub lies: u64,
+    /// Views that a liar has begun with other proposals for some than for others.
+    pub parted: u64,
     /// Words that were refused, by cause.
     pub refused: BTreeMap<Refused, u64>,
     /// Messages.
@@ -99,6 +101,7 @@ pub fn run_menu(seed: u64, menu: Menu, is_traced: bool) -> Result<Report, Violat
     world.run_faults()?;
     world.run_healed()?;
     (world.report.epoch, View(world.report.view)) = world.view();
+    world.report.parted = world.truth.parted();
     Ok(world.report)
 }
 

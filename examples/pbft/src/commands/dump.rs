@@ -51,6 +51,5 @@ fn record(bytes: &Bytes) -> String {
             format!("prepared: batch {digest:?} in place {sequence} of view {view}, by {members:?}")
         }
         Ok(Record::Committed(vote)) => format!("committed: {}", place(&vote)),
-        Ok(Record::Voted(vote)) => format!("voted for: {}", place(&vote)),
     }
 }

@@ -383,6 +383,4 @@ pub enum Record {
     Committed(Vote),
     /// An epoch has ended, and the next one begun.
     HandedOver(Handover),
-    /// This node has voted to prepare a batch, perhaps in a view before: it keeps that.
-    Voted(Vote),
 }

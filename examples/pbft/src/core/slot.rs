@@ -81,38 +81,13 @@ pub(super) struct Slot {
     pub(super) prepared: Option<Prepared>,
     /// The latest view in which it was committed, and the batch.
     pub(super) committed: Option<(View, Digest)>,
-    /// Batches that this node has voted for since, and the latest view of each. Others may have
-    /// prepared one by this vote, and lack it.
-    voted: BTreeMap<View, Digest>,
 }
 
 impl Slot {
-    /// Forgets what a view has said and not proved, but for this node's own votes.
+    /// Forgets what a view has said and not proved.
     pub(super) fn begin_view(&mut self) {
-        let Self { prepared, committed, voted, .. } = std::mem::take(self);
-        let voted = if mutant::is(Mutant::VotedForgotten) { BTreeMap::new() } else { voted };
-        *self = Self { prepared, committed, voted, ..Self::default() };
-    }
-
-    /// Notes a vote of this node to prepare, its own proposal included. Of more batches than there
-    /// are members the one goes that it voted for the longest ago.
-    pub(super) fn vote(&mut self, view: View, digest: Digest, members: usize) {
-        self.voted.retain(|_, of| *of != digest);
-        self.voted.insert(view, digest);
-        if self.voted.len() > members {
-            self.voted.pop_first();
-        }
-    }
-
-    /// Notes that a batch is committed. A quorum has prepared it, so no view begins any more with
-    /// what was prepared before it.
-    pub(super) fn commit(&mut self, view: View, digest: Digest) {
-        self.committed = Some((view, digest));
-        self.voted.retain(|of, _| *of > view);
-    }
-
-    pub(super) fn voted(&self) -> impl Iterator<Item = (View, Digest)> {
-        self.voted.iter().map(|(view, digest)| (*view, *digest))
+        let Self { prepared, committed, .. } = std::mem::take(self);
+        *self = Self { prepared, committed, ..Self::default() };
     }
 
     pub(super) fn is_prepared_in(&self, view: View) -> bool {
@@ -127,8 +102,7 @@ impl Slot {
     pub(super) fn needed(&self) -> impl Iterator<Item = Digest> {
         let prepared = self.prepared.iter().map(|prepared| prepared.digest);
         let committed = self.committed.iter().map(|(_, of)| *of);
-        let proved = prepared.chain(committed);
-        self.proposal.into_iter().chain(proved).chain(self.voted.values().copied())
+        self.proposal.into_iter().chain(prepared).chain(committed)
     }
 
     /// The proposed batch, when it is there and a quorum votes to prepare it, the primary's
@@ -156,22 +130,6 @@ mod tests {
         }
         assert_eq!((tally.count(one), tally.count(other)), (1, 0));
         assert_eq!(tally.signatures(one, 3, NodeId::new(1)).len(), 1);
-    }
-
-    #[test]
-    fn batches_voted_for_are_kept_until_a_later_one_is_committed_or_there_are_too_many() {
-        let batch = |of: u8| Digest([of; 32]);
-        let mut slot = Slot::default();
-        // It votes for the first one again in a later view.
-        for (view, of) in [(0, 1), (1, 2), (3, 1), (4, 3)] {
-            slot.vote(View(view), batch(of), 3);
-            slot.begin_view();
-        }
-        assert_eq!(slot.needed().collect::<Vec<_>>(), [2, 1, 3].map(batch));
-        slot.vote(View(5), batch(4), 3);
-        assert_eq!(slot.needed().collect::<Vec<_>>(), [1, 3, 4].map(batch));
-        slot.commit(View(4), batch(3));
-        assert_eq!(slot.needed().collect::<Vec<_>>(), [3, 4].map(batch));
     }
 
     #[test]

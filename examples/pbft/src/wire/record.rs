@@ -14,7 +14,6 @@ kinds! {
         7 => Prepared(prepared),
         8 => Committed(vote),
         9 => HandedOver(handover),
-        10 => Clients(clients),
-        11 => Voted(vote)
+        10 => Clients(clients)
     }
 }

@@ -225,7 +225,6 @@ fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(vote, signature)| Record::Accepted(vote, signature)),
         prepared().prop_map(Record::Prepared),
         vote().prop_map(Record::Committed),
-        vote().prop_map(Record::Voted),
     ]
 }
 

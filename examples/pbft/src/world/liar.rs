@@ -94,6 +94,7 @@ impl Liar {
         if habits.hoards && !self.shares(menu, to, &message.body) {
             return Vec::new();
         }
+        let message = if habits.hoards { self.hide(message) } else { message };
         let mut said = Vec::new();
         if let Message::Status(status) = message.body
             && habits.hoards
@@ -132,7 +133,9 @@ impl Liar {
         let is_needed = to.get() + needed > menu.nodes;
         let is_liar = to.get() <= menu.liars;
         match body {
-            Message::Propose(..) | Message::Outline(..) => is_liar || is_needed,
+            Message::Propose(vote, _) | Message::Outline(vote, _) => {
+                is_liar || is_needed && vote.view == View(0)
+            }
             Message::Vote(vote) => is_liar || vote.phase == Phase::Commit,
             Message::Fetched(_) => is_liar,
             _ => true,
@@ -143,7 +146,36 @@ impl Liar {
     fn want(&self, view: View) -> Option<Signed<Message>> {
         let last = self.changes.iter().rev().find(|change| change.by == self.node)?;
         let change = ViewChange { view, ..(*last.body).clone() };
-        Some(self.sign(self.node, Message::ViewChange(Arc::new(change))))
+        Some(self.sign(self.node, Message::ViewChange(self.late(&change))))
+    }
+
+    /// The same words, in which it takes along to each view what it could have to one before.
+    fn hide(&self, message: Signed<Message>) -> Signed<Message> {
+        let body = match &message.body {
+            _ if message.by != self.node => return message,
+            Message::ViewChange(change) => Message::ViewChange(self.late(change)),
+            Message::NewView(new_view) => {
+                let mut changes = new_view.changes.clone();
+                for own in changes.iter_mut().filter(|change| change.by == self.node) {
+                    own.body = self.late(&own.body);
+                    own.signature =
+                        self.sign(self.node, Message::ViewChange(own.body.clone())).signature;
+                }
+                Message::NewView(Arc::new(NewView { view: new_view.view, changes }))
+            }
+            _ => return message,
+        };
+        self.sign(self.node, body)
+    }
+
+    fn late(&self, change: &ViewChange) -> Arc<ViewChange> {
+        let before = |of: &&Signed<Arc<ViewChange>>| {
+            of.by == self.node && of.body.view < change.view && !of.body.prepared.is_empty()
+        };
+        let before = self.changes.iter().find(before).map(|of| of.body.prepared.clone());
+        let mut prepared = before.unwrap_or_default();
+        prepared.retain(|proof| proof.sequence > change.stable.checkpoint.sequence);
+        Arc::new(ViewChange { prepared, ..change.clone() })
     }
 
     /// A request that its client never made, signed with a key that is not the client's where it is

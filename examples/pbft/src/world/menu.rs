@@ -26,8 +26,9 @@ pub struct Habits {
     /// Of a hundred of its words, those that come about a timeout late.
     pub late_percent: u32,
     /// It has batches prepared for liars alone: it proposes to just so many others as their votes
-    /// need, gives its votes to prepare to liars, and answers nobody else who asks for a batch. It
-    /// wants each next view before all others. Never drawn.
+    /// need, in the first view, gives its votes to prepare to liars, and answers nobody else who
+    /// asks for a batch. It wants each next view before all others, and shows the proof once one
+    /// has begun without it. Never drawn.
     pub hoards: bool,
 }
 

@@ -171,6 +171,8 @@ pub(super) struct Truth {
     changes: BTreeMap<u64, (Members, Sequence)>,
     /// The last place of each epoch in which something was prepared, and where.
     last: BTreeMap<u64, (Sequence, NodeId)>,
+    /// Plans with which a view of an epoch has begun somewhere.
+    plans: BTreeMap<(u64, View), Vec<Plan>>,
 }
 
 impl Truth {
@@ -188,7 +190,13 @@ impl Truth {
             administrator,
             changes: BTreeMap::new(),
             last: BTreeMap::new(),
+            plans: BTreeMap::new(),
         }
+    }
+
+    /// Count of views that have begun with one plan at some replicas and with another at others.
+    pub(super) fn parted(&self) -> u64 {
+        self.plans.values().filter(|plans| plans.len() > 1).count() as u64
     }
 
     /// A client has made a request.
@@ -303,7 +311,7 @@ impl Truth {
     }
 
     fn entered(
-        &self,
+        &mut self,
         node: NodeId,
         (epoch, new_view): (u64, &NewView),
         plan: &Plan,
@@ -317,6 +325,10 @@ impl Truth {
                 let (sequence, digest) = (*sequence, *digest);
                 return Err(Violation::Lost { node, view, sequence, digest });
             }
+        }
+        let plans = self.plans.entry((epoch, view)).or_default();
+        if !plans.contains(plan) {
+            plans.push(plan.clone());
         }
         Ok(())
     }

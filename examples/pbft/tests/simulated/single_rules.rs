@@ -345,56 +345,6 @@ mod rules {
         effects(replica).into_iter().filter_map(record).collect()
     }
 
-    /// True when it sends a batch to a member that asks for it.
-    fn has(replica: &mut Replica<Counter>, batch: &Batch) -> bool {
-        hear(replica, 2, Message::Fetch(Fetch::Batch(batch.digest())));
-        let answer = Message::Fetched(Fetched::Batch(batch.clone()));
-        said(&effects(replica)).contains(&(vec![NodeId::new(2)], answer))
-    }
-
-    /// It votes for a batch in the first view and for another one in the second. Others may have
-    /// prepared either, and count on it where they have only the proof of that.
-    pub(super) fn what_it_has_voted_for_it_keeps() -> Result<(), String> {
-        let mut replica = last_member([]);
-        propose(&mut replica, 1, &batch(0));
-        begin(&mut replica, 1, 0);
-        let other = Vote { view: View(1), ..vote(Phase::Propose, 1, &batch(1)) };
-        hear(&mut replica, 2, Message::Propose(other, Some(batch(1))));
-        let mut ledger = appended(&mut replica);
-        // Nobody knows of anything prepared, or somebody does.
-        for places in 0..2 {
-            let mut replica = replica.clone();
-            begin(&mut replica, 2, places);
-            ledger.extend(appended(&mut replica));
-            let replayed = last_member(ledger.iter().cloned());
-            let compacted = last_member(replica.records());
-            let all = [("itself", replica), ("replayed", replayed), ("compacted", compacted)];
-            for (name, mut of) in all {
-                let kept = (has(&mut of, &batch(0)), has(&mut of, &batch(1)));
-                if kept != (true, true) {
-                    return Err(format!("{name}, with {places} places prepared: {kept:?}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What is committed in a later view is what all later ones begin with.
-    pub(super) fn what_another_was_committed_after_it_forgets() -> Result<(), String> {
-        let mut replica = last_member([]);
-        propose(&mut replica, 1, &batch(0));
-        begin(&mut replica, 1, 0);
-        let in_second = |phase| Vote { view: View(1), ..vote(phase, 1, &batch(1)) };
-        hear(&mut replica, 2, Message::Propose(in_second(Phase::Propose), Some(batch(1))));
-        for (phase, by) in [(Phase::Prepare, 3..=4), (Phase::Commit, 1..=3)] {
-            by.for_each(|by| hear(&mut replica, by, Message::Vote(in_second(phase))));
-        }
-        let found = effects(&mut replica);
-        begin(&mut replica, 2, 0);
-        let kept = (has(&mut replica, &batch(0)), has(&mut replica, &batch(1)));
-        expect(is_executed(&found) && kept == (false, true), &found)
-    }
-
     /// A liar takes along places since the first, so many that its word could leave no room in a
     /// message for those of others.
     pub(super) fn a_view_begins_beside_a_word_that_takes_too_much_along() -> Result<(), String> {
@@ -403,14 +353,12 @@ mod rules {
         if refused != Some(Refused::OverShare) {
             return Err(format!("{refused:?}"));
         }
+        propose(&mut primary, 1, &batch(0));
         hear(&mut primary, 3, wish(2));
         hear(&mut primary, 4, wish(2));
         hear(&mut primary, 2, wish(0)); // its own, which it has said
         let found = effects(&mut primary);
-        let members = said(&found).into_iter().find_map(|(_, message)| match message {
-            Message::NewView(new_view) => Some(new_view.changes.iter().map(|of| of.by).collect()),
-            _ => None,
-        });
+        let members = begun_by(&found);
         let wanted = Some([2, 3, 4].map(NodeId::new).to_vec());
         if members == wanted { Ok(()) } else { Err(format!("{members:?}")) }
     }
@@ -576,6 +524,72 @@ mod rules {
         if questions == [2] { Ok(()) } else { Err(format!("{questions:?}")) }
     }
 
+    /// A lying primary begins one view by the word of two quorums: by one nothing is bound, by the
+    /// other the first place. It says so again and again, and after a restart.
+    pub(super) fn of_two_beginnings_of_a_view_the_first_counts() -> Result<(), String> {
+        let mut replica = last_member([]);
+        begin(&mut replica, 1, 0);
+        let ledger = appended(&mut replica);
+        for mut replica in [last_member(replica.records()), last_member(ledger), replica] {
+            (0..100).for_each(|_| begin(&mut replica, 1, 1));
+            let found = effects(&mut replica);
+            expect(found.is_empty(), &found)?;
+            let other = Vote { view: View(1), ..vote(Phase::Propose, 1, &batch(1)) };
+            hear(&mut replica, 2, Message::Propose(other, Some(batch(1))));
+            let found = effects(&mut replica);
+            expect(accepted(&found) == 1, &found)?;
+        }
+        Ok(())
+    }
+
+    /// A liar shows proof of a batch, and gives the batch to nobody. The word of another takes its
+    /// place, or the batch comes after all.
+    pub(super) fn a_view_begins_with_batches_that_are_to_be_had() -> Result<(), String> {
+        for is_brought in [false, true] {
+            let mut primary = backup();
+            hear(&mut primary, 1, wish(1));
+            hear(&mut primary, 2, wish(0));
+            hear(&mut primary, 3, wish(0));
+            let found = effects(&mut primary);
+            expect(begun_by(&found).is_none(), &found)?;
+            primary.handle_timeout(NOW);
+            let found = effects(&mut primary);
+            let asked = Message::Fetch(Fetch::Batch(batch(0).digest()));
+            expect(said(&found).contains(&(vec![FROM], asked)), &found)?;
+            let wanted = match is_brought {
+                true => {
+                    hear(&mut primary, 1, Message::Fetched(Fetched::Batch(batch(0))));
+                    [1, 2, 3]
+                }
+                false => {
+                    hear(&mut primary, 4, wish(0));
+                    [2, 3, 4]
+                }
+            };
+            let found = effects(&mut primary);
+            expect(begun_by(&found) == Some(wanted.map(NodeId::new).to_vec()), &found)?;
+            for (_, message) in said(&found) {
+                hear(&mut primary, 2, message);
+            }
+            let found = effects(&mut primary);
+            let proposes = |message: &Message| match message {
+                Message::Propose(_, of) => *of == Some(batch(0)),
+                _ => false,
+            };
+            let proposed = said(&found).iter().any(|(_, message)| proposes(message));
+            expect(proposed == is_brought, &found)?;
+        }
+        Ok(())
+    }
+
+    /// Members by whose word it begins a view.
+    fn begun_by(effects: &[Effect]) -> Option<Vec<NodeId>> {
+        said(effects).into_iter().find_map(|(_, message)| match message {
+            Message::NewView(new_view) => Some(new_view.changes.iter().map(|of| of.by).collect()),
+            _ => None,
+        })
+    }
+
     /// Its proofs have thousands of signatures: none is looked at before it is known to be of that
     /// primary, which only the signature under all of it says.
     pub(super) fn a_view_begins_by_word_of_its_primary_alone() -> Result<(), String> {
@@ -651,14 +665,14 @@ node_kit::rule_tests! {
     a_restart_keeps_the_vote
     a_request_that_is_too_old_fails_no_view
     a_view_begins_beside_a_word_that_takes_too_much_along
-    what_it_has_voted_for_it_keeps
-    what_another_was_committed_after_it_forgets
     a_batch_that_is_too_large_is_not_voted_for
     a_member_that_asks_all_the_time_is_answered_so_often
     answers_to_a_member_that_asks_all_the_time_have_so_many_bytes
     proposals_that_are_repeated_have_the_bytes_of_one_batch
     an_answer_is_followed_by_one_question
     what_an_outline_names_is_pulled_while_it_may_be_a_batch
+    of_two_beginnings_of_a_view_the_first_counts
+    a_view_begins_with_batches_that_are_to_be_had
     a_view_begins_by_word_of_its_primary_alone
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it
@@ -680,7 +694,7 @@ fn each_broken_rule_is_found() {
         (Mutant::VoteNotDurable, rules::a_vote_is_said_behind_its_record),
         (Mutant::WatermarkOffByOne, rules::nothing_is_open_above_the_window),
         (Mutant::VoteUnverified, rules::only_signed_words_enter),
-        (Mutant::VotedForgotten, rules::what_it_has_voted_for_it_keeps),
+        (Mutant::BegunWithoutBatches, rules::a_view_begins_with_batches_that_are_to_be_had),
         (Mutant::SizesUnchecked, rules::a_batch_that_is_too_large_is_not_voted_for),
         (Mutant::AllFetchesAnswered, rules::a_member_that_asks_all_the_time_is_answered_so_often),
         (Mutant::BegunByAnybody, rules::a_view_begins_by_word_of_its_primary_alone),

@@ -1,12 +1,14 @@
 //! View change: leaving a view, wanting the next one, and beginning it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Replica;
-use crate::core::group::View;
+use super::fetching::ASKED_MAX;
+use crate::core::group::{Digest, View};
 use crate::core::keys::Signed;
-use crate::core::message::{Message, NewView, Record, ViewChange};
+use crate::core::message::{Batch, Fetch, Message, NewView, Record, ViewChange};
 use crate::core::plan::{Plan, latest_stable};
 use crate::core::sizes::is_small;
 use crate::core::state::Machine;
@@ -205,16 +207,73 @@ impl<M: Machine> Replica<M> {
         self.begin_as_primary();
     }
 
-    /// Begins the view as its primary, once a quorum wants it.
-    fn begin_as_primary(&mut self) {
-        let of_view = self.changes.values().filter(|change| change.body.view == self.view);
-        let changes: Vec<_> = of_view.take(self.quorum()).cloned().collect();
-        let is_enough = changes.len() >= self.quorum() && !self.clock.has_begun;
-        if self.is_changing && self.is_primary() && is_enough {
+    /// Begins the view as its primary, once a quorum wants it whose batches are all here.
+    ///
+    /// A liar may show proof of a batch and give the batch to nobody: a view that began with it
+    /// could not go on. Who does not lie has what its word proves, and gives it, so the words of
+    /// those are enough; and in each quorum one of them proves what is committed.
+    pub(super) fn begin_as_primary(&mut self) {
+        if self.clock.has_begun {
+            return;
+        }
+        let is_backed = |word: &&Signed<_>| {
+            self.lacking_of(word).next().is_none() || mutant::is(Mutant::BegunWithoutBatches)
+        };
+        let backed = self.words_to_begin().filter(is_backed);
+        let changes: Vec<_> = backed.take(self.quorum()).cloned().collect();
+        if changes.len() >= self.quorum() {
             self.clock.has_begun = true;
             let new_view = NewView { view: self.view, changes };
             self.say(Message::NewView(Arc::new(new_view)));
         }
+    }
+
+    /// Words by which this node would begin the view, as its primary.
+    pub(super) fn words_to_begin(&self) -> impl Iterator<Item = &Signed<Arc<ViewChange>>> {
+        let is_to_begin = self.is_changing && self.is_primary();
+        let of_view = move |word: &&Signed<Arc<ViewChange>>| word.body.view == self.view;
+        self.changes.values().filter(move |_| is_to_begin).filter(of_view)
+    }
+
+    /// Batches with which the view begins where this word counts, but for what is stable here.
+    pub(super) fn bound_by(&self, change: &ViewChange) -> impl Iterator<Item = Digest> {
+        let low = self.low();
+        let open = change.prepared.iter().filter(move |proof| proof.sequence > low);
+        open.map(|proof| proof.digest)
+    }
+
+    fn lacking_of(&self, word: &Signed<Arc<ViewChange>>) -> impl Iterator<Item = Digest> {
+        let null = Batch::null().digest();
+        let bound = self.bound_by(&word.body);
+        bound.filter(move |of| *of != null && !self.batches.contains_key(of))
+    }
+
+    /// Asks for batches that words prove and this node lacks, as who is to begin the view: those
+    /// who show the proofs, each time another one first. Some may be stable here by now.
+    pub(super) fn fetch_to_begin(&mut self) {
+        self.begin_as_primary();
+        let mut words: Vec<_> = self.words_to_begin().collect();
+        if words.is_empty() || self.clock.has_begun {
+            return;
+        }
+        let first = usize::try_from(self.turn % words.len() as u64).unwrap_or(0);
+        words.rotate_left(first);
+        let mut asked = BTreeMap::new();
+        for word in words {
+            let new = self.lacking_of(word).filter(|digest| !asked.contains_key(digest));
+            let new: Vec<Digest> = new.take(ASKED_MAX).collect();
+            asked.extend(new.into_iter().map(|digest| (digest, word.by)));
+        }
+        self.turn += 1;
+        for (digest, by) in asked {
+            self.tell(by, Message::Fetch(Fetch::Batch(digest)));
+        }
+    }
+
+    /// True for a batch that is lacking to begin the view.
+    pub(super) fn is_to_begin_with(&self, digest: Digest) -> bool {
+        let mut lacking = self.words_to_begin().flat_map(|word| self.lacking_of(word));
+        lacking.any(|of| of == digest)
     }
 
     pub(super) fn on_new_view(&mut self, now: Duration, signed: Signed<Arc<NewView>>) {

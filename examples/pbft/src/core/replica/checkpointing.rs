@@ -67,7 +67,10 @@ impl<M: Machine> Replica<M> {
         let low = self.low().min(self.executed);
         self.slots.retain(|sequence, _| *sequence > low);
         self.outlines.retain(|sequence, _| *sequence > low);
-        let needed: BTreeSet<Digest> = self.slots.values().flat_map(Slot::needed).collect();
+        let bound = self.plan.bound.range(low.next()..).map(|(_, digest)| *digest);
+        let of_slots = self.slots.values().flat_map(Slot::needed);
+        let to_begin = self.words_to_begin().flat_map(|word| self.bound_by(&word.body));
+        let needed: BTreeSet<Digest> = of_slots.chain(bound).chain(to_begin).collect();
         self.batches.retain(|digest, _| needed.contains(digest));
     }
 }

@@ -15,7 +15,7 @@ use crate::core::state::{Machine, Snapshot, State, part_digest, state_digest};
 use crate::mutant::{self, Mutant};
 
 /// Questions of one kind that are asked at a time.
-const ASKED_MAX: usize = 16;
+pub(super) const ASKED_MAX: usize = 16;
 
 /// Questions of one member that are answered in half a pause between two reports: as many as who
 /// fetches a state asks one member for, and as many again. Who asks in vain asks somebody else with
@@ -98,6 +98,7 @@ impl<M: Machine> Replica<M> {
             let to = self.next_other();
             to.into_iter().for_each(|to| self.tell(to, Message::Fetch(fetch)));
         }
+        self.fetch_to_begin();
         self.fetch_parts(None);
         self.install(now);
     }
@@ -181,7 +182,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Takes a batch that a proposal waits for.
+    /// Takes a batch that a proposal waits for, or the beginning of a view.
     fn on_batch(&mut self, now: Duration, batch: Batch) {
         let digest = batch.digest();
         let waits = self
@@ -189,12 +190,13 @@ impl<M: Machine> Replica<M> {
             .iter()
             .filter(|(_, slot)| slot.proposal == Some(digest) && !slot.is_accepted);
         let waits: Vec<Sequence> = waits.map(|(sequence, _)| *sequence).collect();
-        if !waits.is_empty() {
+        if !waits.is_empty() || self.is_to_begin_with(digest) {
             self.keep_batch(batch);
         }
         for sequence in waits {
             self.accept(now, sequence);
         }
+        self.begin_as_primary();
     }
 
     /// Takes members and digests of parts. It is by the digest of all of them, which a quorum has

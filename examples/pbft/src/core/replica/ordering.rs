@@ -45,10 +45,7 @@ impl<M: Machine> Replica<M> {
     /// Proposes a batch for a place. It is in the ledger before anybody hears of it.
     pub(super) fn propose(&mut self, sequence: Sequence, digest: Digest, batch: Option<Batch>) {
         self.proposed = self.proposed.max(sequence);
-        let members = self.group.members().len();
-        let slot = self.slots.entry(sequence).or_default();
-        slot.proposal = Some(digest);
-        slot.vote(self.view, digest, members);
+        self.slots.entry(sequence).or_default().proposal = Some(digest);
         let vote = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
         let proposal = match batch {
             Some(batch) if self.settings.is_outlined => {
@@ -120,10 +117,7 @@ impl<M: Machine> Replica<M> {
         if !self.is_vouched(sequence, digest, &batch) {
             return;
         }
-        let members = self.group.members().len();
-        let slot = self.slots.entry(sequence).or_default();
-        slot.is_accepted = true;
-        slot.vote(self.view, digest, members);
+        self.slots.entry(sequence).or_default().is_accepted = true;
         self.forget_outline(sequence);
         self.know_requests(now, &batch);
         let proposal = Vote { phase: Phase::Propose, view: self.view, sequence, digest };
@@ -207,7 +201,7 @@ impl<M: Machine> Replica<M> {
         let Some(digest) = slot.proposal.filter(|of| slot.commits.count(*of) >= quorum) else {
             return;
         };
-        slot.commit(view, digest);
+        slot.committed = Some((view, digest));
         self.append(Record::Committed(Vote { phase: Phase::Commit, view, sequence, digest }));
         self.execute(now);
     }

@@ -40,7 +40,6 @@ impl<M: Machine> Replica<M> {
             Record::Accepted(vote, signature) => {
                 let primary = self.group.primary(vote.view);
                 self.proposed = self.proposed.max(vote.sequence);
-                self.replay_vote(&vote);
                 let slot = self.slots.entry(vote.sequence).or_default();
                 slot.proposal = Some(vote.digest);
                 if let Some(signature) = signature {
@@ -55,18 +54,11 @@ impl<M: Machine> Replica<M> {
             }
             Record::Committed(vote) => {
                 let slot = self.slots.entry(vote.sequence).or_default();
-                slot.commit(vote.view, vote.digest);
+                slot.committed = Some((vote.view, vote.digest));
             }
-            Record::Voted(vote) => self.replay_vote(&vote),
             Record::HandedOver(handover) => self.begin_epoch(Duration::ZERO, handover),
         }
         self.effects.clear();
-    }
-
-    fn replay_vote(&mut self, vote: &Vote) {
-        let members = self.group.members().len();
-        let slot = self.slots.entry(vote.sequence).or_default();
-        slot.vote(vote.view, vote.digest, members);
     }
 
     /// A client of the settings that the replayed state does not know, and never will: sessions are
@@ -143,10 +135,6 @@ impl<M: Machine> Replica<M> {
 
     fn record_slot(&self, sequence: Sequence, records: &mut Vec<Record>) {
         let slot = &self.slots[&sequence];
-        let voted = slot.voted().map(|(view, digest)| {
-            Record::Voted(Vote { phase: Phase::Prepare, view, sequence, digest })
-        });
-        records.extend(voted);
         let (view, phase) = (self.view, Phase::Propose);
         if let Some(digest) = slot.proposal.filter(|_| !self.is_changing)
             && (slot.is_accepted || self.is_primary())
