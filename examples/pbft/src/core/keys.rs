@@ -118,7 +118,7 @@ pub enum Refused {
     /// It takes up more than its share of the message with which a view begins.
     #[error("it is larger than one word of those with which a view begins may be")]
     OverShare,
-    /// A batch in it is larger than one may be.
+    /// A batch in it is larger than one may be, or it has more requests.
     #[error(
         "a batch in it has more than {} requests or {} bytes",
         Batch::REQUESTS_MAX,
@@ -286,7 +286,13 @@ impl Keys {
                 self.claim_batch(batch, &mut claims)?;
             }
             Message::Pass(requests) | Message::Fetched(Fetched::Requests(requests)) => {
+                if requests.len() > Batch::REQUESTS_MAX {
+                    return Err(Refused::Batch);
+                }
                 self.claim_requests(requests, &mut claims)?
+            }
+            Message::Pull(digests) if digests.len() > Batch::REQUESTS_MAX => {
+                return Err(Refused::Batch);
             }
             Message::Vouch(vouches) => {
                 let is_known = |client| self.clients.contains_key(client);

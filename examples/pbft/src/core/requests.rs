@@ -33,6 +33,12 @@ pub(super) struct Waiting {
     is_proposed: bool,
 }
 
+impl Waiting {
+    fn is_unproposed(&self) -> bool {
+        self.is_backed && !self.is_proposed
+    }
+}
+
 /// Requests in the order in which they came.
 ///
 /// A client has as many places as its session tells requests apart, so none takes those of another.
@@ -132,9 +138,23 @@ impl Requests {
         count: usize,
         bytes: usize,
     ) -> Vec<SignedRequest> {
+        self.next_turn(count, bytes, |waiting| waiting.since <= before)
+    }
+
+    /// The same of those that all believe and no batch of this view has, however long they wait.
+    pub(super) fn next_unproposed(&mut self, count: usize, bytes: usize) -> Vec<SignedRequest> {
+        self.next_turn(count, bytes, Waiting::is_unproposed)
+    }
+
+    fn next_turn(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        is_meant: impl Fn(&Waiting) -> bool,
+    ) -> Vec<SignedRequest> {
         let turn = self.by_arrival.range(self.passed..).chain(self.by_arrival.range(..self.passed));
         let (mut passed, mut room, mut last) = (Vec::new(), bytes, None);
-        for (at, waiting) in turn.filter(|(_, waiting)| waiting.since <= before).take(count) {
+        for (at, waiting) in turn.filter(|(_, waiting)| is_meant(waiting)).take(count) {
             let size = waiting.signed.request.operation.len();
             if size > room && !passed.is_empty() {
                 break;
@@ -225,8 +245,7 @@ impl Requests {
 
     /// Requests that all believe and no batch of this view has, the oldest first.
     pub(super) fn unproposed(&self) -> impl Iterator<Item = &SignedRequest> {
-        let is_open = |waiting: &&Waiting| waiting.is_backed && !waiting.is_proposed;
-        let waiting = self.by_arrival.values().filter(is_open);
+        let waiting = self.by_arrival.values().filter(|waiting| waiting.is_unproposed());
         waiting.map(|waiting| &waiting.signed)
     }
 }

@@ -1,7 +1,7 @@
 //! Single rules of the core, each on one replica: what a simulation meets seldom.
 
 mod rules {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::ops::Range;
     use std::sync::Arc;
     use std::time::Duration;
@@ -524,6 +524,46 @@ mod rules {
         if questions == [2] { Ok(()) } else { Err(format!("{questions:?}")) }
     }
 
+    /// Each request of an answer is looked for in all that proposals name.
+    pub(super) fn no_word_has_more_requests_than_a_batch() -> Result<(), String> {
+        for (count, wanted) in [(256, None), (257, Some(Refused::Batch))] {
+            let requests: Vec<SignedRequest> = (0..count).map(request).collect();
+            let digests = requests.iter().map(SignedRequest::digest).collect();
+            let answer = Message::Fetched(Fetched::Requests(requests.clone()));
+            for body in [answer, Message::Pass(requests), Message::Pull(digests)] {
+                let found = keys().open(FROM, signer(1).sign(SCOPE, FROM, body)).err();
+                if found != wanted {
+                    return Err(format!("{count}: {found:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A primary proposes nothing, and is told again and again of what waits.
+    pub(super) fn what_waits_is_passed_on_again_in_turns() -> Result<(), String> {
+        let settings = Settings { each_client_max: 600, ..settings() };
+        let pause = settings.repeat;
+        let mut replica = Replica::new(settings, Counter(0));
+        replica.start(Duration::ZERO);
+        (0..600).for_each(|number| ask(&mut replica, number));
+        effects(&mut replica);
+        let mut passed = Vec::new();
+        for turn in 0..3 {
+            replica.handle_timeout(NOW + pause * turn);
+            let found = effects(&mut replica);
+            let number = |effect: &Effect| match effect {
+                Effect::Forward { request, .. } => Some(request.request.number),
+                _ => None,
+            };
+            passed.push(found.iter().filter_map(number).collect::<Vec<_>>());
+        }
+        let counts: Vec<usize> = passed.iter().map(Vec::len).collect();
+        expect_sizes(&counts, &[256, 256, 256])?;
+        let different: BTreeSet<u64> = passed.into_iter().flatten().collect();
+        expect_sizes(&[different.len()], &[600])
+    }
+
     /// A lying primary begins one view by the word of two quorums: by one nothing is bound, by the
     /// other the first place. It says so again and again, and after a restart.
     pub(super) fn of_two_beginnings_of_a_view_the_first_counts() -> Result<(), String> {
@@ -671,6 +711,8 @@ node_kit::rule_tests! {
     proposals_that_are_repeated_have_the_bytes_of_one_batch
     an_answer_is_followed_by_one_question
     what_an_outline_names_is_pulled_while_it_may_be_a_batch
+    no_word_has_more_requests_than_a_batch
+    what_waits_is_passed_on_again_in_turns
     of_two_beginnings_of_a_view_the_first_counts
     a_view_begins_with_batches_that_are_to_be_had
     a_view_begins_by_word_of_its_primary_alone

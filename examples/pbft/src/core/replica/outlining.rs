@@ -92,8 +92,7 @@ impl<M: Machine> Replica<M> {
             return;
         }
         let (mut found, mut room) = (Vec::new(), PULLED_BYTES_MAX);
-        let wanted = digests.iter().take(Batch::REQUESTS_MAX);
-        for signed in wanted.filter_map(|digest| self.requests.find(digest)) {
+        for signed in digests.iter().filter_map(|digest| self.requests.find(digest)) {
             let size = signed.request.operation.len();
             if size > room && !found.is_empty() {
                 break;
@@ -113,7 +112,7 @@ impl<M: Machine> Replica<M> {
         for signed in requests {
             let digest = match mutant::is(Mutant::PulledUnchecked) {
                 true => self.lacking().next(),
-                false => Some(signed.digest()).filter(|of| self.lacking().any(|lack| lack == *of)),
+                false => Some(signed.digest()).filter(|digest| self.is_lacking(digest)),
             };
             if let Some(digest) = digest {
                 self.pulled.insert(digest, signed);
@@ -128,6 +127,12 @@ impl<M: Machine> Replica<M> {
         if let Some(sequence) = first.map(|(sequence, _)| *sequence) {
             self.pull(sequence);
         }
+    }
+
+    /// True for a request that an outline names and that is not here.
+    fn is_lacking(&self, digest: &Digest) -> bool {
+        let mut outlines = self.outlines.values();
+        self.known(digest).is_none() && outlines.any(|of| of.requests().contains(digest))
     }
 
     /// Digests that outlines name, of requests that are not here.

@@ -39,7 +39,7 @@ impl<M: Machine> Replica<M> {
         if self.is_by_channels() {
             self.pass_on(now);
         } else if !self.is_changing && !self.is_primary() {
-            self.forward();
+            self.forward_again();
         }
         self.fetch(now);
     }
@@ -61,6 +61,15 @@ impl<M: Machine> Replica<M> {
         let to = self.primary();
         for request in self.requests.unproposed() {
             self.effects.push_back(Effect::Forward { to, request: request.clone() });
+        }
+    }
+
+    /// Passes some of that on again, each time others: a primary that proposes nothing is told of
+    /// no more in a pause than it could propose at once.
+    fn forward_again(&mut self) {
+        let to = self.primary();
+        for request in self.requests.next_unproposed(Batch::REQUESTS_MAX, Batch::BYTES_MAX) {
+            self.effects.push_back(Effect::Forward { to, request });
         }
     }
 

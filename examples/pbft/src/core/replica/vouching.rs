@@ -22,7 +22,7 @@ use crate::core::trust::Trust;
 use crate::mutant::{self, Mutant};
 
 /// Requests of one turn of passing on, at most.
-const PASSED_MAX: usize = 256;
+const PASSED_MAX: usize = Batch::REQUESTS_MAX;
 
 /// Bytes of their operations, if it is more than one.
 const PASSED_BYTES_MAX: usize = 256 << 10;
