@@ -477,7 +477,7 @@ impl Call {
         for (task, state) in unsettled {
             let executed = match state {
                 BranchState::Closed { .. } => Executed::Yes,
-                _ if self.has_not_left(&task) => Executed::No,
+                _ if cause == Cause::Deadline && self.has_not_left(&task) => Executed::No,
                 _ => Executed::Maybe,
             };
             self.fail_saying(&task, cause, executed, text);
@@ -485,7 +485,7 @@ impl Call {
     }
 
     /// True of a root branch whose request was never handed to a connection. If it waits for one it
-    /// may leave yet, but with no time left, so that it is refused.
+    /// may leave yet: after the deadline with no time left, so that it is refused.
     fn has_not_left(&self, task: &TaskKey) -> bool {
         task.hop == 0 && self.roots.get(&task.path).is_some_and(|root| root.link.is_none())
     }

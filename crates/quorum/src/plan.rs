@@ -137,8 +137,8 @@ impl<Resp: Payload> Plan<Resp> {
         self.waiting.retain(|waiting| !waiting.is_hedge());
     }
 
-    /// Nobody is asked any more. Gives the branches that were to be asked again, with the failure
-    /// of each.
+    /// Gives the branches that were to be asked again, with the failure of each. None is asked any
+    /// more.
     pub(crate) fn give_up(self) -> impl Iterator<Item = (usize, Failure)> {
         self.waiting.into_iter().filter_map(|waiting| Some((waiting.branch, waiting.failure?)))
     }

@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 use crate::wire::{CancelReason, Cause, Executed};
 
 use super::records::{Over, State};
-use super::refusal::requests_overload;
+use super::refusal::{cost_beside, requests_overload};
 use super::route::{Onward, WayUp};
 use super::{TaskRef, Visits};
 
@@ -116,7 +116,7 @@ impl Visits {
         bytes: usize,
         links: &mut Links,
     ) -> Result<(), TaskFailure> {
-        let bytes = self.limits.large_bytes(bytes);
+        let bytes = self.limits.large_bytes(bytes.saturating_add(self.beside_request(task)));
         self.pay_for_request(task, bytes, links)
     }
 
@@ -133,8 +133,14 @@ impl Visits {
     ) -> Result<(), TaskFailure> {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let most = message_bytes_max.min(links.shares().max(Pool::Requests) / 4);
-        let bytes = u32::try_from((most as u64).max(unscheduled_bytes)).unwrap_or(u32::MAX);
+        let most = (most as u64).max(unscheduled_bytes) + self.beside_request(task) as u64;
+        let bytes = u32::try_from(most).unwrap_or(u32::MAX);
         self.pay_for_request(task, bytes, links)
+    }
+
+    /// Bytes that the extensions of a request count for.
+    fn beside_request(&self, task: &TaskRef) -> usize {
+        self.record(&task.place()).map_or(0, |record| cost_beside(record.extensions()))
     }
 
     fn pay_for_request(

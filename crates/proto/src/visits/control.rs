@@ -9,7 +9,7 @@
 //! CANCEL of everything below a prefix could then reach tasks that another node asked the same
 //! neighbour for.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::id::{CallId, LinkId, NodeId, TaskKey};
 use crate::key::Key;
@@ -353,7 +353,8 @@ impl Visits {
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Sealed>,
-    known: BTreeSet<(TaskKey, u64)>,
+    /// The first of each task and seal.
+    known: BTreeMap<(TaskKey, u64), usize>,
     holders: usize,
 }
 
@@ -363,8 +364,13 @@ impl Gathered {
             let holders = self.holders + entry.entry.holders.len();
             // Only a liar's are too many.
             let has_room = holders <= CHILDREN_MAX && self.entries.len() < GATHERED_MAX;
-            // Two that differ in more, but not in the seal, are not both sealed by their task.
-            if has_room && self.known.insert((entry.entry.task.clone(), entry.seal)) {
+            if !has_room {
+                continue;
+            }
+            let name = (entry.entry.task.clone(), entry.seal);
+            let first = *self.known.entry(name).or_insert(self.entries.len());
+            // A liar gives one with the seal of another.
+            if self.entries.get(first) != Some(entry) {
                 self.holders = holders;
                 self.entries.push(entry.clone());
             }

@@ -270,6 +270,15 @@ impl Record {
         if given.is_empty() { 1 } else { 1 + memory_of(given) / RECORD_BYTES }
     }
 
+    /// The extensions that its request carried, while it runs.
+    pub(super) fn extensions(&self) -> &[Extension] {
+        match &self.state {
+            State::Quiet(quiet) => &quiet.extensions,
+            State::Running(task) => &task.extensions,
+            State::Over(_) | State::Gone => &[],
+        }
+    }
+
     /// The entries that it was given to pass on.
     pub(super) fn ancestors(&self) -> &[Sealed] {
         match &self.state {

@@ -84,10 +84,7 @@ impl Visits {
     /// Bytes that a request counts for while its task runs, with those of its extensions.
     #[inline]
     pub(super) fn large_bytes(&self, request: &Request) -> u32 {
-        let beside = match request.extensions.as_slice() {
-            [] => 0, // As most have it.
-            some => usize::try_from(cost_of(some)).unwrap_or(usize::MAX),
-        };
+        let beside = cost_beside(&request.extensions);
         self.limits.large_bytes(request.payload.len().saturating_add(beside))
     }
 
@@ -112,6 +109,16 @@ impl Visits {
             let details = Bytes::copy_from_slice(&self.epoch.to_le_bytes());
             TaskFailure { details, ..TaskFailure::new(Cause::StaleEpoch, Executed::No, text) }
         })
+    }
+}
+
+/// Bytes that extensions count for beside their request. Most have none.
+#[inline]
+pub(super) fn cost_beside(extensions: &[Extension]) -> usize {
+    if extensions.is_empty() {
+        0
+    } else {
+        usize::try_from(cost_of(extensions)).unwrap_or(usize::MAX)
     }
 }
 

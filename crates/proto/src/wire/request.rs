@@ -251,12 +251,7 @@ pub(super) fn write_extensions(extensions: &[Extension], out: &mut impl Out) {
 
 /// A list of one at least, for a flag or the kind of the frame says that there are any.
 pub(super) fn read_extensions(input: &mut Reader<'_>) -> Result<Vec<Extension>, WireError> {
-    let before = input.len();
-    let extensions = input.some(EXTENSIONS_BYTES_MAX, 2, read_extension)?;
-    match before - input.len() {
-        bytes if bytes > EXTENSIONS_BYTES_MAX => Err(WireError::OverLimit),
-        _ => Ok(extensions),
-    }
+    input.some(usize::MAX, 2, read_extension)
 }
 
 fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
@@ -267,10 +262,6 @@ fn read_extension(input: &mut Reader<'_>) -> Result<Extension, WireError> {
 
 /// Largest extension, in bytes.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
-
-/// Most bytes of all extensions of a message: those of the most
-/// [metadata](crate::metadata::METADATA_BYTES_MAX), in the smallest pairs, and one of the largest.
-const EXTENSIONS_BYTES_MAX: usize = 64 * 1024;
 
 impl ReplyRoute {
     #[inline]

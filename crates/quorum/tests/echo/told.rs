@@ -165,7 +165,7 @@ async fn the_members_of_a_running_service_change_by_epoch() {
     assert_eq!((stale.failures.len(), write(next.members().to_vec()).await.replies.len()), (3, 3));
 }
 
-/// What is of no epoch is taken in any, so nothing would end, and nothing be refused.
+/// Requests and votes of no epoch are taken in any, so nothing would end, and nothing be refused.
 #[tokio::test(start_paused = true)]
 async fn members_without_an_epoch_cannot_change() {
     let cluster = Cluster::start(7, 3, |_, _| Service::new()).await;

@@ -412,7 +412,10 @@ pub(super) async fn only_reply(
             Ok(_) => return Err(status::of_part(known, &[])),
             // The outcome has it.
             Err(CallError::Branch(_)) => {}
-            Err(error) => return Err(status::of_error(&error)),
+            Err(error) => {
+                let status = status::of_error(&error);
+                return Err(if only.is_some() { status::replied(status) } else { status });
+            }
         }
     }
     let outcome = call.outcome().await;

@@ -183,6 +183,9 @@ pub struct Replica {
     holds: Holds,
     role: Role,
     standing: Standing,
+    /// The leader that it follows, or followed until it missed it: that one may lead on, though it
+    /// is no member any more.
+    followed: Option<NodeId>,
     /// The greatest ballot there was word of.
     seen: Ballot,
     /// When a leader was heard last.
@@ -236,6 +239,7 @@ impl Replica {
             holds: Holds::default(),
             role: Role::Following,
             standing: Standing::Leaderless,
+            followed: None,
             seen: Ballot::NONE,
             heard: None,
             election: Duration::ZERO,
@@ -419,6 +423,11 @@ impl Replica {
     }
 
     fn stand(&mut self, standing: Standing) {
+        match standing {
+            Standing::Following(leader) => self.followed = Some(leader),
+            Standing::Leading(_) | Standing::Outside => self.followed = None,
+            Standing::Leaderless => {}
+        }
         if self.standing != standing {
             self.standing = standing;
             self.effects.push_back(Effect::Standing(standing));

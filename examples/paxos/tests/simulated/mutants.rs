@@ -7,7 +7,7 @@ const SEEDS: u64 = 2_000;
 
 /// The first seeds that find them; tried first, so that the test is quick. After a change of the
 /// protocol they are others.
-const FOUND_BY: [u64; 14] = [119, 0, 86, 86, 14, 273, 1, 93, 31, 14, 202, 904, 604, 1];
+const FOUND_BY: [u64; 14] = [119, 0, 86, 86, 14, 273, 1, 93, 31, 14, 52, 42, 1_982, 1];
 
 #[test]
 fn each_mutant_is_found() {

@@ -214,6 +214,8 @@ pub struct Replica<M> {
     asked: BTreeMap<NodeId, Asked>,
     /// Turns of asking: whom to ask next.
     turn: u64,
+    /// Number of times that batches were asked for to begin a view.
+    turn_to_begin: usize,
     effects: VecDeque<Effect>,
 }
 
@@ -259,6 +261,7 @@ impl<M: Machine> Replica<M> {
             answered: BTreeMap::new(),
             asked: BTreeMap::new(),
             turn: settings.node.get(),
+            turn_to_begin: 0,
             effects: VecDeque::new(),
             settings,
         }

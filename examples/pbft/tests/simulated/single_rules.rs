@@ -622,6 +622,25 @@ mod rules {
         Ok(())
     }
 
+    /// Two members show proof of a batch, of whom one may lie and keep it.
+    pub(super) fn each_who_proves_a_batch_is_asked_for_it() -> Result<(), String> {
+        let mut primary = backup();
+        for (by, word) in [(1, wish(1)), (2, wish(0)), (3, wish(1))] {
+            hear(&mut primary, by, word);
+        }
+        effects(&mut primary);
+        let question = Message::Fetch(Fetch::Batch(batch(0).digest()));
+        let mut asked = Vec::new();
+        for turn in 0..2 {
+            primary.handle_timeout(NOW + turn * Duration::from_millis(100));
+            let said = said(&effects(&mut primary));
+            asked.extend(said.into_iter().filter(|(_, of)| *of == question).flat_map(|(to, _)| to));
+        }
+        asked.sort_unstable();
+        let all = [1, 3].map(NodeId::new);
+        if asked == all { Ok(()) } else { Err(format!("{asked:?}")) }
+    }
+
     /// Members by whose word it begins a view.
     fn begun_by(effects: &[Effect]) -> Option<Vec<NodeId>> {
         said(effects).into_iter().find_map(|(_, message)| match message {
@@ -715,6 +734,7 @@ node_kit::rule_tests! {
     what_waits_is_passed_on_again_in_turns
     of_two_beginnings_of_a_view_the_first_counts
     a_view_begins_with_batches_that_are_to_be_had
+    each_who_proves_a_batch_is_asked_for_it
     a_view_begins_by_word_of_its_primary_alone
     only_signed_words_enter
     a_later_epoch_is_believed_of_a_member_that_signs_it

@@ -66,7 +66,7 @@ impl Replica {
     pub(super) fn other_epoch(&self, from: NodeId, of: u64, ask: &Ask) -> Option<Answer> {
         let (epoch, chosen) = (self.epoch(), self.log.chosen());
         // A leader that was removed goes on until enough others know.
-        let leads = self.standing == Standing::Following(from);
+        let leads = self.followed == Some(from);
         let is_member = match &self.membership {
             Some(membership) => membership.contains(from) || leads,
             None => false,

@@ -52,7 +52,7 @@ impl Replica {
             }
             Ask::TakeOver { ballot } => {
                 self.answer(token, Answer::TakingOver);
-                let is_of_leader = self.standing == Standing::Following(node);
+                let is_of_leader = self.followed == Some(node);
                 if is_of_leader && ballot == self.acceptor.promised() && self.votes() {
                     self.prepare_own(now);
                 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke::NodeId;
+
 use super::Replica;
 use super::fetching::ASKED_MAX;
 use crate::core::group::{Digest, View};
@@ -248,25 +250,30 @@ impl<M: Machine> Replica<M> {
         bound.filter(move |of| *of != null && !self.batches.contains_key(of))
     }
 
-    /// Asks for batches that words prove and this node lacks, as who is to begin the view: those
-    /// who show the proofs, each time another one first. Some may be stable here by now.
+    /// Asks for batches that words prove and this node lacks, as who is to begin the view: one of
+    /// those who show the proof of each, another one each time, so that a liar among them hides
+    /// none for long. Some may be stable here by now.
     pub(super) fn fetch_to_begin(&mut self) {
         self.begin_as_primary();
-        let mut words: Vec<_> = self.words_to_begin().collect();
-        if words.is_empty() || self.clock.has_begun {
+        if self.clock.has_begun {
             return;
         }
-        let first = usize::try_from(self.turn % words.len() as u64).unwrap_or(0);
-        words.rotate_left(first);
-        let mut asked = BTreeMap::new();
-        for word in words {
-            let new = self.lacking_of(word).filter(|digest| !asked.contains_key(digest));
-            let new: Vec<Digest> = new.take(ASKED_MAX).collect();
-            asked.extend(new.into_iter().map(|digest| (digest, word.by)));
+        let mut provers = BTreeMap::<Digest, Vec<NodeId>>::new();
+        for word in self.words_to_begin() {
+            for digest in self.lacking_of(word) {
+                provers.entry(digest).or_default().push(word.by);
+            }
         }
-        self.turn += 1;
-        for (digest, by) in asked {
-            self.tell(by, Message::Fetch(Fetch::Batch(digest)));
+        let turn = self.turn_to_begin;
+        self.turn_to_begin += 1;
+        let mut asked = BTreeMap::<NodeId, usize>::new();
+        for (digest, of) in provers {
+            let by = of[turn % of.len()];
+            let count = asked.entry(by).or_default();
+            *count += 1;
+            if *count <= ASKED_MAX {
+                self.tell(by, Message::Fetch(Fetch::Batch(digest)));
+            }
         }
     }
 
