@@ -97,8 +97,8 @@ impl Replica {
     ) {
         let node = self.settings.node;
         let has_left = self.membership.as_ref().is_some_and(|members| !members.contains(node));
-        let is_later = epoch > self.epoch();
-        if !is_later && !(has_left && epoch == self.epoch()) {
+        let first = if has_left { self.epoch() } else { self.epoch() + 1 };
+        if epoch < first {
             return;
         }
         match chosen {
