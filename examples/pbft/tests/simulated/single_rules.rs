@@ -510,7 +510,8 @@ mod rules {
         if questions == [1, 1, 1] { Ok(()) } else { Err(format!("{questions:?}")) }
     }
 
-    /// A batch that is named may not be proposed, so the rest of it is not asked for, nor is anything kept.
+    /// A batch that is named may not be proposed: the rest of it is not asked for, and nothing of it
+    /// kept.
     pub(super) fn what_an_outline_names_is_pulled_while_it_may_be_a_batch() -> Result<(), String> {
         let mut replica = backup();
         let batch = Batch::new([large(0), large(1), large(2)]);
