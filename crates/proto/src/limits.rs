@@ -36,9 +36,10 @@ pub struct Limits {
     /// Bytes of whole replies of tasks here that wait until their initiators grant them, for all
     /// peers. Default 512 MiB.
     pub waiting_reply_bytes_max: usize,
-    /// Bytes of requests above `unscheduled_bytes` each whose tasks run here, for all peers. One
-    /// that came packed counts as what it unpacks to, and one whose message travels beside it with
-    /// that: from when its sender is asked for it, as the largest. Default 1 GiB.
+    /// Bytes of requests above `unscheduled_bytes` each whose tasks run here, for all peers, with
+    /// their metadata, 64 bytes more a pair. One that came packed counts as what it unpacks to, and
+    /// one whose message travels beside it with that: from when its sender is asked for it, as the
+    /// largest. Default 1 GiB.
     pub running_request_bytes_max: usize,
     /// Bytes of items of requests that wait for handlers here to read them, or were granted, for
     /// all peers; beyond `unscheduled_bytes` and 256 items, which each task may have. Default

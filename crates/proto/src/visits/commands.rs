@@ -133,7 +133,8 @@ impl Visits {
     ) -> Result<(), TaskFailure> {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let most = message_bytes_max.min(links.shares().max(Pool::Requests) / 4);
-        let most = (most as u64).max(unscheduled_bytes) + self.beside_request(task) as u64;
+        let most = (most as u64).max(unscheduled_bytes);
+        let most = most.saturating_add(self.beside_request(task) as u64);
         let bytes = u32::try_from(most).unwrap_or(u32::MAX);
         self.pay_for_request(task, bytes, links)
     }

@@ -9,7 +9,7 @@
 //! CANCEL of everything below a prefix could then reach tasks that another node asked the same
 //! neighbour for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{CallId, LinkId, NodeId, TaskKey};
 use crate::key::Key;
@@ -140,7 +140,7 @@ impl Visits {
         let forget_at = self.forget_at(now, probe.budget_us);
         // A fence is the initiator's own to ask for: a relay's order is not that of the request.
         let fences = (probe.fence && !by.is_relayed()) || mutant::is(Mutant::FenceOnPlainProbe);
-        let mut inherited = Gathered::default();
+        let (mut seen, mut inherited) = (BTreeSet::<Place>::new(), Gathered::default());
         let mut tasks = Vec::new();
         let (mut way, mut last, mut parents) = (None, None, Vec::new());
         let mut running = Vec::new();
@@ -159,11 +159,14 @@ impl Visits {
                 }
                 status = TaskStatus::Fenced;
             }
-            if let Some(record) = place.as_ref().and_then(|place| self.record(place)) {
+            // A task that is named several times is looked at once.
+            if let Some(place) = place.as_ref().filter(|place| seen.insert((*place).clone()))
+                && let Some(record) = self.record(place)
+            {
                 inherited.add(record.ancestors());
                 way = way.or_else(|| self.way_of_replies(record, links));
-                parents.extend(place.clone().filter(|_| !record.children().is_empty()));
-                running.extend(place.clone().filter(|_| status == TaskStatus::Running));
+                parents.extend((!record.children().is_empty()).then(|| place.clone()));
+                running.extend((status == TaskStatus::Running).then(|| place.clone()));
             }
             last = place;
             tasks.push((asked.clone(), status));

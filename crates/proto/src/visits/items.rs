@@ -24,7 +24,11 @@ pub(super) fn take_mark(extensions: &mut Vec<Extension>) -> bool {
     if count > 0 {
         extensions.retain(|extension| extension.tag != extension::ITEMS);
     }
-    extensions.len() < count
+    let is_marked = extensions.len() < count;
+    if is_marked {
+        extensions.shrink_to_fit(); // Of many marks nothing is kept.
+    }
+    is_marked
 }
 
 impl Visits {

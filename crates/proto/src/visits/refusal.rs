@@ -23,6 +23,10 @@ pub(super) struct Refusal {
 /// deadline.
 const HOPS_MAX: u32 = 1 << 20;
 
+/// Most memory that the extensions of a request may take, of which each branch of its task has a
+/// copy.
+const EXTENSIONS_MAX: usize = 4 << 20;
+
 impl Visits {
     pub(super) fn refusal(
         &self,
@@ -66,6 +70,9 @@ impl Visits {
         }
         if request.extensions.is_empty() {
             return None; // As most have it, and what follows is about them.
+        }
+        if cost_beside(&request.extensions) > EXTENSIONS_MAX {
+            return refuse(Cause::BadRequest, "its metadata takes more than 4 MiB here");
         }
         if request.extensions.iter().any(is_unknown_and_critical) {
             return refuse(Cause::BadRequest, "a critical extension is unknown here");

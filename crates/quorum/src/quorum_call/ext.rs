@@ -29,8 +29,8 @@ pub trait QuorumExt<Resp: Payload + 'static>: Sized {
     ///
     /// Which leaves lie below which leader is not known here: one that has failed below one leader
     /// counts as lost once it has below all others, but for those that have failed or have asked
-    /// nobody. One that ends without a reply has failed. Where a member is asked on several
-    /// branches below one leader, and answers on one of them alone, name that one:
+    /// nobody. A leaf that ends without a reply has failed. Where one is asked on several
+    /// branches below one leader, and answers on one of them alone, name the branch:
     /// [`QuorumBuilder::leaves_at`]. Leaders that each ask some of the members are told of sooner
     /// by a call each.
     fn among(self, members: &Configuration) -> QuorumBuilder<Resp>;

@@ -510,8 +510,8 @@ mod rules {
         if questions == [1, 1, 1] { Ok(()) } else { Err(format!("{questions:?}")) }
     }
 
-    /// A batch that is named may not be proposed: the rest of it is not asked for, and nothing of it
-    /// kept.
+    /// A batch that is named may not be proposed: the rest of it is not asked for, and nothing of
+    /// it kept.
     pub(super) fn what_an_outline_names_is_pulled_while_it_may_be_a_batch() -> Result<(), String> {
         let mut replica = backup();
         let batch = Batch::new([large(0), large(1), large(2)]);
@@ -626,7 +626,7 @@ mod rules {
     /// Two members show proof of a batch, of whom one may lie and keep it.
     pub(super) fn each_who_proves_a_batch_is_asked_for_it() -> Result<(), String> {
         let mut primary = backup();
-        for (by, word) in [(1, wish(1)), (2, wish(0)), (3, wish(1))] {
+        for (by, word) in [(1, wish(1)), (2, wish(0)), (3, wish(0)), (4, wish(1))] {
             hear(&mut primary, by, word);
         }
         effects(&mut primary);
@@ -638,7 +638,7 @@ mod rules {
             asked.extend(said.into_iter().filter(|(_, of)| *of == question).flat_map(|(to, _)| to));
         }
         asked.sort_unstable();
-        let all = [1, 3].map(NodeId::new);
+        let all = [1, 4].map(NodeId::new);
         if asked == all { Ok(()) } else { Err(format!("{asked:?}")) }
     }
 

@@ -709,7 +709,8 @@ fn an_answer_to_a_probe_passes_on_so_many_entries_and_no_more() {
         take(&mut server, link, call(child), request_with(inherited, Vec::new()));
     }
     drain(&mut server);
-    let tasks = (0..8).map(|child| Asked { task: task(&[child]), key: KEY }).collect();
+    // Of each twice.
+    let tasks = (0..16).map(|n| Asked { task: task(&[n / 2]), key: KEY }).collect();
     let probe = Probe { fence: false, budget_us: 1_000_000, tasks };
     take(&mut server, link, header(1, 1, task(&[])), Message::Probe(probe));
     let (sent, _) = drain(&mut server);
@@ -732,6 +733,14 @@ fn extensions_of_requests_count_with_their_messages() {
     let many = request_with(Vec::new(), vec![one.clone(); 20_000]);
     take(&mut server, link, header(1, 2, task(&[0])), many);
     assert_eq!(used(&server), 20_000 * 64);
+    drain(&mut server);
+    let too_many = request_with(Vec::new(), vec![one; 100_000]);
+    take(&mut server, link, header(1, 3, task(&[0])), too_many);
+    let (sent, _) = drain(&mut server);
+    let [Transmit { frame: Frame { message: Message::Fail(fail), .. }, .. }] = &sent[..] else {
+        panic!("it fails at once");
+    };
+    assert_eq!((fail.cause, fail.executed), (Cause::BadRequest, Executed::No));
     let mut starts = Vec::new();
     server.take_starts(&mut starts);
     assert_eq!(starts.len(), 2);
