@@ -251,19 +251,24 @@ mod rules {
 
     pub(super) fn a_follower_that_misses_its_leader_knows_of_none() -> Result<(), String> {
         let mut replica = replica(1);
-        let hear = |replica: &mut Replica| {
-            replica.handle_ask(NOW, NodeId::new(2), 7, (0, accept(ballot(1, 2), formation())));
-            replica.standing()
+        let hear = |replica: &mut Replica, ask| {
+            replica.handle_ask(NOW, NodeId::new(2), 7, (0, ask));
+            let found = effects(replica);
+            (replica.standing(), found.iter().any(|effect| matches!(effect, Effect::Own(_))))
         };
-        let followed = hear(&mut replica);
-        replica.handle_timeout(Duration::from_secs(5));
-        let found = (followed, replica.standing(), hear(&mut replica));
-        let follows = Standing::Following(NodeId::new(2));
-        if found == (follows, Standing::Leaderless, follows) {
-            Ok(())
-        } else {
-            Err(format!("{found:?}"))
+        let beat = || accept(ballot(1, 2), formation());
+        let mut found = Vec::new();
+        for missed_at in [5, 9].map(Duration::from_secs) {
+            found.push(hear(&mut replica, beat()).0);
+            replica.handle_timeout(missed_at);
+            found.push(replica.standing());
         }
+        let follows = Standing::Following(NodeId::new(2));
+        let wanted = [follows, Standing::Leaderless].repeat(2);
+        // Still its last leader: it does as that one says.
+        let takes_over = hear(&mut replica, Ask::TakeOver { ballot: ballot(1, 2) }).1;
+        let (found, wanted) = ((found, takes_over), (wanted, true));
+        if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
     }
 
     /// Node 3 promises late, and says in the first of two parts what node 1 has proposed already.
