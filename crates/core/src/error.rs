@@ -274,10 +274,7 @@ impl CallError {
     /// opened, or one that was handed on by a tail transfer: the task has run that did.
     pub fn is_safe_to_repeat(&self) -> bool {
         match self {
-            Self::Branch(failure) => {
-                let is_as_asked = failure.task.path.level_count() == 1 && failure.task.hop == 0;
-                is_as_asked && failure.is_safe_to_repeat()
-            }
+            Self::Branch(failure) => failure.task.opens_root() && failure.is_safe_to_repeat(),
             Self::NoPeer | Self::NotOpened(_) | Self::Hook(_) | Self::Stopped => true,
             _ => false,
         }

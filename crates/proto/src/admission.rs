@@ -19,12 +19,6 @@
 use crate::id::TaskKey;
 use crate::wire::Entry;
 
-/// True when a request for this task is one that only the initiator sends, over a connection of its
-/// own.
-pub(crate) fn opens_root(task: &TaskKey) -> bool {
-    task.hop == 0 && task.path.root_index().is_some()
-}
-
 /// True when a frame of `task` may carry this entry of a task above it.
 pub(crate) fn is_inherited(entry: &Entry, task: &TaskKey) -> bool {
     entry.task.path != task.path && entry.task.path.is_prefix_of(&task.path)

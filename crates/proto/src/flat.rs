@@ -19,7 +19,6 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::admission;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, TaskKey};
 use crate::key::Secret;
 use crate::time::Timestamp;
@@ -117,7 +116,7 @@ impl Flat {
         match by.key {
             Some(key) => secret.branch(call, &task.path) == Some(key),
             None => {
-                let index = task.path.root_index().filter(|_| admission::opens_root(task));
+                let index = task.path.root_index().filter(|_| task.opens_root());
                 let mut leg = index.and_then(|index| self.legs.get(index as usize));
                 if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
                     leg = self.legs.iter().find(|leg| leg.link == by.link);

@@ -469,6 +469,12 @@ pub struct TaskKey {
 }
 
 impl TaskKey {
+    /// True of a root branch that was not handed on: the task that its initiator has asked for, by a
+    /// request that nobody else sends.
+    pub fn opens_root(&self) -> bool {
+        self.hop == 0 && self.path.root_index().is_some()
+    }
+
     /// The task in which the branch goes on when this one hands it on. Hops are few: a node refuses
     /// to start a task beyond a thousand.
     pub(crate) fn next_hop(&self) -> Self {

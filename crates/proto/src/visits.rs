@@ -44,7 +44,7 @@ use crate::task::{SendError, Task, TaskOutput};
 use crate::time::Timestamp;
 use crate::timers::Timers;
 use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
-use crate::{Arrival, Fault, Outbound, admission};
+use crate::{Arrival, Fault, Outbound};
 
 use origins::{OriginIndex, Origins, RingName};
 use passed::Passed;
@@ -76,7 +76,7 @@ impl TaskRef {
     /// True when its request came from the initiator of the call itself: nobody below may send
     /// such.
     pub fn is_of_initiator(&self) -> bool {
-        admission::opens_root(&self.task)
+        self.task.opens_root()
     }
 
     fn place(&self) -> Place {
@@ -228,7 +228,7 @@ impl Visits {
         if call.seq == 0 {
             return Err(Fault::NoCall); // Calls are numbered from 1.
         }
-        if admission::opens_root(&header.task) && !is_direct {
+        if header.task.opens_root() && !is_direct {
             return Err(Fault::NotInitiator);
         }
         let node = match &request.reply_route {

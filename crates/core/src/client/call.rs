@@ -449,9 +449,8 @@ fn way_of(delivered: &Delivered, me: NodeId) -> Way {
 impl<Resp> Call<Resp> {
     /// Names the method that a server does not have: it knows no more than the hash of the name.
     fn name_unknown(&self, failure: &mut Failure) {
-        let is_root = failure.task.path.level_count() == 1 && failure.task.hop == 0;
         if failure.cause == Cause::UnknownMethod
-            && is_root
+            && failure.task.opens_root()
             && failure.text.is_empty()
             && let Some(method) = self.method.filter(|method| *method != OTHER)
         {

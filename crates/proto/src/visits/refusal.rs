@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
+use crate::Arrival;
 use crate::flow::cost_of;
 use crate::link::PeerName;
 use crate::links::Links;
 use crate::share::{PeerIndex, Pool};
 use crate::task::TaskFailure;
 use crate::wire::{Cause, Executed, Extension, ReplyRoute, Request, extension};
-use crate::{Arrival, admission};
 
 use super::{TaskKey, Visits};
 
@@ -79,7 +79,7 @@ impl Visits {
         }
         let has_items = request.extensions.iter().any(|one| one.tag == extension::ITEMS);
         let is_from_initiator = request.reply_route == ReplyRoute::Sender;
-        if has_items && !(admission::opens_root(task) && is_from_initiator) {
+        if has_items && !(task.opens_root() && is_from_initiator) {
             return refuse(
                 Cause::BadRequest,
                 "items follow the request of a branch that is no root",

@@ -17,7 +17,7 @@ use crate::wire::{
     Asked, Cause, Executed, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath, ReplyRoute,
     Request, RequestHead, Rung, Sealed, Status,
 };
-use crate::{Arrival, Outbound, admission, lane_of};
+use crate::{Arrival, Outbound, lane_of};
 
 use super::{OriginIndex, Place, Record, RingIndex, State, Visits};
 
@@ -209,7 +209,7 @@ impl Visits {
         let is_own = from == self.me.node;
         // Who answers over the connection that a root request came by need not prove that it holds
         // the task.
-        let is_proven = is_own && link == Some(record.link) && admission::opens_root(task);
+        let is_proven = is_own && link == Some(record.link) && task.opens_root();
         let relayed = (!is_own || link.is_none()).then_some(Relayed { node: from, at });
         Ok(WayUp { to, link, relayed, shows_key: !is_proven })
     }
@@ -391,7 +391,7 @@ impl Visits {
     ) {
         let came_by = Some(by.link).filter(|_| by.sender() == origin);
         let direct = came_by.or_else(|| links.to_life(origin));
-        let is_root = admission::opens_root(&header.task);
+        let is_root = header.task.opens_root();
         let relayed = Relayed { node: self.me.node, at: Rung::of(&header.task) };
         let to = if direct.is_some() { origin.node } else { by.via };
         let mut outbound = Outbound::new(to, header, message);

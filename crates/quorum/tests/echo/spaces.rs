@@ -296,40 +296,12 @@ async fn a_verifier_that_panics_at_a_vote_refuses_that_one_alone() {
     assert_eq!(refused.expect("it is judged"), [("panicked", 1)]);
 }
 
-#[tokio::test]
-async fn another_verifier_loses_no_vote_that_one_looks_at() {
-    let cluster = cluster(4).await;
-    let spaces = spaces(&cluster);
-    let digest = digest_of(b"heron");
-    let (looks, mut is_looking) = tokio::sync::mpsc::unbounded_channel();
-    let (go, may_go) = std::sync::mpsc::channel::<()>();
-    let may_go = std::sync::Mutex::new(may_go);
-    let slow = move |_: &TaggedCast| {
-        looks.send(()).expect("it is waited for");
-        // Ends with its sender.
-        let _ = may_go.lock().expect("nobody panics").recv();
-        Ok(())
-    };
-    let round = |at: usize| spaces[at].join(0, 1, plan(&cluster.members)).expect("it is new");
-    let mut first = round(0).verify(slow);
-    first.cast(0, digest, "").expect("it is the first");
-    let mut others = [round(1), round(2)];
-    for round in &mut others {
-        round.cast(0, digest, "").expect("it is the first");
-    }
-    tokio::select! {
-        reached = first.quorum(0) => panic!("{reached:?}, though nothing is judged"),
-        looks = is_looking.recv() => looks.expect("it lives"),
-    }
-    let mut first = first.verify(|_: &TaggedCast| Ok(()));
-    drop(go);
-    first.quorum(0).await.expect("three have cast it");
-}
-
-#[tokio::test]
-async fn votes_that_a_verifier_holds_count_once_the_endpoint_has_stopped() {
-    let cluster = cluster(4).await;
-    let spaces = spaces(&cluster);
+/// A round of three who have cast one digest, whose verifier looks at their votes until the sender
+/// goes, and the rounds of the other two.
+async fn looked_at(
+    cluster: &Cluster,
+    spaces: &[EchoSpace],
+) -> (EchoRound, std::sync::mpsc::Sender<()>, [EchoRound; 2]) {
     let digest = digest_of(b"heron");
     let (looks, mut is_looking) = tokio::sync::mpsc::unbounded_channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
@@ -351,6 +323,24 @@ async fn votes_that_a_verifier_holds_count_once_the_endpoint_has_stopped() {
         reached = first.quorum(0) => panic!("{reached:?}, though nothing is judged"),
         looks = is_looking.recv() => looks.expect("it lives"),
     }
+    (first, go, others)
+}
+
+#[tokio::test]
+async fn another_verifier_loses_no_vote_that_one_looks_at() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let (first, go, _others) = looked_at(&cluster, &spaces).await;
+    let mut first = first.verify(|_: &TaggedCast| Ok(()));
+    drop(go);
+    first.quorum(0).await.expect("three have cast it");
+}
+
+#[tokio::test]
+async fn votes_that_a_verifier_holds_count_once_the_endpoint_has_stopped() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let (mut first, go, _others) = looked_at(&cluster, &spaces).await;
     let server = cluster.servers[0].clone().expect("it lives");
     server.shutdown(Duration::ZERO).await;
     let mut reached = std::pin::pin!(first.quorum(0));

@@ -6,7 +6,6 @@
 use bytes::Bytes;
 use convoke_core::wire::{Cause, Executed};
 use convoke_core::{CallError, End, Failure, Outcome};
-use convoke_transport::id::TaskKey;
 use convoke_transport::parts::cut_text;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -157,9 +156,8 @@ fn of_failures(failures: &[Failure]) -> Status {
 /// Execution of a call without a reply, as far as its failures show. Each speaks of its own task;
 /// one below the root, or behind a transfer, proves that the task at the root has run.
 fn executed(failures: &[Failure]) -> Executed {
-    let is_of_root = |task: &TaskKey| task.path.level_count() == 1 && task.hop == 0;
     let has_run =
-        |failure: &Failure| failure.executed == Executed::Yes || !is_of_root(&failure.task);
+        |failure: &Failure| failure.executed == Executed::Yes || !failure.task.opens_root();
     if failures.iter().any(has_run) {
         Executed::Yes
     } else if failures.iter().all(|failure| failure.executed == Executed::No) {
@@ -228,7 +226,7 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 #[cfg(test)]
 mod tests {
     use convoke_core::proto::metadata::Extensions;
-    use convoke_transport::id::{NodeId, Path};
+    use convoke_transport::id::{NodeId, Path, TaskKey};
 
     use super::*;
 
