@@ -469,8 +469,8 @@ pub struct TaskKey {
 }
 
 impl TaskKey {
-    /// True of a root branch that was not handed on: the task that its initiator has asked for, by a
-    /// request that nobody else sends.
+    /// True of a root branch that was not handed on: the task that its initiator has asked for, by
+    /// a request that nobody else sends.
     pub fn opens_root(&self) -> bool {
         self.hop == 0 && self.path.root_index().is_some()
     }
