@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::Arrival;
 use crate::Outbound;
 use crate::id::{CallId, LinkId};
+use crate::key::Key;
 use crate::limits::Limits;
 use crate::links::Links;
 use crate::share::Pool;
@@ -43,13 +44,11 @@ impl Visits {
     ) {
         let name = RingName { life: header.call.origin, sender: by.sender() };
         let Some(ring) = self.origins.find_ring(name) else { return };
-        let Some(of_ring) = self.origins.ring(ring) else { return };
-        let path = header.task.path.clone();
-        let mut records = of_ring.records.of_branch(header.call.seq, path);
-        let meant = records.find(|r| r.link == by.link && r.task == header.task && r.has_items());
-        let meant = meant.map(|record| (ring, record.name()));
-        drop(records);
-        let Some(place) = meant else { return };
+        let least = (by.link, ring, (header.call.seq, header.task.clone(), Key(0)));
+        let first = self.intakes.range(least..).next().filter(|(link, of, (seq, task, _))| {
+            (*link, *of, *seq) == (by.link, ring, header.call.seq) && *task == header.task
+        });
+        let Some(place) = first.map(|(_, _, name)| (ring, name.clone())) else { return };
         self.with_intake(header.call, &place, links, |intake| intake.accept(item));
     }
 

@@ -183,11 +183,6 @@ impl Record {
         matches!(self.state, State::Over(_))
     }
 
-    /// True when items follow its request and it is not over.
-    pub(super) fn has_items(&self) -> bool {
-        matches!(&self.state, State::Running(task) if task.intake.is_some())
-    }
-
     /// True when items follow its request that it will read.
     pub(super) fn takes_items(&self) -> bool {
         let State::Running(task) = &self.state else { return false };
