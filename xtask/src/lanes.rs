@@ -160,10 +160,10 @@ fn sim(workspace: &Workspace) -> anyhow::Result<Plan> {
     };
     Ok(Plan::Run(vec![
         Programs::build_all(),
-        run("sim", &[], "3000"),
-        run("paxos", &["sim", "--core"], "800"),
-        run("paxos", &["sim"], "400"),
-        run("pbft", &["sim", "--part", "world"], "350"),
+        run("sim", &[], "2000"),
+        run("paxos", &["sim", "--core"], "600"),
+        run("paxos", &["sim"], "250"),
+        run("pbft", &["sim", "--part", "world"], "250"),
     ]))
 }
 
