@@ -213,22 +213,47 @@ fn toml(places: &[Place], found: &Found) -> String {
         let (uplink, downlink) = (mbit(found.uplink[index]), mbit(found.downlink[index]));
         let _ = write!(
             text,
-            "\n[[sites]]\nname = {:?}\nuplink_mbit = {uplink}\ndownlink_mbit = {downlink}\n\
+            "\n[[sites]]\nname = {}\nuplink_mbit = {uplink}\ndownlink_mbit = {downlink}\n\
              demand_mbit = 0\n",
-            place.name
+            quoted(&place.name)
         );
     }
     text += "\n[latency_ms]\n";
     for (from, row) in places.iter().zip(&found.round_trip) {
         let far = places.iter().zip(row).filter(|(to, _)| to.name != from.name);
         // One way, as half of the round trip.
-        let far = far.map(|(to, us)| format!("{:?} = {:.3}", to.name, *us as f64 / 2e3));
-        let _ = writeln!(text, "{:?} = {{ {} }}", from.name, far.collect::<Vec<_>>().join(", "));
+        let far = far.map(|(to, us)| format!("{} = {:.3}", quoted(&to.name), *us as f64 / 2e3));
+        let _ =
+            writeln!(text, "{} = {{ {} }}", quoted(&from.name), far.collect::<Vec<_>>().join(", "));
     }
     text
+}
+
+/// A name as TOML has it, which takes all that JSON escapes.
+fn quoted(name: &str) -> String {
+    serde_json::Value::from(name).to_string()
 }
 
 /// Never 0: a site that receives nothing is not to be one.
 fn mbit(kbit: u64) -> String {
     format!("{:.3}", kbit.max(1) as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Network;
+
+    #[test]
+    fn the_file_is_read_again_whatever_the_sites_are_called() {
+        let names = ["Zu\u{308}rich", "a \"b\" \\c", "\u{a0}\u{200d}"];
+        let places = names.map(|name| Place { name: name.to_owned(), address: String::new() });
+        let found = Found {
+            uplink: vec![1_000; 3],
+            downlink: vec![2_000; 3],
+            round_trip: vec![vec![500; 3]; 3],
+        };
+        let network = Network::parse(&toml(&places, &found), false).expect("it is a network");
+        assert_eq!(network.names, names);
+    }
 }

@@ -104,7 +104,10 @@ fn set_up(dir: &Path) -> Result<()> {
     let (cluster, authority) = (SERVERS.parse::<Cluster>()?, Authority::new()?);
     let nodes = cluster.servers().iter().map(|server| server.node);
     nodes.chain([CUSTOMER, KEEPER]).try_for_each(|node| authority.issue(node, dir))?;
-    Ok(std::fs::write(dir.join("servers"), SERVERS)?)
+    // Whole or not at all, for it says that all is there.
+    let begun = dir.join("servers.new");
+    std::fs::write(&begun, SERVERS)?;
+    Ok(std::fs::rename(begun, dir.join("servers"))?)
 }
 
 async fn start(cluster: &Cluster, node: NodeId, dir: &Path) -> Result<Endpoint> {
