@@ -61,6 +61,23 @@ pub async fn asked_to_stop(stop: &mut StopSignal, is_child: bool) -> Option<Sign
     }
 }
 
+/// A node that has started. `None` when it was to stop before that was done, as beside a disk that
+/// hangs: says so in the log, as of a node that runs.
+pub async fn unless_asked_to_stop<T>(
+    start: impl Future<Output = T>,
+    stop: &mut StopSignal,
+    is_child: bool,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        signal = asked_to_stop(stop, is_child) => {
+            signal.iter().for_each(|signal| tracing::info!("{signal}, before the start was done"));
+            None
+        }
+        started = start => Some(started),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;

@@ -33,9 +33,17 @@ pub const KEY_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of keys and values from which on nothing is stored any more. All replicas have to have the
-/// same bound, as it decides what a request is answered.
+/// Bytes of [pairs](pair_bytes) from which on nothing is stored any more. All replicas have to have
+/// the same bound, as it decides what a request is answered.
 pub const STORE_BYTES_MAX: u64 = 4 << 30;
+
+/// Bytes of memory that a pair takes beside its key and its value.
+const PAIR_BYTES: u64 = 96;
+
+/// Bytes that a pair is counted as: its key, its value, and 96.
+fn pair_bytes(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64 + PAIR_BYTES
+}
 
 /// Pairs of one answer to a scan.
 pub const SCAN_PAIRS_MAX: usize = 1_000;

@@ -88,7 +88,7 @@ impl Client for Asker {
 async fn load(file: &str, seconds: &str) -> Result<()> {
     let endpoint = Cluster::<NoProtocol>::read(file)?.client(None)?.start().await?;
     let plan = Plan::new(Pace::Open { per_second: 1000.0 }).warm_up(Duration::from_millis(100));
-    let plan = plan.time(Duration::from_secs(seconds.parse()?));
+    let plan = plan.time(Duration::from_secs(seconds.parse::<u32>()?.into()));
     let clients = (0..16).map(|_| Asker(endpoint.clone()));
     let report = load::run(&plan, clients, load::live()).await;
     say(serde_json::to_string(&report)?)

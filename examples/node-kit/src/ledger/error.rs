@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use convoke::disk::DiskError;
+use convoke::disk::{DiskError, DiskFailure};
 
 use super::Identity;
 use crate::durable::Position;
@@ -122,6 +122,12 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// True where the disk had no room. Of a snapshot this does the ledger no harm; of what
+    /// [`durable`](super::Ledger::durable) says, [`Failed`](Self::Failed) has it.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Disk(DiskError { failure: DiskFailure::Full, .. }))
+    }
+
     /// The failure for everybody who comes later.
     pub(super) fn for_later(self) -> Self {
         match self {

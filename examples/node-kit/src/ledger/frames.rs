@@ -99,7 +99,7 @@ impl Frames {
         let positions = position..=position.saturating_add(room);
         let mut at = from;
         while at < self.len {
-            let window = self.bytes(at, CHUNK_BYTES).await?;
+            let window = self.ahead(at).await?;
             for (ahead, head) in window.windows(HEAD_BYTES).enumerate() {
                 // Two in a million places pass this, so that few checksums are computed.
                 let found = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
@@ -123,6 +123,15 @@ impl Frames {
         self.bytes(at, usize::try_from(len).unwrap_or(usize::MAX)).await
     }
 
+    /// Bytes from a place on, as many as were read already, if a head may be among them.
+    async fn ahead(&mut self, at: u64) -> Result<Bytes, DiskError> {
+        let start = at.checked_sub(self.window_at).and_then(|start| usize::try_from(start).ok());
+        match start.filter(|start| start.saturating_add(HEAD_BYTES) <= self.window.len()) {
+            Some(start) => Ok(self.window.slice(start..)),
+            None => self.bytes(at, CHUNK_BYTES).await,
+        }
+    }
+
     /// Bytes from a place on, fewer where the file ends.
     async fn bytes(&mut self, at: u64, len: usize) -> Result<Bytes, DiskError> {
         if let Some(bytes) = self.in_window(at, len) {
@@ -141,5 +150,71 @@ impl Frames {
         let start = usize::try_from(at.checked_sub(self.window_at)?).ok()?;
         let end = start.checked_add(len)?;
         (end <= self.window.len()).then(|| self.window.slice(start..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::ledger::files::Pending;
+    use crate::ledger::format::encode;
+    use crate::ledger::segment::End;
+
+    /// A file that is only read, and counts of how much.
+    #[derive(Debug)]
+    struct Counted(Bytes, AtomicU64);
+
+    impl File for Counted {
+        fn len(&self) -> Pending<'_, u64> {
+            Box::pin(async { Ok(self.0.len() as u64) })
+        }
+
+        fn read_at(&self, offset: u64, len: usize) -> Pending<'_, Bytes> {
+            let start = usize::try_from(offset).map_or(self.0.len(), |at| at.min(self.0.len()));
+            let bytes = self.0.slice(start..start.saturating_add(len).min(self.0.len()));
+            self.1.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            Box::pin(async { Ok(bytes) })
+        }
+
+        fn write_all_at(&self, _: u64, _: Bytes) -> Pending<'_, ()> {
+            unreachable!("a file that is read")
+        }
+
+        fn write_all_and_sync(&self, _: u64, _: Bytes) -> Pending<'_, ()> {
+            unreachable!("a file that is read")
+        }
+
+        fn set_len(&self, _: u64) -> Pending<'_, ()> {
+            unreachable!("a file that is read")
+        }
+
+        fn sync(&self) -> Pending<'_, ()> {
+            unreachable!("a file that is read")
+        }
+    }
+
+    /// Of a large batch the first record was torn, and the others were written.
+    #[tokio::test]
+    async fn a_torn_batch_is_read_once_or_so_however_many_records_follow() {
+        let identity = Identity { cluster: 7, node: 3 };
+        let header = Header { sort: Sort::Segment, identity, number: 1, position: 0, salt: 5 };
+        let mut bytes = BytesMut::new();
+        header.encode(&mut bytes);
+        for position in 0..60_000 {
+            encode(header.salt, position, 0, &[7; 50], &mut bytes);
+        }
+        bytes[HEADER_BYTES + HEAD_BYTES] = 0;
+        let len = bytes.len() as u64;
+        let file = Arc::new(Counted(bytes.freeze(), AtomicU64::new(0)));
+        let (name, window) = ("segment".to_owned(), Bytes::new());
+        let mut frames = Frames { name, header, len, file: file.clone(), window, window_at: 0 };
+        let end = End::of(&mut frames).await.unwrap();
+        assert_eq!((end.position, end.at), (0, FIRST_AT));
+        let read = file.1.load(Ordering::Relaxed);
+        assert!(read < 2 * len, "{read} bytes were read of {len}");
     }
 }

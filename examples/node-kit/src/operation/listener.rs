@@ -141,7 +141,8 @@ impl Listener {
     }
 
     /// Starts that of a node at its address of operation in the cluster file, with a page if the
-    /// program was asked for one. Without an address none is bound.
+    /// program was asked for one. Without an address none is bound, and the metrics are
+    /// [settled](Metrics::settle) for as long as the runtime runs.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -152,7 +153,17 @@ impl Listener {
         page: Option<&Page>,
     ) -> Result<Option<Self>, ListenError> {
         let Some(address) = address else {
-            return if page.is_some() { Err(ListenError::NowhereForPage) } else { Ok(None) };
+            if page.is_some() {
+                return Err(ListenError::NowhereForPage);
+            }
+            tokio::spawn(async move {
+                let mut settle = interval(SETTLE_EVERY);
+                loop {
+                    settle.tick().await;
+                    metrics.settle();
+                }
+            });
+            return Ok(None);
         };
         let builder = Self::builder(metrics, health.clone());
         let builder = page.into_iter().fold(builder, ListenerBuilder::page);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use convoke::{CallError, Code, Status};
+use convoke::{CallError, Code, Executed, Status};
 use convoke_sim::random::Random;
 
 use super::{ClientError, Options};
@@ -99,8 +99,12 @@ impl Attempts {
 
 /// The refusal of a node, which has run nothing: the service says so by its code. The call alone
 /// cannot tell where a request was handed on, for it does not know beforehand who holds it then,
-/// and believes nobody else that a task did not run.
+/// and believes nobody else that a task did not run. A failure of a task that has run is no refusal,
+/// whatever its code: so a runtime without room for an answer speaks.
 pub(super) fn refusal(error: &CallError) -> Option<Status> {
+    if error.failure().is_some_and(|failure| failure.executed == Executed::Yes) {
+        return None;
+    }
     error.status().filter(|status| {
         let is_passing = matches!(status.code(), Code::Unavailable | Code::ResourceExhausted);
         is_passing || is_final(status.code())
@@ -122,6 +126,9 @@ fn is_final(code: Code) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use convoke::{Cause, Failure, Path, TaskKey};
+
     use super::*;
 
     fn attempts(harmless: bool) -> Attempts {
@@ -131,6 +138,30 @@ mod tests {
     /// A failure with which a node has refused.
     fn refused(code: Code) -> CallError {
         CallError::Hook(Status::new(code, "no"))
+    }
+
+    /// A runtime without room for the answer of a task says so by the code of a service.
+    #[test]
+    fn a_failure_of_a_task_that_has_run_is_no_refusal() {
+        let code = Code::ResourceExhausted as u32;
+        for (executed, is_refusal) in
+            [(Executed::No, true), (Executed::Maybe, true), (Executed::Yes, false)]
+        {
+            let error = CallError::Branch(Failure {
+                task: TaskKey { path: Path::root(), hop: 0 },
+                node: None,
+                cause: Cause::Application,
+                executed,
+                code,
+                text: "no room".to_owned(),
+                details: Bytes::new(),
+                extensions: Default::default(),
+            });
+            assert_eq!(has_not_run(&error), is_refusal, "{executed:?}");
+            let mut attempts = attempts(false);
+            assert_eq!(attempts.failed(&error), Ok(()));
+            assert_eq!(attempts.may_have_run, !is_refusal, "{executed:?}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::ballot::{Ballot, Life, Slot, Value};
 use super::holds::Holds;
 use super::leader::Role;
 use super::log::Log;
-use super::membership::{Membership, majority};
+use super::membership::{Members, Membership, majority};
 use super::message::{Answer, Ask, Record};
 
 /// A number by which a program knows what waits: a question to be answered, a read.
@@ -400,6 +400,17 @@ impl Replica {
         };
         others.remove(&self.settings.node);
         others
+    }
+
+    /// True when there are voters but this node, of now or of the change under way: one of them can
+    /// lead in its place.
+    pub fn has_other_voters(&self) -> bool {
+        let own = self.settings.node;
+        let Some(Membership { now, next, .. }) = &self.membership else {
+            return self.settings.voters.iter().any(|node| *node != own);
+        };
+        let next = next.iter().map(|(_, members)| members);
+        next.chain([now]).flat_map(Members::voters).any(|(node, _)| node != own)
     }
 
     /// True when this node and these others are a majority.

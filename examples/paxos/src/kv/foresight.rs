@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use node_kit::sessions::{Begin, SessionId};
 
-use super::{Machine, STORE_BYTES_MAX, is_valid};
+use super::{Machine, STORE_BYTES_MAX, is_valid, pair_bytes};
 use crate::core::Slot;
 use crate::mutant::{self, Mutant};
 use crate::proto::{Cas, Command, Entry, Pair, command, entry};
@@ -60,7 +60,7 @@ impl Foresight {
         let Command { session: Some(session), number, action: Some(action) } = command else {
             return false;
         };
-        let command::Action::Put(pair) = action else { return false };
+        let command::Action::Put(Pair { key, value }) = action else { return false };
         let session = SessionId::from(*session);
         let open = || self.batches.values().chain([batch]);
         let is_used =
@@ -70,7 +70,9 @@ impl Foresight {
             && machine.sessions.outlasts(session, slot.0)
             && !open().any(is_used)
             && machine.sessions.has_room_for(open().map(|batch| batch.opened).sum())
-            && machine.bytes() + open().map(|batch| batch.bytes).sum::<u64>() + bytes(pair)
+            && machine.size()
+                + open().map(|batch| batch.bytes).sum::<u64>()
+                + pair_bytes(key, value)
                 <= STORE_BYTES_MAX
     }
 }
@@ -88,18 +90,12 @@ impl Footprint {
                     *used = (*used).max(*number);
                 }
                 self.bytes += match action {
-                    Some(command::Action::Put(pair)) => bytes(pair),
-                    Some(command::Action::Cas(Cas { key, value, .. })) => {
-                        (key.len() + value.len()) as u64
-                    }
+                    Some(command::Action::Put(Pair { key, value })) => pair_bytes(key, value),
+                    Some(command::Action::Cas(Cas { key, value, .. })) => pair_bytes(key, value),
                     Some(command::Action::Delete(_)) | None => 0,
                 };
             }
             None => {}
         }
     }
-}
-
-fn bytes(Pair { key, value }: &Pair) -> u64 {
-    (key.len() + value.len()) as u64
 }

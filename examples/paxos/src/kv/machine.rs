@@ -8,7 +8,7 @@ use node_kit::sessions::{Begin, Limits, SessionId, Sessions};
 use prost::Message as _;
 
 use super::snapshot::Frozen;
-use super::{SCAN_BYTES_MAX, SCAN_PAIRS_MAX, STORE_BYTES_MAX, is_valid};
+use super::{PAIR_BYTES, SCAN_BYTES_MAX, SCAN_PAIRS_MAX, STORE_BYTES_MAX, is_valid, pair_bytes};
 use crate::core::{Members, Membership, Slot, Value};
 use crate::mutant::{self, Mutant};
 use crate::proto::{
@@ -117,8 +117,7 @@ impl Machine {
     }
 
     fn write(&mut self, key: &[u8], value: &[u8]) -> Reply {
-        let more = (key.len() + value.len()) as u64;
-        if self.pages.bytes() + more > STORE_BYTES_MAX {
+        if self.size() + pair_bytes(key, value) > STORE_BYTES_MAX {
             return refused(Refusal::Full);
         }
         self.pages.insert(key, value);
@@ -165,6 +164,11 @@ impl Machine {
     /// Bytes of keys and values.
     pub fn bytes(&self) -> u64 {
         self.pages.bytes()
+    }
+
+    /// Bytes that all pairs are counted as.
+    pub(super) fn size(&self) -> u64 {
+        self.bytes() + self.keys() * PAIR_BYTES
     }
 
     /// Count of sessions.

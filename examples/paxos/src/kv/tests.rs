@@ -84,6 +84,19 @@ fn a_store_does_what_it_is_told() {
     assert_eq!((log.machine.keys(), log.machine.bytes()), (1, 2));
 }
 
+/// Keys alone must not take more memory than the bound of the store: a pair takes some, too.
+#[test]
+fn each_pair_counts_as_96_bytes_more_than_its_key_and_value() {
+    let mut log = Log::new();
+    let session = log.open(7);
+    for (number, key) in [(1, "a"), (2, "bc"), (3, "a")] {
+        assert_eq!(log.run(session, number, put(key, "v")), DONE);
+    }
+    assert_eq!((log.machine.bytes(), log.machine.size()), (5, 5 + 2 * 96));
+    assert_eq!(log.run(session, 4, delete("a")), found(Some("v")));
+    assert_eq!((log.machine.bytes(), log.machine.size()), (3, 3 + 96));
+}
+
 fn runs_once() -> Result<(), String> {
     let mut log = Log::new();
     let session = log.open(7);

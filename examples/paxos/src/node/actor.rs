@@ -10,7 +10,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use convoke::quorum::{Configuration, QuorumExt as _};
-use convoke::{Deferred, Endpoint, KeepConnected, NodeId};
+use convoke::{Cause, Code, Deferred, Endpoint, Failure, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError};
 use node_kit::turns::{News, Turns};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::meters::Meters;
 use super::polls::{Poll, Polled, Polls};
 use super::recovery::{Cost, State, append};
-use super::requests::{Reading, Requests, Waiter};
+use super::requests::{Reading, Requests, Waiter, overloaded, stopping};
 use super::service::Known;
 use super::snapshots::Served;
 use super::{NodeError, Options};
@@ -43,6 +43,11 @@ pub(super) enum Input {
     Answer {
         from: NodeId,
         answer: Answer,
+    },
+    /// A member answers no question of this node.
+    Refused {
+        from: NodeId,
+        words: String,
     },
     Write(Entry, Waiter),
     Change(Change, Waiter),
@@ -106,6 +111,8 @@ pub(super) struct Actor {
     unsaved_bytes: u64,
     is_saving: bool,
     must_save: bool,
+    /// When one for which there was no room is tried again.
+    next_save: Option<Instant>,
     snapshots: u64,
     frozen_max: Duration,
     /// Of the start of the process.
@@ -114,8 +121,10 @@ pub(super) struct Actor {
     next_hand_over: Instant,
     /// It was said that sessions make room for each other.
     crowded: Once,
-    /// It was said that too few members answer.
+    /// It was said that there is no leader.
     has_told: bool,
+    /// The words of members that answer no question, as they were told.
+    refusals: BTreeMap<NodeId, String>,
     /// Since when the ledger has had no room, whenever that was looked at.
     full_since: Option<Instant>,
     batches: u64,
@@ -161,6 +170,7 @@ impl Actor {
             unsaved_bytes,
             is_saving: false,
             must_save: false,
+            next_save: None,
             snapshots: 0,
             frozen_max: Duration::ZERO,
             cost,
@@ -168,6 +178,7 @@ impl Actor {
             next_hand_over: Instant::now(),
             crowded: Once::new(),
             has_told: false,
+            refusals: BTreeMap::new(),
             full_since: None,
             batches: 0,
             batched: 0,
@@ -225,14 +236,18 @@ impl Actor {
                 self.replica.handle_ask(now, from, token, (epoch, ask));
                 self.perform();
             }
-            Input::Answer { from, answer } => self.replica.handle_answer(now, from, answer),
+            Input::Answer { from, answer } => {
+                self.refusals.remove(&from);
+                self.replica.handle_answer(now, from, answer);
+            }
+            Input::Refused { from, words } => self.refused(from, words),
             Input::Write(_, waiter)
             | Input::Read(_, waiter)
             | Input::ReadStale(_, waiter)
             | Input::Change(_, waiter)
                 if self.is_full() =>
             {
-                waiter.refuse();
+                waiter.fail(if self.stopping.is_some() { stopping() } else { overloaded() });
             }
             Input::Write(entry, waiter) => self.requests.write(entry, waiter),
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
@@ -243,7 +258,7 @@ impl Actor {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }
             Input::GoOn => self.goes_on = false,
-            Input::Written(written) => self.written(written?),
+            Input::Written(written) => self.written(written)?,
             Input::Fetched(machine) => self.fetched(machine),
             Input::Fetching { from, upto, bytes } => self.fetching(from, upto, bytes),
             Input::Stop { deadline } => self.stopping = Some(deadline),
@@ -268,6 +283,8 @@ impl Actor {
         self.hand_over();
         self.save();
         self.sync();
+        self.meters.slots_applied.set(self.machine.applied().0 as f64);
+        self.meters.requests_waiting.set(self.requests.len() as f64);
     }
 
     /// Proposes batches, while few are under way and the ledger has room: what waits is the next
@@ -412,9 +429,19 @@ impl Actor {
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
             while let Some((from, answer)) = call.next().await {
-                let Ok(answer) = answer else { continue };
-                let Ok(answer) = Answer::try_from(answer) else { continue };
-                if inputs.send(Input::Answer { from, answer }).await.is_err() {
+                let input = match answer {
+                    Ok(answer) => match Answer::try_from(answer) {
+                        Ok(answer) => Input::Answer { from, answer },
+                        Err(_) => continue,
+                    },
+                    Err(error) => match error.failure() {
+                        Some(failure) if is_refusal(failure) => {
+                            Input::Refused { from, words: failure.text.clone() }
+                        }
+                        _ => continue,
+                    },
+                };
+                if inputs.send(input).await.is_err() {
                     break;
                 }
             }
@@ -427,8 +454,6 @@ impl Actor {
         }
         let replies = self.machine.apply(slot, value);
         self.unsaved_bytes += value.size() as u64;
-        self.meters.slots_applied.set(slot.0 as f64);
-        self.meters.requests_waiting.set(self.requests.len() as f64);
         if self.machine.is_crowded() {
             self.crowded.call_once(|| {
                 tracing::warn!(
@@ -455,27 +480,50 @@ impl Actor {
         self.stand.send_replace(standing);
     }
 
-    /// Says once that a voter hears too few others, until a leader is there again.
+    /// Says what a member has against this node, when that is new.
+    fn refused(&mut self, from: NodeId, words: String) {
+        if self.refusals.get(&from).is_none_or(|known| *known != words) {
+            tracing::warn!(node = %from, "it answers no question: {words}");
+            self.refusals.insert(from, words);
+        }
+    }
+
+    /// Says once that a voter finds no leader, until one is there again, and why that may be.
     fn tell_silence(&mut self) {
         let is_alone = self.replica.votes() && self.replica.standing() == Standing::Leaderless;
         let is_long = is_alone && self.replica.attempts() > ATTEMPTS_TOLD;
         if is_long && !self.has_told {
             let members: Vec<_> = self.others.nodes().map(|node| node.to_string()).collect();
-            tracing::warn!(
-                "no leader for long: too few of the members that this node knows of answer ({}). \
-                 Where others have taken their place, name those in the cluster file of this node, \
-                 `role = \"spare\"`, and start it again: they say if it is still a member",
-                members.join(", ")
-            );
+            let members = members.join(", ");
+            if self.is_stuck() {
+                tracing::warn!("no leader for long: the disk of this node does not write");
+            } else if self.replica.membership().is_none() {
+                tracing::warn!(
+                    "no leader for long: a cluster that is new begins when all its members answer \
+                     ({members}), and not all have"
+                );
+            } else {
+                tracing::warn!(
+                    "no leader for long: too few of the members that this node knows of answer \
+                     ({members}). Where others have taken their place, name those in the cluster \
+                     file of this node, `role = \"spare\"`, and start it again: they say if it is \
+                     still a member"
+                );
+            }
         }
         self.has_told = is_long;
+    }
+
+    /// True when more waits for the disk than for one that works: questions are not taken.
+    fn is_stuck(&self) -> bool {
+        self.held.len() >= HELD_MAX || !self.ledger.has_room()
     }
 
     /// True when it was told to stop, and has nothing left to do or no time.
     fn is_done(&self) -> bool {
         let Some(deadline) = self.stopping else { return false };
         let leads = matches!(self.replica.standing(), Standing::Leading(_));
-        let is_alone = self.others.is_empty();
+        let is_alone = !self.replica.has_other_voters();
         let is_idle = self.requests.len() == 0 && self.held.is_empty() && !self.is_saving;
         (is_idle && (!leads || is_alone)) || Instant::now() >= deadline
     }
@@ -506,6 +554,13 @@ const READ_BYTES_MAX: usize = 4 << 20;
 /// Attempts to lead, or to find who does, before it is said that they are in vain: each takes one
 /// to two election timeouts.
 const ATTEMPTS_TOLD: u64 = 20;
+
+/// True for what a member says to one that is not of its cluster, or no member.
+fn is_refusal(failure: &Failure) -> bool {
+    let code = Code::from_number(failure.code);
+    failure.cause == Cause::Application
+        && matches!(code, Code::FailedPrecondition | Code::PermissionDenied)
+}
 
 fn leader(standing: Standing) -> Option<NodeId> {
     if let Standing::Following(leader) = standing { Some(leader) } else { None }

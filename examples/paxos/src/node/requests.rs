@@ -35,11 +35,6 @@ impl Waiter {
     pub(super) fn fail(self, status: Status) {
         self.task.fail(status);
     }
-
-    /// Too many wait, or the node is about to stop. Nothing was done.
-    pub(super) fn refuse(self) {
-        self.fail(overloaded());
-    }
 }
 
 /// A read.
@@ -270,6 +265,11 @@ pub(super) fn not_leading(leader: Option<NodeId>) -> Status {
 /// The refusal of a node that has no room. Nothing was done.
 pub(super) fn overloaded() -> Status {
     Status::new(Code::ResourceExhausted, "too many requests wait here").without_effect()
+}
+
+/// The refusal of a node that is about to stop. Nothing was done.
+pub(super) fn stopping() -> Status {
+    Status::new(Code::Unavailable, "the node is stopping").without_effect()
 }
 
 /// The refusal of a leader that cannot change the members now. Nothing was done.

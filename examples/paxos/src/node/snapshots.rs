@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoke::{Code, NodeId, Status};
+use convoke::{CallError, Cause, Code, NodeId, Status};
 use node_kit::durable::Position;
 use node_kit::ledger::{Ledger, LedgerError, Snapshot};
 use parking_lot::Mutex;
@@ -34,9 +34,13 @@ pub(super) async fn write(
     Ok(applied)
 }
 
-/// The part at a place, or the one behind it where that is the node's own.
+/// The part at a place, or the one behind it where that is the node's own. A part that is not what
+/// was written is told in the log of this node, too: it is its disk that has changed it.
 pub(super) async fn part(snapshot: &Snapshot, place: u64) -> Result<FetchedPart, Status> {
-    let wrong = |text: String| Status::new(Code::DataLoss, text);
+    let wrong = |text: String| {
+        tracing::error!("this node's snapshot cannot be given to others: {text}");
+        Status::new(Code::DataLoss, text)
+    };
     let mut place = place;
     loop {
         let read = snapshot.part(place).await.map_err(|error| wrong(error.to_string()))?;
@@ -112,8 +116,16 @@ const PART_DEADLINE: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 5;
 
 /// The state of another node, from its latest snapshot. What was interrupted goes on at the part
-/// where it was. `None` when the node does not answer, or its answer cannot be read.
-pub(super) async fn fetch(client: PaxosClient, cluster: u64, from: NodeId) -> Option<Machine> {
+/// where it was.
+///
+/// # Errors
+/// The node does not answer in time, its answers cannot be read, or it has no whole snapshot: in
+/// words. One that takes all the time for a part hangs, and is not asked again.
+pub(super) async fn fetch(
+    client: PaxosClient,
+    cluster: u64,
+    from: NodeId,
+) -> Result<Machine, String> {
     let mut restoring = Restoring::default();
     let (mut position, mut place) = (0, 0);
     let (mut failed, mut begun) = (0, 0);
@@ -121,25 +133,32 @@ pub(super) async fn fetch(client: PaxosClient, cluster: u64, from: NodeId) -> Op
         let request = FetchRequest { cluster, position, place };
         let fetched = match client.fetch(request).to(from).deadline(PART_DEADLINE).await {
             Ok(fetched) => fetched,
-            Err(_) if failed < ATTEMPTS => {
+            Err(error) if failed < ATTEMPTS && !is_in_vain(&error) => {
                 failed += 1;
                 tokio::time::sleep(Duration::from_millis(20 << failed)).await;
                 continue;
             }
-            Err(_) => return None,
+            Err(error) => return Err(error.to_string()),
         };
         failed = 0;
         if fetched.position != position {
             begun += 1;
             if begun > ATTEMPTS {
-                return None;
+                return Err(format!("it was replaced {ATTEMPTS} times meanwhile"));
             }
             (restoring, position) = (Restoring::default(), fetched.position);
         }
-        restoring.take(fetched.part?).ok()?;
+        let part = fetched.part.ok_or("an answer without a part")?;
+        restoring.take(part).map_err(|error| error.to_string())?;
         match fetched.next {
             Some(next) => place = next,
-            None => return Some(restoring.finish().ok()?.machine),
+            None => return Ok(restoring.finish().map_err(|error| error.to_string())?.machine),
         }
     }
+}
+
+/// True for failures that the next attempt meets, too.
+fn is_in_vain(error: &CallError) -> bool {
+    error.failure().is_some_and(|failure| failure.cause == Cause::Deadline)
+        || error.status().is_some_and(|status| status.code() == Code::DataLoss)
 }

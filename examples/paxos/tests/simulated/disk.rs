@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::error::Error;
 use std::time::Duration;
 
+use convoke::disk::{Disk as _, DiskError, DiskFile as _, Open};
 use convoke::quorum::Configuration;
 use convoke::sim::disk::SimDisk;
 use convoke::sim::transport::SimNetwork;
@@ -170,5 +171,47 @@ async fn a_leader_whose_disk_hangs_leaves_it_to_others() -> Result<(), Box<dyn E
     for (node, ..) in nodes {
         node.stop(Duration::from_secs(5)).await?;
     }
+    Ok(())
+}
+
+/// Bytes of all files.
+async fn used(disk: &SimDisk) -> Result<u64, DiskError> {
+    let (mount, mut bytes) = (disk.mount(), 0);
+    for entry in mount.list("").await? {
+        bytes += mount.open(&entry.name, Open::Read).await?.len().await?;
+    }
+    Ok(bytes)
+}
+
+/// The log has room for what comes, and a snapshot, which takes as much as all values, has not.
+#[tokio::test(start_paused = true)]
+async fn a_disk_without_room_for_a_snapshot_stops_nobody() -> Result<(), Box<dyn Error>> {
+    let world = World::new(1)?;
+    let disk = &world.disks[0];
+    let (node, ..) = world.start(1).await?;
+    world.put(10, 100).await?;
+    let snapshots = async |node: &Node| {
+        let state = node.inspect().await.ok_or("it has stopped")?;
+        Ok::<_, Box<dyn Error>>(state.snapshots)
+    };
+    let before = snapshots(&node).await?;
+    assert!(before > 0);
+    let room = used(disk).await? + 60_000;
+    disk.configure(|settings| settings.capacity = room);
+    world.put(11, 20).await?;
+    assert_eq!(snapshots(&node).await?, before);
+    node.stop(Duration::from_secs(5)).await?;
+    world.network.crash(NodeId::new(1));
+
+    let (node, ..) = world.start(1).await?;
+    world.put(12, 2).await?;
+    assert_eq!(snapshots(&node).await?, 0);
+    disk.configure(|settings| settings.capacity = 10 * room);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.put(13, 1).await?;
+    while snapshots(&node).await? == 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    node.stop(Duration::from_secs(5)).await?;
     Ok(())
 }

@@ -465,6 +465,19 @@ mod rules {
         if asked == [2, 2, 2, 3] { Ok(()) } else { Err(format!("{asked:?}")) }
     }
 
+    /// Node 1 is the only voter, and node 2 learns.
+    pub(super) fn a_sole_voter_beside_a_learner_has_nobody_to_hand_over_to() -> Result<(), String> {
+        let mut replica = replica(1);
+        let learner = Member { part: Part::Learner, addresses: Vec::new() };
+        let nodes = [(1, Member::voter(1)), (2, learner)];
+        let nodes = nodes.map(|(node, member)| (NodeId::new(node), member)).into();
+        let formation = Value::Formation(Membership::new(4, Members { epoch: 1, nodes }).into());
+        let before = replica.has_other_voters();
+        replica.replay(Record::Learned { first: Slot::FIRST, values: vec![formation] });
+        let found = (before, replica.has_other_voters(), replica.others().len());
+        if found == (true, false, 1) { Ok(()) } else { Err(format!("{found:?}")) }
+    }
+
     /// Node 3 removes the others, which have accepted all slots before that is in force, and never
     /// hear that the last is decided. They miss a leader, and node 1 has what it needs of node 2
     /// before node 3 refuses it.
@@ -607,6 +620,7 @@ node_kit::rule_tests! {
     a_voter_in_whose_place_others_are_is_told_so
     a_node_that_has_left_is_outside
     a_learner_whose_members_refuse_it_asks_others
+    a_sole_voter_beside_a_learner_has_nobody_to_hand_over_to
     removed_voters_that_elect_one_of_them_learn_of_it
     a_refusal_does_not_end_what_another_gives
     a_leader_that_needs_a_snapshot_gives_way

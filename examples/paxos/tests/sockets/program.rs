@@ -239,6 +239,41 @@ fn a_node_whose_disk_is_full_says_so_and_ends() {
     drop(input);
 }
 
+/// A file of its ledger is a pipe into which nobody writes, so that to read it takes for ever.
+#[cfg(unix)]
+#[test]
+fn a_node_whose_disk_hangs_as_it_starts_ends_when_it_is_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = start(&config);
+    drop(node.stdin.take());
+    assert!(node.wait().unwrap().success());
+    let files = std::fs::read_dir(folder.path().join("node/ledger")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let segment = files.find(|file| file.to_string_lossy().contains("segment-")).unwrap();
+    std::fs::remove_file(&segment).unwrap();
+    assert!(Command::new("mkfifo").arg(&segment).status().unwrap().success());
+    let mut command = Command::new(PROGRAM);
+    command.args(["node", "--config", &config, "--id", "1", "--child"]).stdin(Stdio::piped());
+    let mut node = command.spawn().unwrap();
+    drop(node.stdin.take());
+    let begun = std::time::Instant::now();
+    let ended = loop {
+        if let Some(status) = node.try_wait().unwrap() {
+            break Some(status);
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    if ended.is_none() {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
 /// All that a command says which does not end well.
 fn refused(command: &str, config: &str, arguments: &[&str]) -> String {
     let mut program = Command::new(PROGRAM);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use console::say;
 use node_kit::cluster::{Credits, Rdma};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
-use node_kit::program::{asked_to_stop, ledger};
+use node_kit::program::{asked_to_stop, ledger, unless_asked_to_stop};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
 use pbft::node::{Node, NodeError, Standing};
@@ -30,7 +30,11 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let (metrics, health) = (Metrics::install()?, NodeHealth::new("reading the ledger"));
     let at = cluster.node(args.id)?.operation;
     let _listener = Listener::of_node(at, metrics.clone(), &health, page.as_ref()).await?;
-    let mut node = start(&cluster, args, &health).await?;
+    let start = start(&cluster, args, &health);
+    let Some(node) = unless_asked_to_stop(start, &mut stop, args.child).await else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut node = node?;
     metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];

@@ -107,6 +107,8 @@ pub(super) struct Actor {
     /// Bytes appended since the last snapshot was begun.
     unsaved_bytes: u64,
     is_saving: bool,
+    /// When one for which there was no room is tried again.
+    next_save: Option<Instant>,
     stopping: Option<Instant>,
     /// The digest of the state, and when it was worked out.
     digested: Option<(Instant, Inspection)>,
@@ -154,6 +156,7 @@ impl Actor {
             meters: Meters::new(),
             unsaved_bytes: 0,
             is_saving: false,
+            next_save: None,
             stopping: None,
             digested: None,
             batches: 0,
@@ -240,10 +243,7 @@ impl Actor {
                     blank.told(by, executed);
                 }
             }
-            Input::Saved(saved) => {
-                self.is_saving = false;
-                saved?;
-            }
+            Input::Saved(saved) => self.saved(saved)?,
             Input::Stop { deadline } => self.stopping = Some(deadline),
         }
         Ok(())
@@ -477,7 +477,8 @@ impl Actor {
     /// Begins a snapshot when enough has come since the last. Called when the core wants nothing
     /// more done, so that the ledger and the replica are of one time.
     fn save(&mut self) {
-        if self.unsaved_bytes < self.options.snapshot_bytes || self.is_saving {
+        let is_kept = self.is_saving || self.next_save.is_some_and(|at| Instant::now() < at);
+        if self.unsaved_bytes < self.options.snapshot_bytes || is_kept {
             return;
         }
         (self.is_saving, self.unsaved_bytes) = (true, 0);
@@ -487,6 +488,28 @@ impl Actor {
             let saved = recovery::save(ledger, position, records).await;
             let _ = inputs.send(Input::Saved(saved)).await; // the actor may have ended
         });
+    }
+
+    /// Notes what has become of a snapshot. One for which the disk has no room is tried again after
+    /// a while: the ledger goes on without it, and has the records that it was to replace.
+    ///
+    /// # Errors
+    /// Others of the ledger.
+    fn saved(&mut self, saved: Result<(), LedgerError>) -> Result<(), LedgerError> {
+        self.is_saving = false;
+        self.next_save = None;
+        match saved {
+            Err(error) if error.is_full() => {
+                tracing::error!(
+                    "no room for a snapshot, which takes as much again as the last: the log grows \
+                     until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
+                );
+                self.next_save = Some(Instant::now() + SAVE_AGAIN);
+                self.unsaved_bytes = self.unsaved_bytes.max(self.options.snapshot_bytes);
+                Ok(())
+            }
+            saved => saved,
+        }
     }
 
     /// True when it was told to stop, and has nothing left to do or no time.
@@ -504,6 +527,9 @@ fn is_kept(message: &Message) -> bool {
 /// Words that wait for the ledger, at most: many times what waits for a disk that works. Beside one
 /// that hangs further words to others alone are not said.
 const HELD_MAX: usize = 1_024;
+
+/// Pause after a snapshot for which there was no room: to try writes as much as there is.
+const SAVE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Handovers of one answer, at most.
 const HANDOVERS_MAX: usize = 64;

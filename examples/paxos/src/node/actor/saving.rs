@@ -1,6 +1,9 @@
 //! Snapshots: the actor freezes its own, and installs those of others.
 
+use std::time::Duration;
+
 use convoke::NodeId;
+use node_kit::ledger::LedgerError;
 use tokio::time::Instant;
 
 use super::super::snapshots;
@@ -8,12 +11,16 @@ use super::{Actor, Input};
 use crate::core::{Kept, Slot};
 use crate::kv::Machine;
 
+/// Pause after a snapshot for which there was no room: to try writes as much as there is.
+const SAVE_AGAIN: Duration = Duration::from_secs(60);
+
 impl Actor {
     /// Begins a snapshot when enough has come since the last, or one was installed. Called when the
     /// core wants nothing more done, so that the ledger and the machine are of one time.
     pub(super) fn save(&mut self) {
         let is_due = self.unsaved_bytes >= self.options.snapshot_bytes || self.must_save;
-        if !is_due || self.is_saving || self.machine.applied() < Slot::FIRST {
+        let is_kept = self.is_saving || self.next_save.is_some_and(|at| Instant::now() < at);
+        if !is_due || is_kept || self.machine.applied() < Slot::FIRST {
             return;
         }
         (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
@@ -28,13 +35,34 @@ impl Actor {
         });
     }
 
-    pub(super) fn written(&mut self, upto: Slot) {
+    /// Notes what has become of a snapshot. One for which the disk has no room is tried again after
+    /// a while: the ledger goes on without it, and has the records that it was to replace.
+    ///
+    /// # Errors
+    /// Others of the ledger.
+    pub(super) fn written(
+        &mut self,
+        written: Result<Slot, LedgerError>,
+    ) -> Result<(), LedgerError> {
         self.is_saving = false;
+        let upto = match written {
+            Ok(upto) => upto,
+            Err(error) if error.is_full() => {
+                tracing::error!(
+                    "no room for a snapshot, which takes as much again as the last: the log grows                      until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
+                );
+                (self.must_save, self.next_save) = (true, Some(Instant::now() + SAVE_AGAIN));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.next_save = None;
         self.snapshots += 1;
         self.replica.handle_saved(upto);
         let bytes = usize::try_from(self.options.snapshot_bytes).unwrap_or(usize::MAX);
         self.replica.trim(self.now(), upto, Kept { slots: self.options.kept_slots, bytes });
         self.served.forget_idle();
+        Ok(())
     }
 
     /// A member takes a part of a snapshot of all up to `upto`, which has so many bytes. When
@@ -51,7 +79,10 @@ impl Actor {
         let inputs = self.inputs.clone();
         tokio::spawn(async move {
             let machine = snapshots::fetch(client, cluster, from).await;
-            let _ = inputs.send(Input::Fetched(machine.map(Box::new))).await; // as above
+            let machine = machine.inspect_err(|reason| {
+                tracing::warn!(node = %from, "its snapshot did not come, others are asked: {reason}");
+            });
+            let _ = inputs.send(Input::Fetched(machine.ok().map(Box::new))).await; // as above
         });
     }
 
