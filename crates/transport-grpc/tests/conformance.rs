@@ -126,6 +126,12 @@ async fn an_owner_of_what_is_not_sent_may_look_at_the_connection() {
     conformance::an_owner_of_what_is_not_sent_may_look_at_the_connection(setup).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send() {
+    let setup = over_plain(GrpcTransport::builder().close_grace(conformance::PATIENCE));
+    conformance::both_ends_may_close_with_much_to_send(setup).await;
+}
+
 /// Bounds of a transport that serves many who do not read, and little to each.
 fn crowded() -> GrpcTransportBuilder {
     let builder = GrpcTransport::builder().frame_bytes_max(1 << 20).window_bytes(65_535);

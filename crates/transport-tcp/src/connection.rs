@@ -252,6 +252,15 @@ impl<P: Platform> Carrier for TcpConnection<P> {
         self.flush();
     }
 
+    fn send_rest(&self) {
+        self.out.lock().outbound.queue.lift_credit();
+        self.flush();
+    }
+
+    fn is_all_sent(&self) -> bool {
+        self.out.lock().duty.is_gone()
+    }
+
     fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
         self.out.lock().outbound.queue.grant(lane, bytes)
     }

@@ -84,15 +84,17 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
             let event = tokio::select! {
                 biased;
                 () = signal.as_mut() => Event::Signal,
-                read = self.half.read_buf(&mut self.buffer) => Event::Read(read),
+                read = self.half.read_buf(&mut self.buffer), if self.is_reading() => {
+                    Event::Read(read)
+                }
                 () = timer.as_mut() => Event::Timer,
             };
             let end = match event {
                 Event::Signal => {
                     signal.set(connection.reader_signal.notified());
-                    self.life.on_signal(Instant::now());
+                    let end = self.life.on_signal(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
-                    self.on_news()
+                    end.or_else(|| self.on_news())
                 }
                 Event::Read(read) => {
                     let mut end = self.on_read(read);
@@ -115,12 +117,16 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
         self.life.end(reason);
     }
 
+    fn is_reading(&self) -> bool {
+        self.life.is_reading() && !self.inbound.is_full()
+    }
+
     /// Hands over what has waited at the valve for long enough.
     fn on_news(&mut self) -> Option<CloseReason> {
         if !self.valve.is_shut() {
             return None;
         }
-        let stop = match self.life.on_bytes(Instant::now()) {
+        let stop = match self.life.on_waiting(Instant::now()) {
             Verdict::End(reason) => return Some(reason),
             Verdict::Drop => None,
             Verdict::Deliver => self.valve.resume().err().map(Stop::Fault),
@@ -132,15 +138,14 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
     }
 
     fn on_read(&mut self, read: io::Result<usize>) -> Option<CloseReason> {
-        let lost = match read {
-            Ok(0) => "it was closed without a goodbye".into(),
-            Err(error) => error.to_string(),
+        match read {
+            Ok(0) => self.life.on_end_of_peer(Instant::now()),
             Ok(count) => {
                 self.life.lifetime().connection().counts().read(count);
-                return self.on_bytes();
+                self.on_bytes()
             }
-        };
-        Some(self.life.end_by_network(lost, Instant::now()))
+            Err(error) => Some(self.life.end_by_network(error.to_string(), Instant::now())),
+        }
     }
 
     fn on_bytes(&mut self) -> Option<CloseReason> {

@@ -192,6 +192,46 @@ async fn quic_keeps_them_with_the_smallest_windows_and_many_large_frames() {
     conformance::all(|| setup.clone()).await;
 }
 
+/// One whose closes take as long as they need.
+fn patient() -> TcpTransportBuilder {
+    TcpTransport::builder().close_grace(conformance::PATIENCE)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send_over_tcp() {
+    for flows in [1, 3] {
+        let setup = over_flows(&patient(), flows);
+        conformance::both_ends_may_close_with_much_to_send(setup).await;
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send_over_unix() {
+    let place = Kind::File.place();
+    let setup = over_sockets(&patient(), &place);
+    conformance::both_ends_may_close_with_much_to_send(setup).await;
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send_over_tls() {
+    let setup = over_tls(patient());
+    conformance::both_ends_may_close_with_much_to_send(setup).await;
+}
+
+#[cfg(feature = "quic")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send_over_quic() {
+    for lane_frame_bytes_max in [1 << 10, 1 << 20] {
+        let setup = over_quic(|builder| {
+            let builder = builder.lane_frame_bytes_max(lane_frame_bytes_max);
+            builder.close_grace(conformance::PATIENCE)
+        });
+        conformance::both_ends_may_close_with_much_to_send(setup).await;
+    }
+}
+
 /// Keep-alive settings under which a process that hangs is noticed soon.
 const SHORT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 

@@ -10,6 +10,7 @@
 //! | a short keep-alive timeout | [`processes`] that hang, and that end |
 //! | little room to send | [`peers_that_never_read_leave_others_alone`] |
 //! | as little | [`who_waits_for_a_share_of_the_room_is_woken`] |
+//! | a long grace | [`both_ends_may_close_with_much_to_send`] |
 //! | few connections | [`a_peer_has_its_share_of_the_connections`] |
 //! | an [`Attacker`], who says in the bytes of the transport what peers without manners do | [`hostile`], [`a_crowd_in_its_handshake_leaves_room_later`] |
 //!

@@ -279,7 +279,7 @@ pub trait Connection: Send + Sync + fmt::Debug {
     fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Closes: sends what was appended and the reason if the peer takes them within the transport's
-    /// grace, then ends. The sink hears `on_closed` once.
+    /// grace, then ends. That holds also when both ends close. The sink hears `on_closed` once.
     fn close(&self, reason: CloseReason);
 
     /// Traffic so far.

@@ -23,6 +23,13 @@ async fn it_keeps_the_promises_of_a_transport() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn both_ends_may_close_with_much_to_send() {
+    let transport = MemTransport::builder().close_grace(conformance::PATIENCE).build();
+    let setup = setup(&transport.expect("the settings go together"));
+    conformance::both_ends_may_close_with_much_to_send(setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn processes_that_hang_or_end_are_noticed() {
     let builder = MemTransport::builder().keep_alive_interval(Duration::from_millis(100));
     let transport = builder.keep_alive_timeout(Duration::from_millis(500)).build();

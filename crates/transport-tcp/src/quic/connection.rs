@@ -50,6 +50,8 @@ pub(crate) struct QuicConnection {
     pub(crate) writer_signals: [Notify; 2],
     /// The writer task finds a large frame.
     pub(crate) large_signal: Notify,
+    /// A lane, or a large frame, is done with.
+    done_signal: Notify,
 }
 
 /// The right to write to a lane's stream, and what is being written.
@@ -86,11 +88,15 @@ struct Out {
     closing: Option<Closing>,
     /// The writer task flushes as soon as others had their turn.
     is_flush_due: bool,
+    /// Large frames that the peer does not have yet, but for those that wait.
+    large_under_way: usize,
 }
 
 struct LaneOut {
     queue: SendLane,
     duty: Duty<WriteDuty>,
+    /// The lane's stream once all is written to it.
+    finished: Option<SendStream>,
 }
 
 impl QuicConnection {
@@ -104,7 +110,8 @@ impl QuicConnection {
     ) -> Self {
         let lane = |lane| {
             let inline_bytes_max = if lane == Lane::Data { inline_bytes_max } else { usize::MAX };
-            LaneOut { queue: SendLane::new(lane, inline_bytes_max), duty: Duty::Away }
+            let queue = SendLane::new(lane, inline_bytes_max);
+            LaneOut { queue, duty: Duty::Away, finished: None }
         };
         let out = Out {
             lanes: LANES.map(lane),
@@ -112,6 +119,7 @@ impl QuicConnection {
             waiters: Waiters::default(),
             closing: None,
             is_flush_due: false,
+            large_under_way: 0,
         };
         Self {
             link,
@@ -123,6 +131,7 @@ impl QuicConnection {
             flush_signal: Notify::new(),
             writer_signals: [Notify::new(), Notify::new()],
             large_signal: Notify::new(),
+            done_signal: Notify::new(),
         }
     }
 
@@ -178,9 +187,11 @@ impl QuicConnection {
         }
         if own.queue.is_closed() {
             own.duty = Duty::Gone;
-            drop(guard);
             // It fails when the connection is lost, which the reader sees as well.
             let _ = duty.stream.finish();
+            own.finished = Some(duty.stream);
+            drop(guard);
+            self.done_signal.notify_one();
             return None;
         }
         own.duty = Duty::Home(duty);
@@ -203,7 +214,42 @@ impl QuicConnection {
 
     /// The next large frame to be sent, in order.
     pub(crate) fn next_large(&self) -> Option<Large> {
-        self.out.lock().lanes[index(Lane::Data)].queue.next_large()
+        let mut out = self.out.lock();
+        let large = out.lanes[index(Lane::Data)].queue.next_large()?;
+        out.large_under_way += 1;
+        Some(large)
+    }
+
+    /// The peer has a large frame.
+    pub(crate) fn on_large_done(&self) {
+        self.out.lock().large_under_way -= 1;
+        self.done_signal.notify_one();
+    }
+
+    /// Resolves when the peer has all that was sent, the goodbye of a gentle close included; never
+    /// when that was abandoned. One task waits at a time.
+    pub(crate) async fn all_arrived(&self) {
+        let streams = loop {
+            if let Some(streams) = self.take_finished() {
+                break streams;
+            }
+            self.done_signal.notified().await;
+        };
+        for stream in streams {
+            // It fails when the connection is lost, which the reader sees as well.
+            let _ = stream.stopped().await;
+        }
+    }
+
+    /// The streams of the lanes, once nothing is left to be written, and large frames have arrived.
+    fn take_finished(&self) -> Option<[SendStream; 2]> {
+        let mut out = self.out.lock();
+        if out.large_under_way > 0 || out.lanes[index(Lane::Data)].queue.has_large() {
+            return None;
+        }
+        let [control, data] = &mut out.lanes;
+        let control = control.finished.take_if(|_| data.finished.is_some())?;
+        Some([control, data.finished.take()?])
     }
 
     /// Part of a large frame is written, or all that was left of it.

@@ -62,6 +62,8 @@ struct Reader {
     /// The peer's last word, and until when its frames from before may still come.
     goodbye: Option<(String, Instant)>,
     lost: Option<ConnectionError>,
+    /// The peer has all that this end has sent, its goodbye included.
+    has_all_arrived: bool,
 }
 
 /// The connection is closing; the streams are read until the peer closes too, or the grace is over.
@@ -82,6 +84,7 @@ enum Event {
     Signal,
     Read(Lane, Result<Option<usize>, ReadError>),
     Large(Result<Arrived, LargeError>),
+    AllArrived,
     Timer,
 }
 
@@ -104,12 +107,14 @@ impl Reader {
             ending: None,
             goodbye: None,
             lost: None,
+            has_all_arrived: false,
         }
     }
 
     async fn run(mut self) {
         let connection = Arc::clone(self.lifetime.connection());
         let mut signal = pin!(connection.reader_signal.notified());
+        let mut arriving = pin!(connection.all_arrived());
         let mut timer = pin!(sleep_until(self.deadline()));
         let reason = loop {
             let (is_large_due, held) = (!self.large.is_idle(), self.backlog.held_bytes());
@@ -122,12 +127,17 @@ impl Reader {
                 }
                 large = self.large.next(held), if is_large_due => Event::Large(large),
                 read = self.data.read(), if is_data_due => Event::Read(Lane::Data, read),
+                () = arriving.as_mut(), if self.is_arrival_due() => Event::AllArrived,
                 () = timer.as_mut() => Event::Timer,
             };
             let end = match event {
                 Event::Signal => {
                     signal.set(connection.reader_signal.notified());
                     self.on_signal()
+                }
+                Event::AllArrived => {
+                    self.has_all_arrived = true;
+                    None
                 }
                 Event::Timer => self.on_timer(),
                 Event::Read(lane, read) => self.on_read(lane, read),
@@ -279,9 +289,22 @@ impl Reader {
         refused.err().map(CloseReason::Fault)
     }
 
-    /// Reason of the end once nothing can come any more that was sent before it.
-    fn end_if_all_is_there(&self) -> Option<CloseReason> {
+    /// A gentle close waits for what it still sends, though the peer has said goodbye, too.
+    fn is_arrival_due(&self) -> bool {
+        self.ending.is_some() && self.goodbye.is_some() && !self.has_all_arrived
+    }
+
+    /// Reason of the end once nothing can come any more that was sent before it, and all that this
+    /// end has to send has arrived.
+    fn end_if_all_is_there(&mut self) -> Option<CloseReason> {
         if !self.control.is_finished || !self.data.is_finished {
+            return None;
+        }
+        // The signal of a close may still be on its way.
+        if let Some(reason) = self.on_signal() {
+            return Some(reason);
+        }
+        if self.is_arrival_due() && self.lost.is_none() {
             return None;
         }
         match (&self.goodbye, &self.lost) {

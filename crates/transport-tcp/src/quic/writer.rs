@@ -87,5 +87,7 @@ async fn write_large(
     }
     // A stream that was stopped meanwhile tells on the next write to the lane.
     let _ = stream.finish();
+    let _ = stream.stopped().await;
+    connection.on_large_done();
     Ok(())
 }

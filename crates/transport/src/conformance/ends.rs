@@ -1,5 +1,6 @@
 //! Ends: with a reason, once, and never with half a frame.
 
+use std::cmp::Reverse;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -112,6 +113,37 @@ pub async fn both_ends_may_close_at_once(setup: Setup) {
         assert!(matches!(reason, CloseReason::Local | CloseReason::Peer(_)), "{reason:?}");
     }
     pair.finish().await;
+}
+
+/// Both ends close gently, and all that they have to send arrives, be it more than a window: also
+/// of the one that hears the other's goodbye before it has sent its own.
+pub async fn both_ends_may_close_with_much_to_send(setup: Setup) {
+    const BYTES: usize = 256 << 10;
+    for counts in [[16, 0], [0, 16], [16, 6]] {
+        let pair = setup.connect().await;
+        let nonce = pair.to_a.link().nonce;
+        let sinks = [&pair.a, &pair.b];
+        // Nobody is to hear a goodbye before it has closed itself.
+        sinks.iter().for_each(|sink| sink.gate().shut());
+        let mut ends = [(&pair.to_a, counts[0]), (&pair.to_b, counts[1])];
+        ends.sort_by_key(|(_, count)| Reverse(*count));
+        for (connection, count) in ends {
+            for number in 0..count {
+                let frame = pattern(number, BYTES);
+                connection.append_bytes(Lane::Data, &[], frame).expect("there is room");
+            }
+            connection.close(CloseReason::Local);
+        }
+        sinks.iter().for_each(|sink| sink.gate().open());
+        for (sink, count) in sinks.into_iter().zip(counts) {
+            let reason = sink.closed(nonce).await;
+            assert!(matches!(reason, CloseReason::Local | CloseReason::Peer(_)), "{reason:?}");
+            let frames = sink.seen(nonce).expect("it was open").frames;
+            let expected = (0..count).map(|number| (Lane::Data, pattern(number, BYTES)));
+            assert!(frames.into_iter().eq(expected), "frames were lost, of {counts:?}");
+        }
+        pair.finish().await;
+    }
 }
 
 /// Owner of a body that looks at the connection when that drops it.

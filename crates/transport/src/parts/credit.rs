@@ -58,12 +58,23 @@ pub struct ReceiveCredit {
     used: u32,
     /// Of `used`, what the sink has taken.
     taken: u32,
+    is_lifted: bool,
 }
 
 impl ReceiveCredit {
     /// A window of which nothing is used.
     pub fn new(lane: Lane, window: u32) -> Self {
-        Self { lane, window, used: 0, taken: 0 }
+        Self { lane, window, used: 0, taken: 0, is_lifted: false }
+    }
+
+    /// The peer needs no credit any more, and is given none.
+    pub fn lift(&mut self) {
+        self.is_lifted = true;
+    }
+
+    /// True when so many bytes are more than the peer was granted.
+    pub fn is_beyond(&self, bytes: u32) -> bool {
+        bytes > self.window
     }
 
     /// A chunk arrived.
@@ -72,6 +83,9 @@ impl ReceiveCredit {
     /// [`Fault::CreditOverrun`] when the peer has not so much credit.
     #[inline]
     pub fn receive(&mut self, cost: u32) -> Result<(), Fault> {
+        if self.is_lifted {
+            return Ok(());
+        }
         let used = self.used.checked_add(cost).filter(|sum| *sum <= self.window);
         self.used = used.ok_or(Fault::CreditOverrun(self.lane))?;
         Ok(())
@@ -80,6 +94,9 @@ impl ReceiveCredit {
     /// The sink took `cost` of what arrived. Answers what to give back to the peer now, if
     /// anything.
     pub fn take(&mut self, cost: u32) -> Option<u32> {
+        if self.is_lifted {
+            return None;
+        }
         debug_assert!(self.taken + cost <= self.used, "only what arrived is taken");
         self.taken += cost;
         if self.taken < self.window / 2 {

@@ -78,6 +78,13 @@ impl Inbound {
         Self { decoder, credit: windows.map(credit), withheld: 0 }
     }
 
+    /// True when more waits behind the valve than the peer was granted, as it may after the goodbye
+    /// of this end: nothing more is to be read until some is [released](Self::release).
+    pub fn is_full(&self) -> bool {
+        let data = self.credit.as_ref().map(|credit| &credit[index(Lane::Data)]);
+        data.is_some_and(|data| data.is_beyond(self.withheld))
+    }
+
     /// Number of bytes that the chunk at the front of `input` still needs; at least 1.
     pub fn missing(&self, input: &[u8]) -> usize {
         self.decoder.missing(input)
@@ -221,7 +228,14 @@ impl<C: Carrier, I: Input> Frames<'_, C, I> {
     #[inline]
     fn charge(&mut self, lane: usize, cost: u32) -> Result<(), Fault> {
         if let Some(credit) = &mut self.inbound.credit {
-            credit[lane].receive(cost)?;
+            if let Err(fault) = credit[lane].receive(cost) {
+                let closing = self.connection.closing();
+                if !closing.is_some_and(|closing| closing.reason.is_gentle()) {
+                    return Err(fault);
+                }
+                // Who hears the goodbye of this end, behind which no credit goes out, does without.
+                credit[lane].lift();
+            }
             self.taken[lane] += cost;
         }
         Ok(())

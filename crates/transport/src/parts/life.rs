@@ -7,6 +7,9 @@
 //!    └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
+//! When both ends close gently, each has more to send than its goodbye, perhaps: then the one that
+//! hears a goodbye is over once all of its own is with the network, and the peer's end was read.
+//!
 //! It is told of everything that comes and of time, and reads no clock. What it answers with a
 //! reason ends the connection: the task that drives it stops, and [`Lifetime`] tells the sink.
 
@@ -79,6 +82,10 @@ struct Ending {
     reason: CloseReason,
     is_delivering: bool,
     deadline: Instant,
+    /// The peer has said goodbye, while this end still sends.
+    has_peer_left: bool,
+    /// After the goodbye the end of what the peer sends was read, too.
+    has_peer_ended: bool,
 }
 
 impl<C: Carrier> Life<C> {
@@ -92,15 +99,10 @@ impl<C: Carrier> Life<C> {
         &self.lifetime
     }
 
-    /// Something outside may want the end.
-    pub fn on_signal(&mut self, now: Instant) {
-        if self.ending.is_none() {
-            self.ending = self.lifetime.connection().closing().map(|closing| Ending {
-                reason: closing.reason,
-                is_delivering: closing.is_delivering,
-                deadline: now + self.terms.close_grace,
-            });
-        }
+    /// Something outside may want the end, or everything is sent.
+    pub fn on_signal(&mut self, now: Instant) -> Option<CloseReason> {
+        self.note_closing(now);
+        self.end_if_both_are_done()
     }
 
     /// The [`deadline`](Self::deadline) may have passed.
@@ -114,8 +116,21 @@ impl<C: Carrier> Life<C> {
         })
     }
 
+    /// True as long as there may be something to read.
+    pub fn is_reading(&self) -> bool {
+        self.ending.as_ref().is_none_or(|ending| !ending.has_peer_ended)
+    }
+
     /// Bytes came, which nobody has looked at.
     pub fn on_bytes(&mut self, now: Instant) -> Verdict {
+        match self.on_waiting(now) {
+            Verdict::Deliver if self.has_peer_left() => Verdict::Drop,
+            verdict => verdict,
+        }
+    }
+
+    /// Frames that came before need not wait any longer.
+    pub fn on_waiting(&mut self, now: Instant) -> Verdict {
         match &self.ending {
             Some(ending) if ending.deadline <= now => Verdict::End(self.end_of_grace(ending)),
             Some(ending) if !ending.is_delivering => Verdict::Drop,
@@ -134,14 +149,25 @@ impl<C: Carrier> Life<C> {
         self.last_heard = now;
         match stop? {
             Stop::Fault(text) => self.end_by_fault(text, now),
-            Stop::Goodbye(text) => Some(self.end_by_peer(text, now)),
+            Stop::Goodbye(text) => self.end_by_peer(text, now),
+        }
+    }
+
+    /// The peer sends nothing more, be it after a goodbye or not.
+    pub fn on_end_of_peer(&mut self, now: Instant) -> Option<CloseReason> {
+        match &mut self.ending {
+            Some(ending) if ending.has_peer_left => {
+                ending.has_peer_ended = true;
+                self.end_if_both_are_done()
+            }
+            _ => Some(self.end_by_network("it was closed without a goodbye".into(), now)),
         }
     }
 
     /// The network failed, or the peer left without a goodbye.
     pub fn end_by_network(&mut self, message: String, now: Instant) -> CloseReason {
         // The signal of an end from outside may still be on its way.
-        self.on_signal(now);
+        self.note_closing(now);
         match self.ending.take() {
             Some(ending) => ending.reason,
             None => CloseReason::Network(message),
@@ -170,6 +196,29 @@ impl<C: Carrier> Life<C> {
         self.lifetime.end(reason);
     }
 
+    fn note_closing(&mut self, now: Instant) {
+        if self.ending.is_none() {
+            self.ending = self.lifetime.connection().closing().map(|closing| Ending {
+                reason: closing.reason,
+                is_delivering: closing.is_delivering,
+                deadline: now + self.terms.close_grace,
+                has_peer_left: false,
+                has_peer_ended: false,
+            });
+        }
+    }
+
+    fn has_peer_left(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| ending.has_peer_left)
+    }
+
+    /// The peer's end is waited for as well: a connection that is dropped with bytes unread, such
+    /// as the last of TLS, may take back what it sent.
+    fn end_if_both_are_done(&self) -> Option<CloseReason> {
+        let ending = self.ending.as_ref().filter(|ending| ending.has_peer_ended)?;
+        self.lifetime.connection().is_all_sent().then(|| ending.reason.clone())
+    }
+
     fn end_of_grace(&self, ending: &Ending) -> CloseReason {
         self.lifetime.connection().stop_waiting();
         ending.reason.clone()
@@ -181,18 +230,24 @@ impl<C: Carrier> Life<C> {
         self.lifetime.connection().close(CloseReason::Fault(text));
         // A reason from before stays, but nothing more of this peer is delivered.
         self.ending = None;
-        self.on_signal(now);
+        self.note_closing(now);
         self.ending.as_mut().expect("the connection was closed above").is_delivering = false;
         None
     }
 
-    fn end_by_peer(&mut self, text: String, now: Instant) -> CloseReason {
-        self.on_signal(now);
-        self.lifetime.connection().peer_has_left();
-        match self.ending.take() {
+    fn end_by_peer(&mut self, text: String, now: Instant) -> Option<CloseReason> {
+        self.note_closing(now);
+        let connection = self.lifetime.connection();
+        if let Some(ending) = self.ending.as_mut().filter(|ending| ending.reason.is_gentle()) {
+            ending.has_peer_left = true;
+            connection.send_rest();
+            return None;
+        }
+        connection.peer_has_left();
+        Some(match self.ending.take() {
             Some(ending) if !matches!(ending.reason, CloseReason::Network(_)) => ending.reason,
             _ => CloseReason::Peer(text),
-        }
+        })
     }
 }
 

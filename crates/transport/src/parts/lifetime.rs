@@ -33,6 +33,13 @@ pub trait Carrier: Ends {
     /// The peer has said goodbye: it reads nothing more.
     fn peer_has_left(&self) {}
 
+    /// The peer has said goodbye, as this end is about to, and reads on: what is left goes out
+    /// without credit, of which the peer gives no more.
+    fn send_rest(&self) {}
+
+    /// True when all that is ever sent is with the network. The reader is woken when it becomes so.
+    fn is_all_sent(&self) -> bool;
+
     /// The peer gave credit back. A flush follows.
     ///
     /// # Errors

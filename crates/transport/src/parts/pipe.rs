@@ -104,6 +104,9 @@ impl Pipe {
         // Counted before anybody can see that the queue is empty.
         let message = (!batch.is_empty()).then(|| self.take_message(batch));
         let is_pending = message.is_none() && !is_finished;
+        if is_finished {
+            self.signal.notify_one();
+        }
         if is_pending {
             out.carrier = Some(cx.waker().clone());
         }
@@ -219,6 +222,10 @@ impl Carrier for PipeConnection {
         self.pipe.wake_carrier();
     }
 
+    fn is_all_sent(&self) -> bool {
+        self.with(|outbound| outbound.queue.is_finished())
+    }
+
     /// The carrier has credit of its own.
     fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault> {
         self.with(|outbound| outbound.queue.grant(lane, bytes))
@@ -283,23 +290,18 @@ pub async fn read_messages(
         let event = tokio::select! {
             biased;
             () = connection.pipe.signal.notified() => Event::Signal,
-            message = messages.next() => Event::Message(message),
+            message = messages.next(), if life.is_reading() => Event::Message(message),
             () = timer.as_mut() => Event::Timer,
         };
         let now = Instant::now();
         let end = match event {
             Event::Message(Ok(Some(message))) => on_message(&mut life, &mut inbound, message),
-            Event::Message(Ok(None)) => {
-                Some(life.end_by_network("it was closed without a goodbye".into(), now))
-            }
+            Event::Message(Ok(None)) => life.on_end_of_peer(now),
             Event::Message(Err(Lost::Network(text))) => Some(life.end_by_network(text, now)),
             Event::Message(Err(Lost::Fault(text))) => {
                 Some(life.end_at_once(CloseReason::Fault(text)))
             }
-            Event::Signal => {
-                life.on_signal(now);
-                None
-            }
+            Event::Signal => life.on_signal(now),
             Event::Timer => life.on_timer(now),
         };
         if let Some(reason) = end {

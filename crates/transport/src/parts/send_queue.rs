@@ -122,6 +122,11 @@ impl SendQueue {
         self.lanes[index(lane)].credit.as_mut().ok_or(Fault::NoCredit)?.give_back(bytes)
     }
 
+    /// The peer takes what is left without credit.
+    pub fn lift_credit(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.credit = None);
+    }
+
     /// Gives credit back to the peer, before anything else goes out.
     pub fn return_credit(&mut self, lane: Lane, bytes: u32) {
         self.credit_due[index(lane)] += bytes;

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use proptest::prelude::*;
@@ -17,6 +18,7 @@ struct Ended {
     link: Link,
     counts: LiveCounters,
     closing: Mutex<Option<CloseReason>>,
+    is_all_sent: AtomicBool,
 }
 
 impl Connection for Ended {
@@ -53,6 +55,9 @@ impl Carrier for Ended {
     }
     fn closing(&self) -> Option<Closing> {
         self.closing.lock().clone().map(Closing::new)
+    }
+    fn is_all_sent(&self) -> bool {
+        self.is_all_sent.load(Ordering::Relaxed)
     }
     fn grant(&self, _: Lane, _: u32) -> Result<(), Fault> {
         Err(Fault::NoCredit)
@@ -102,8 +107,9 @@ fn life(now: Instant) -> (Life<Ended>, Arc<Ended>, Arc<Told>) {
         principal: None,
         remote: None,
     };
-    let connection =
-        Arc::new(Ended { link, counts: LiveCounters::default(), closing: Mutex::default() });
+    let (counts, closing) = (LiveCounters::default(), Mutex::default());
+    let is_all_sent = AtomicBool::new(false);
+    let connection = Arc::new(Ended { link, counts, closing, is_all_sent });
     let told = Arc::new(Told::default());
     let lifetime = Lifetime::new(Arc::clone(&connection), Arc::clone(&told) as _, None);
     (Life::new(lifetime, TERMS, now), connection, told)
@@ -159,10 +165,35 @@ fn what_comes_after_a_gentle_close_is_delivered_until_the_goodbye() {
     connection.close(CloseReason::Local);
     life.on_signal(start);
     assert_eq!(life.on_bytes(start), Verdict::Deliver);
-    let end = life.delivered(Some(Stop::Goodbye("bye".into())), start);
-    assert_eq!(end, Some(CloseReason::Local));
+    assert_eq!(life.delivered(Some(Stop::Goodbye("bye".into())), start), None);
+    assert_eq!(life.on_bytes(start), Verdict::Drop);
+    connection.is_all_sent.store(true, Ordering::Relaxed);
+    assert_eq!(life.on_end_of_peer(start), Some(CloseReason::Local));
     life.end(CloseReason::Local);
     assert_eq!(*told.0.lock(), [CloseReason::Local]);
+}
+
+#[test]
+fn a_goodbye_does_not_cut_short_what_a_gentle_close_still_sends() {
+    let start = Instant::now();
+    let (mut life, connection, _) = life(start);
+    connection.close(CloseReason::Local);
+    assert_eq!(life.delivered(Some(Stop::Goodbye("bye".into())), start), None);
+    assert_eq!(life.on_end_of_peer(start), None);
+    assert!(!life.is_reading());
+    assert_eq!(life.on_signal(start), None);
+    connection.is_all_sent.store(true, Ordering::Relaxed);
+    assert_eq!(life.on_signal(start), Some(CloseReason::Local));
+}
+
+#[test]
+fn what_a_gentle_close_still_sends_has_no_more_than_its_grace() {
+    let start = Instant::now();
+    let (mut life, connection, _) = life(start);
+    connection.close(CloseReason::Local);
+    assert_eq!(life.delivered(Some(Stop::Goodbye("bye".into())), start), None);
+    assert_eq!(life.deadline(), start + TERMS.close_grace);
+    assert_eq!(life.on_timer(start + TERMS.close_grace), Some(CloseReason::Local));
 }
 
 #[test]
@@ -182,6 +213,8 @@ enum Step {
     Close(CloseReason),
     Signal,
     Timer,
+    Sent,
+    End,
     Network,
 }
 
@@ -203,6 +236,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => reason.prop_map(Step::Close),
         2 => Just(Step::Signal),
         3 => Just(Step::Timer),
+        1 => Just(Step::Sent),
+        1 => Just(Step::End),
         1 => Just(Step::Network),
     ]
 }
@@ -219,7 +254,10 @@ proptest! {
             end = match step {
                 Step::Wait(ms) => { now += Duration::from_millis(ms); None }
                 Step::Close(reason) => { connection.close(reason); None }
-                Step::Signal => { life.on_signal(now); None }
+                Step::Signal => life.on_signal(now),
+                Step::Sent => { connection.is_all_sent.store(true, Ordering::Relaxed); None }
+                Step::End if life.is_reading() => life.on_end_of_peer(now),
+                Step::End => None,
                 Step::Timer => life.on_timer(now),
                 Step::Network => Some(life.end_by_network("e".into(), now)),
                 Step::Bytes(stop) => match life.on_bytes(now) {
@@ -234,9 +272,10 @@ proptest! {
             }
         }
         let reason = end.unwrap_or_else(|| {
-            life.on_signal(now);
-            let deadline = life.deadline();
-            life.on_timer(deadline).expect("the deadline has come")
+            life.on_signal(now).unwrap_or_else(|| {
+                let deadline = life.deadline();
+                life.on_timer(deadline).expect("the deadline has come")
+            })
         });
         if let Some(closing) = connection.closing()
             && !matches!(closing.reason, CloseReason::Network(_))
