@@ -34,7 +34,11 @@ pub(crate) struct Texts([Vec<u8>; 3]);
 impl Source {
     /// Reads and parses; only for files.
     pub(crate) fn read(&self) -> Result<Credentials, IdentityError> {
-        let texts = self.read_texts()?;
+        self.parse(&self.read_texts()?)
+    }
+
+    /// Parses what the files held; only for files.
+    pub(crate) fn parse(&self, texts: &Texts) -> Result<Credentials, IdentityError> {
         let Self::Files { certificate, key, trust } = self else {
             return Err(IdentityError::Unusable("it was not given as files".into()));
         };

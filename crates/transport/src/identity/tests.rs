@@ -231,3 +231,24 @@ async fn a_watch_reloads_once_the_files_change() {
         tokio::task::yield_now().await;
     }
 }
+
+/// Reads by a pipe the trusted certificates once, and then nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_watch_uses_what_it_has_read_though_the_files_are_gone_when_read_again() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = [Authority::new(), Authority::new()];
+    let [certificate, key, trust] = write(folder.path(), &old.issue([1]), &old.pem());
+    let identity = Identity::from_pem_files(certificate, key, &trust).unwrap();
+    write(folder.path(), &new.issue([1]), &new.pem());
+    let (once, mut text) = std::io::pipe().unwrap();
+    text.write_all(new.pem().as_bytes()).unwrap();
+    drop(text);
+    std::fs::remove_file(&trust).unwrap();
+    std::os::unix::fs::symlink(format!("/proc/self/fd/{}", once.as_raw_fd()), &trust).unwrap();
+    assert!(identity.reload_if_changed(None).is_ok());
+    assert_eq!(verify_chain(&identity, &new.issue([7])), [Ok(()), Ok(())]);
+}

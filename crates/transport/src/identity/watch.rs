@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::identity::pem::Texts;
+use crate::identity::pem::{Source, Texts};
 use crate::identity::{Identity, IdentityError};
 
 /// Reloads an [`Identity`] when its files change, until it is dropped; made by [`Identity::watch`].
@@ -27,11 +27,15 @@ impl Identity {
         IdentityWatch { watching }
     }
 
-    /// Reloads unless the files still hold `seen`, and answers what they hold.
-    fn reload_if_changed(&self, seen: Option<&Texts>) -> Result<Texts, IdentityError> {
-        let texts = self.shared.source.read_texts()?;
-        if seen != Some(&texts)
-            && let Err(error) = self.reload()
+    /// Uses what the files hold unless that is `seen`, and answers it. They are read once: what is
+    /// remembered as seen must be what was tried.
+    pub(super) fn reload_if_changed(&self, seen: Option<&Texts>) -> Result<Texts, IdentityError> {
+        let _in_turn = self.shared.reloading.lock();
+        let source = &self.shared.source;
+        let texts = source.read_texts()?;
+        if matches!(source, Source::Files { .. })
+            && seen != Some(&texts)
+            && let Err(error) = source.parse(&texts).and_then(|credentials| self.put(credentials))
         {
             tracing::warn!(%error, "changed certificates cannot be used: the old ones stay");
         }
