@@ -10,7 +10,9 @@ use std::task::Poll;
 
 use convoke_proto::id::{LinkNonce, NodeId};
 
-use crate::transport::{Address, CloseReason, Connection, Counters, DialError, Sink, Transport};
+use crate::transport::{
+    Address, CloseReason, Connection, Counters, DialError, DialLimit, Sink, Transport,
+};
 
 use super::Driver;
 
@@ -162,7 +164,11 @@ impl Driver {
             }
         };
         found.retain(|address| !known.contains(address));
-        if found.is_empty() { dialled } else { self.dial_in_turn(node, found).await }
+        if found.is_empty() {
+            return dialled;
+        }
+        let later = self.dial_in_turn(node, found).await;
+        later.map_err(|later| more_telling(error.clone(), later))
     }
 
     async fn dial_in_turn(
@@ -170,18 +176,18 @@ impl Driver {
         node: NodeId,
         addresses: Vec<Address>,
     ) -> Result<(), DialError> {
-        let mut result = Err(DialError::NoAddress { node });
+        let mut failed = DialError::NoAddress { node };
         for address in self.in_dial_order(node, addresses) {
             match self.dial(&address, Some(node)).await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     tracing::debug!(%node, %error, "dial failed");
                     self.ask_each_node(|core| core.note_missed(node, &address));
-                    result = Err(error);
+                    failed = more_telling(failed, error);
                 }
             }
         }
-        result
+        Err(failed)
     }
 
     /// Of two connections between the same nodes, dialled at once, both ends keep the same one for
@@ -288,6 +294,18 @@ async fn dial_over(
     .await
 }
 
+/// The one of two errors that says more: the first, unless nobody has answered there.
+fn more_telling(first: DialError, later: DialError) -> DialError {
+    let is_answer = !matches!(
+        first,
+        DialError::Unreachable { .. }
+            | DialError::Timeout { limit: DialLimit::Connect(_), .. }
+            | DialError::NoTransport { .. }
+            | DialError::NoAddress { .. }
+    );
+    if is_answer { first } else { later }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -347,6 +365,22 @@ mod tests {
             sleep(2 * client.driver().limits.backoff_min).await; // until it may be dialled again
         }
         assert_eq!(client.call(ECHO, 7).to(peer).await.ok(), Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_somebody_else_says_more_than_an_address_where_nobody_is() {
+        let mem = MemTransport::new();
+        let other = Endpoint::builder().transport(mem.clone()).listen("mem://somebody else:0");
+        let other = other.start().await.expect("the name is free");
+        let client = Endpoint::builder().transport(mem).start().await.expect("nothing to bind");
+        let nobody: Address = "mem://nobody:1".parse().expect("it is an address");
+        let [address] = other.addresses() else { panic!("it listens once") };
+        for addresses in [[&nobody, address], [address, &nobody]] {
+            let dialled =
+                client.driver().dial_in_turn(NodeId::new(9), addresses.map(Clone::clone).into());
+            let failed = dialled.await.expect_err("node 9 is nowhere");
+            assert!(matches!(failed, DialError::WrongNode { .. }), "{failed}");
+        }
     }
 
     /// The second is never quiet, and others come and go beside it.
