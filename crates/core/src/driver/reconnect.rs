@@ -67,13 +67,13 @@ impl Driver {
 async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
     let mut failures = 0;
     loop {
-        // The sender goes with the endpoint.
-        if state.wait_for(|state| *state == PeerState::Down).await.is_err() {
-            return;
-        }
+        let Some(lasted) = until_lost(&weak, &mut state).await else { return };
         let Some(driver) = weak.upgrade() else { return };
         if driver.is_closing() {
             return;
+        }
+        if lasted >= driver.limits.backoff_max {
+            failures = 0;
         }
         let (limits, configured) = (driver.limits.clone(), driver.configured.clone());
         let known = driver.configured_addresses(node);
@@ -96,9 +96,29 @@ async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerS
         }
         let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
         let pause = jitter(ceiling.min(limits.backoff_max), seed, failures);
-        let found = timeout(pause, is_given_others(&weak, node, &known, &configured)).await;
-        failures = if found.is_ok() { 0 } else { failures + 1 };
+        let is_found = async {
+            tokio::select! {
+                () = is_given_others(&weak, node, &known, &configured) => true,
+                // By the peer.
+                _ = state.wait_for(|state| *state == PeerState::Connected) => false,
+            }
+        };
+        let is_found = timeout(pause, is_found).await.unwrap_or(false);
+        failures = if is_found { 0 } else { failures + 1 };
     }
+}
+
+/// Resolves once there is no connection to a peer, with the time for which there was one before;
+/// `None` when the endpoint is gone.
+async fn until_lost(
+    weak: &Weak<Driver>,
+    state: &mut watch::Receiver<PeerState>,
+) -> Option<Duration> {
+    // The sender goes with the endpoint.
+    state.wait_for(|state| *state != PeerState::Connecting).await.ok()?;
+    let begun = weak.upgrade()?.now();
+    state.wait_for(|state| *state == PeerState::Down).await.ok()?;
+    Some(weak.upgrade()?.now().since(begun))
 }
 
 /// Resolves once a node has other addresses than it had, by the endpoint's owner.
@@ -133,6 +153,7 @@ mod tests {
 
     use super::*;
     use crate::transport::mem::MemTransport;
+    use crate::transport::{DialFuture, ListenFuture, Sink, Transport};
     use crate::{Endpoint, EndpointBuilder, NodeId};
 
     fn builder(node: u64) -> EndpointBuilder {
@@ -178,6 +199,63 @@ mod tests {
         client.peer(server.node(), server.addresses()).expect("they are addresses");
         state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
         assert!(given.elapsed() < Duration::from_millis(25), "after {:?}", given.elapsed());
+    }
+
+    /// Counts dials.
+    #[derive(Debug, Default)]
+    struct Counting(MemTransport, watch::Sender<usize>);
+
+    impl Transport for Counting {
+        fn schemes(&self) -> &'static [&'static str] {
+            self.0.schemes()
+        }
+
+        fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+            self.0.listen(address, sink)
+        }
+
+        fn dial(
+            &self,
+            address: &Address,
+            expected: Option<NodeId>,
+            sink: Arc<dyn Sink>,
+        ) -> DialFuture {
+            self.1.send_modify(|count| *count += 1);
+            self.0.dial(address, expected, sink)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
+    async fn a_connection_that_the_peer_makes_ends_the_pause_and_one_that_lasts_what_led_to_it() {
+        let counting = Counting::default();
+        let mut dials = counting.1.subscribe();
+        let client = Endpoint::builder().transport(counting).node(NodeId::new(2));
+        let client = client.listen("mem://is dialled:0").start().await.expect("it is free");
+        let server = builder(1).start().await.expect("nothing to bind");
+        let peer = client.peer(server.node(), "mem://nobody:1").expect("it is an address");
+        let _kept = client.keep_connected(peer);
+        tokio::time::sleep(Duration::from_secs(60)).await; // pauses are seconds by now
+        let mut state = client.watch_peer(server.node());
+        for lasts_secs in [0, 5] {
+            // The pause after a dial has all of its time before it.
+            dials.mark_unchanged();
+            dials.changed().await.expect("it runs");
+            let dialled = server.peer(client.node(), client.addresses());
+            let kept = server.keep_connected(dialled.expect("they are addresses"));
+            state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
+            drop(kept);
+            tokio::time::sleep(Duration::from_secs(lasts_secs)).await;
+            dials.mark_unchanged();
+            let lost = Instant::now();
+            server.forget(client.node());
+            dials.changed().await.expect("it runs");
+            assert!(lost.elapsed() < Duration::from_millis(25), "after {:?}", lost.elapsed());
+        }
+        // Pauses are short again.
+        let failed = Instant::now();
+        dials.changed().await.expect("it runs");
+        assert!(failed.elapsed() <= Duration::from_millis(50), "after {:?}", failed.elapsed());
     }
 
     #[test]
