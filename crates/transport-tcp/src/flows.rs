@@ -98,7 +98,8 @@ impl First<'_> {
                 stream.write_all(&greeting.encode()).await?;
                 let theirs = handshake::read_greeting(&mut stream).await?;
                 let principal = stream.verify_peer(theirs.hello.node)?;
-                Ok::<_, HandshakeError>((index, Joiner { stream, theirs, principal }))
+                let joiner = Joiner { stream, theirs, principal, place: None };
+                Ok::<_, HandshakeError>((index, joiner))
             });
         }
         let mut joined: Vec<_> = (0..flow.count).map(|_| None).collect();
@@ -148,8 +149,8 @@ impl First<'_> {
             let place = &mut joined[usize::from(index)];
             match self.check(&joiner) {
                 Ok(()) if place.is_none() => *place = Some(joiner.stream),
-                Ok(()) => self.refuse(joiner.stream, "it is there already"),
-                Err(error) => self.refuse(joiner.stream, &error.to_string()),
+                Ok(()) => self.refuse(joiner.stream, joiner.place, "it is there already"),
+                Err(error) => self.refuse(joiner.stream, joiner.place, &error.to_string()),
             }
         }
         drop(expected);
@@ -157,7 +158,7 @@ impl First<'_> {
         let lifetime = match self.open(&streams, false, Some(seat)) {
             Ok(lifetime) => lifetime,
             Err(RefusedHere(text)) => {
-                streams.into_iter().for_each(|stream| self.refuse(stream, &text));
+                streams.into_iter().for_each(|stream| self.refuse(stream, None, &text));
                 return Err(HandshakeError::RefusedHere(text));
             }
         };
@@ -183,10 +184,13 @@ impl First<'_> {
         Ok(())
     }
 
-    /// Refuses one flow, while the others go on.
-    fn refuse(&self, stream: Socket, text: &str) {
+    /// Refuses one flow, while the others go on. It keeps its place until it is gone.
+    fn refuse(&self, stream: Socket, place: Option<Seat>, text: &str) {
         let (text, config) = (text.to_owned(), self.config.clone());
-        tokio::spawn(async move { handshake::refuse(stream, &text, &config).await });
+        tokio::spawn(async move {
+            handshake::refuse(stream, &text, &config).await;
+            drop(place);
+        });
     }
 
     fn open(

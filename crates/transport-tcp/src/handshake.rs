@@ -164,7 +164,7 @@ pub(crate) async fn accept(
         }
     };
     if let Some(flow) = theirs.flow.filter(|flow| flow.index > 0) {
-        let joiner = Joiner { stream, theirs, principal };
+        let joiner = Joiner { stream, theirs, principal, place: Some(place) };
         let Err(joiner) = joining.bring(flow, joiner) else { return Ok(()) };
         refuse(joiner.stream, &flows::UNKNOWN.to_string(), config).await;
         return Err(flows::UNKNOWN);

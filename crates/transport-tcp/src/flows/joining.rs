@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke_transport::Principal;
-use convoke_transport::parts::{FlowHello, Greeting, Mutex};
+use convoke_transport::parts::{FlowHello, Greeting, Mutex, Seat};
 use tokio::sync::mpsc;
 
 use crate::handshake::HandshakeError;
@@ -16,6 +16,8 @@ pub(crate) struct Joiner {
     pub(crate) stream: Socket,
     pub(crate) theirs: Greeting,
     pub(crate) principal: Option<Principal>,
+    /// Place among the handshakes of the listener, until it has joined.
+    pub(crate) place: Option<Seat>,
 }
 
 /// Refusal of a flow that may not join. It does not say whether there is such a connection.

@@ -128,6 +128,24 @@ async fn a_stranger_cannot_join() {
 }
 
 #[tokio::test]
+async fn flows_that_are_refused_have_places_among_the_handshakes_until_they_are_gone() {
+    // One address may have four of eight.
+    let builder = of_three().handshakes_max(8).close_grace(PATIENCE);
+    let victim = Victim::new(Kind::Tcp, builder).await;
+    let (_first, flow) = begin(&victim).await;
+    let second = FlowHello { index: 1, ..flow }.of(66);
+    let mut lingering = vec![join(&victim, &second).await];
+    for _ in 0..4 {
+        let mut again = join(&victim, &second).await;
+        assert!(again.refusal().await.contains("it is there already"));
+        lingering.push(again);
+    }
+    let text = join(&victim, &second).await.envelope().await.map_or(Vec::new(), |found| found.1);
+    let text = String::from_utf8(text).expect("it is a text");
+    assert!(!text.contains("it is there already"), "four have all the places of an address");
+}
+
+#[tokio::test]
 async fn flows_that_never_come_open_nothing_and_leave_their_room() {
     let victim = Victim::new(Kind::Tcp, hasty().flows(3).connections_max(6)).await;
     for _ in 0..6 {
