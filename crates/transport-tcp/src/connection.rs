@@ -265,8 +265,8 @@ impl<P: Platform> Carrier for TcpConnection<P> {
         self.out.lock().outbound.queue.grant(lane, bytes)
     }
 
-    fn return_credit(&self, lane: Lane, bytes: u32) {
-        self.out.lock().outbound.queue.return_credit(lane, bytes);
+    fn return_credit(&self, lane: Lane, bytes: u32) -> u32 {
+        self.out.lock().outbound.queue.return_credit(lane, bytes)
     }
 
     fn keep_alive(&self) {

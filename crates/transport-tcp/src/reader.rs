@@ -131,10 +131,12 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
             Verdict::Drop => None,
             Verdict::Deliver => self.valve.resume().err().map(Stop::Fault),
         };
+        let mut overrun = None;
         if !self.valve.is_shut() {
-            self.inbound.release(&**self.life.lifetime().connection());
+            overrun = self.inbound.release(&**self.life.lifetime().connection()).err();
         }
-        stop.and_then(|stop| self.life.delivered(Some(stop), Instant::now()))
+        stop.or(overrun.map(Stop::from))
+            .and_then(|stop| self.life.delivered(Some(stop), Instant::now()))
     }
 
     fn on_read(&mut self, read: io::Result<usize>) -> Option<CloseReason> {

@@ -8,10 +8,11 @@ use convoke_transport::{CloseReason, Lane, NotWritable};
 use convoke_transport_tcp::TcpTransport;
 
 use crate::places::Kind;
-use crate::raw::{KEEP_ALIVE, LAST, Victim, frame};
+use crate::raw::{HELLO_BYTES, KEEP_ALIVE, LAST, Victim, frame, hello};
 
 over_every_socket! {
     a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed,
+    a_peer_that_does_not_read_its_credit_cannot_go_on_without,
     a_silent_peer_is_closed_after_the_keep_alive_timeout,
     an_idle_connection_stays_open,
     frames_that_waited_while_this_process_was_paused_are_not_delivered,
@@ -40,6 +41,40 @@ async fn a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed(kind
     assert_eq!(reason, CloseReason::Overloaded);
     assert!(goodbye.contains("did not read"), "{goodbye}");
     victim.lives_on().await;
+}
+
+async fn a_peer_that_does_not_read_its_credit_cannot_go_on_without(kind: Kind) {
+    let builder = TcpTransport::builder().data_window_bytes(8 << 10);
+    let victim = Victim::new(kind, builder).await;
+    let mut raw = victim.attack().await;
+    let mut hello = hello(66);
+    let window = HELLO_BYTES - 9..HELLO_BYTES - 5;
+    hello[window].copy_from_slice(&u32::MAX.to_le_bytes());
+    let at = victim.sink.opened_count();
+    raw.send(&hello).await;
+    let connection = victim.sink.opened(at).await;
+    // More than fits into sockets: credit waits behind it.
+    for _ in 0..15 {
+        let frame = Bytes::from_static(&[0; 1 << 20]);
+        connection.append_bytes(Lane::Data, &[], frame).expect("there is room");
+    }
+    connection.flush();
+    // Never more than a window that the victim has not taken.
+    let three = frame(LAST, 1, &[0; 1_000]).repeat(3);
+    let goes_on = async {
+        for received in (3..).step_by(3) {
+            raw.send(&three).await;
+            while connection.counters().frames_received < received {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    let reason = tokio::select! {
+        reason = victim.sink.closed(connection.link().nonce) => reason,
+        () = goes_on => unreachable!("it goes on for ever"),
+    };
+    let CloseReason::Fault(text) = reason else { panic!("it broke a rule: {reason:?}") };
+    assert!(text.contains("more was sent than there was credit for"), "{text}");
 }
 
 async fn a_silent_peer_is_closed_after_the_keep_alive_timeout(kind: Kind) {

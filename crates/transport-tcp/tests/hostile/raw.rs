@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::places::{Kind, Place};
 pub(crate) use crate::wire::{
-    CREDIT, GOODBYE, KEEP_ALIVE, LAST, envelope, frame, frames, hello, hello_with,
+    CREDIT, GOODBYE, HELLO_BYTES, KEEP_ALIVE, LAST, envelope, frame, frames, hello, hello_with,
 };
 
 /// The node under attack, at a place of its own.

@@ -131,35 +131,58 @@ impl Inbound {
                 self.withheld = std::mem::take(data);
             }
         }
-        is_flush_due |= self.give_back(taken, connection);
+        let given_back = self.give_back(taken, connection);
+        is_flush_due |= given_back == Ok(true);
         if is_flush_due {
             connection.flush();
         }
-        Delivered { stop: refused.err().map(Stop::Fault).or(stop), has_more: left == 0 }
+        let overrun = given_back.err().map(Stop::from);
+        let stop = refused.err().map(Stop::Fault).or(stop).or(overrun);
+        Delivered { stop, has_more: left == 0 }
     }
 
     /// Gives back what was withheld, now that nothing waits.
-    pub fn release(&mut self, connection: &impl Carrier) {
+    ///
+    /// # Errors
+    /// [`Fault::CreditOverrun`] when the peer has sent more than it can have been granted.
+    pub fn release(&mut self, connection: &impl Carrier) -> Result<(), Fault> {
         let mut taken = [0; 2];
         taken[index(Lane::Data)] = std::mem::take(&mut self.withheld);
-        if self.give_back(taken, connection) {
+        if self.give_back(taken, connection)? {
             connection.flush();
         }
+        Ok(())
     }
 
     /// True when a flush is due.
-    fn give_back(&mut self, taken: [u32; 2], connection: &impl Carrier) -> bool {
+    fn give_back(&mut self, taken: [u32; 2], connection: &impl Carrier) -> Result<bool, Fault> {
         let mut is_flush_due = false;
         if let Some(credit) = &mut self.credit {
             for lane in LANES {
-                if let Some(bytes) = credit[index(lane)].take(taken[index(lane)]) {
-                    connection.return_credit(lane, bytes);
+                let credit = &mut credit[index(lane)];
+                if let Some(bytes) = credit.take(taken[index(lane)]) {
+                    let due = connection.return_credit(lane, bytes);
+                    // Of a window, what has not left cannot have been used again.
+                    if credit.is_beyond(due) {
+                        lift_or(Fault::CreditOverrun(lane), credit, connection)?;
+                    }
                     is_flush_due = true;
                 }
             }
         }
-        is_flush_due
+        Ok(is_flush_due)
     }
+}
+
+/// The fault of a peer that went beyond its credit, unless it need not have any: who hears the
+/// goodbye of this end, behind which no credit goes out, sends its rest without.
+fn lift_or(
+    fault: Fault,
+    credit: &mut ReceiveCredit,
+    connection: &impl Carrier,
+) -> Result<(), Fault> {
+    let closing = connection.closing().filter(|closing| closing.reason.is_gentle());
+    closing.map(|_| credit.lift()).ok_or(fault)
 }
 
 /// Calls the sink if there is a frame; what it leaves in the iterator is dropped.
@@ -229,12 +252,7 @@ impl<C: Carrier, I: Input> Frames<'_, C, I> {
     fn charge(&mut self, lane: usize, cost: u32) -> Result<(), Fault> {
         if let Some(credit) = &mut self.inbound.credit {
             if let Err(fault) = credit[lane].receive(cost) {
-                let closing = self.connection.closing();
-                if !closing.is_some_and(|closing| closing.reason.is_gentle()) {
-                    return Err(fault);
-                }
-                // Who hears the goodbye of this end, behind which no credit goes out, does without.
-                credit[lane].lift();
+                lift_or(fault, &mut credit[lane], self.connection)?;
             }
             self.taken[lane] += cost;
         }

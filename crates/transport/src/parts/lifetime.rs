@@ -46,8 +46,8 @@ pub trait Carrier: Ends {
     /// [`Fault`] when it is more than was used.
     fn grant(&self, lane: Lane, bytes: u32) -> Result<(), Fault>;
 
-    /// Gives credit back to the peer. A flush follows.
-    fn return_credit(&self, lane: Lane, bytes: u32);
+    /// Gives credit back to the peer. A flush follows. Answers how much is still to go out by now.
+    fn return_credit(&self, lane: Lane, bytes: u32) -> u32;
 
     /// Tells the peer that this process is alive.
     fn keep_alive(&self);

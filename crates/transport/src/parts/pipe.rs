@@ -231,8 +231,8 @@ impl Carrier for PipeConnection {
         self.with(|outbound| outbound.queue.grant(lane, bytes))
     }
 
-    fn return_credit(&self, lane: Lane, bytes: u32) {
-        self.with(|outbound| outbound.queue.return_credit(lane, bytes));
+    fn return_credit(&self, lane: Lane, bytes: u32) -> u32 {
+        self.with(|outbound| outbound.queue.return_credit(lane, bytes))
     }
 
     fn keep_alive(&self) {

@@ -51,7 +51,7 @@ pub struct SendQueue {
     lanes: [LaneQueue; 2],
     words: Words,
     batch_bytes_max: usize,
-    /// Credit to give back, per lane. A number, not a queue: it cannot grow while nobody reads.
+    /// Credit to give back, per lane. A number, not a queue: while nobody reads it takes no room.
     credit_due: [u32; 2],
     is_keep_alive_due: bool,
     ending: Ending,
@@ -127,9 +127,12 @@ impl SendQueue {
         self.lanes.iter_mut().for_each(|lane| lane.credit = None);
     }
 
-    /// Gives credit back to the peer, before anything else goes out.
-    pub fn return_credit(&mut self, lane: Lane, bytes: u32) {
-        self.credit_due[index(lane)] += bytes;
+    /// Gives credit back to the peer, before anything else goes out. Answers how much of the lane
+    /// is to go out by now.
+    pub fn return_credit(&mut self, lane: Lane, bytes: u32) -> u32 {
+        let due = &mut self.credit_due[index(lane)];
+        *due = due.saturating_add(bytes);
+        *due
     }
 
     /// Tells the peer that this end is alive, before anything else goes out.

@@ -62,7 +62,9 @@ impl Carrier for Ended {
     fn grant(&self, _: Lane, _: u32) -> Result<(), Fault> {
         Err(Fault::NoCredit)
     }
-    fn return_credit(&self, _: Lane, _: u32) {}
+    fn return_credit(&self, _: Lane, bytes: u32) -> u32 {
+        bytes
+    }
     fn keep_alive(&self) {}
 }
 
