@@ -245,6 +245,13 @@ impl CreditEngine {
         Header { window: low(incoming.announced), ctl_ack: incoming.ctl_ack_sent, kind }
     }
 
+    /// True when the peer has credit to say something, or would have, had it acknowledged what was
+    /// to give it some.
+    pub(crate) fn may_peer_speak(&self) -> bool {
+        let incoming = &self.incoming;
+        incoming.left() > 0 || incoming.unannounced() > incoming.limits.reserve
+    }
+
     /// Number of data messages that the peer may still send, or has on the way.
     #[inline]
     pub(crate) fn peer_left(&self) -> u32 {

@@ -220,9 +220,9 @@ impl Link {
         self.is_keep_alive_due = true;
     }
 
-    /// True when the peer has credit to say something.
+    /// True when the peer could say something, if it wanted.
     pub(crate) fn may_peer_speak(&self) -> bool {
-        self.credit.peer_left() > 0
+        self.credit.may_peer_speak()
     }
 
     /// Closes: what was appended goes out if the reason is gentle, then a goodbye. Frames that were

@@ -91,6 +91,24 @@ async fn an_idle_connection_is_probed_and_stays() {
     ends.check();
 }
 
+/// It has no credit to speak, for this end has none to give it some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_gives_no_credit_and_has_spent_its_own_is_dead_once_it_is_silent() {
+    const SLOTS: u16 = 4;
+    let set = |builder| hasty(builder).slots(SLOTS);
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), set);
+    let (_, b) = recorders();
+    let listener = ends.setup.listen(&b).await;
+    let mut liar = Stranger::introduced(&ends.fabric, socket_of(&*listener)).await;
+    let nonce = b.opened(0).await.link().nonce;
+    until("it is taken for dead", || {
+        liar.spend(SLOTS);
+        b.seen(nonce).is_some_and(|seen| seen.closed.is_some())
+    })
+    .await;
+    assert_eq!(b.closed(nonce).await, CloseReason::KeepAlive);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_device_closes_everything_and_says_why_ever_after() {
     let ends = ends_with(Fabric::new(), DeviceSettings::default(), hasty);

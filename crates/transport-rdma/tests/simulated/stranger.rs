@@ -33,6 +33,10 @@ pub(crate) struct Stranger {
     slab: Arc<Slab>,
     /// Text of the goodbye, once it came.
     told: String,
+    /// Number of data messages that it may have sent, as it was told last.
+    window: u16,
+    /// Number of messages that it has sent, its introduction included.
+    sent: u16,
 }
 
 /// The private data of a request in which a node says hello.
@@ -100,7 +104,7 @@ impl Stranger {
         let slots: Vec<_> = (0..receives_max).collect();
         device.post_receives(&queue_pair, &slots).expect("there is room");
         device.connect(&queue_pair, private_data).expect("it is short enough");
-        Self { device, queue_pair, slab, told: String::new() }
+        Self { device, queue_pair, slab, told: String::new(), window: 0, sent: 1 }
     }
 
     /// Waits for the answer; the text of the refusal, if it is refused.
@@ -134,6 +138,16 @@ impl Stranger {
         let _ = self.device.post_sends(&self.queue_pair, &sends);
     }
 
+    /// Sends a frame for each credit that it has, of which there are `window` at first. It gives
+    /// none, and acknowledges nothing.
+    pub(crate) fn spend(&mut self, window: u16) {
+        self.hear();
+        while self.sent < self.window.max(window) {
+            self.say(&[message(DATA_FRAME, b"spent")]);
+            self.sent += 1;
+        }
+    }
+
     /// The text of the goodbye of the other end, once it has disconnected.
     pub(crate) async fn told(mut self) -> String {
         let ended = self.event().await;
@@ -163,6 +177,7 @@ impl Stranger {
         if is_received && completion.status == WorkStatus::Success {
             let bytes = completion.bytes as usize;
             let message = self.slab.read(completion.id.index(), bytes).expect("it was received");
+            self.window = u16::from_le_bytes([message[0], message[1]]);
             if message[3] == GOODBYE {
                 self.told = String::from_utf8(message[4..].to_vec()).expect("it is a text");
             }
