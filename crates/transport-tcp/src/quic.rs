@@ -25,6 +25,7 @@
 mod backlog;
 mod config;
 mod connection;
+mod connection_ids;
 mod dial;
 mod framing;
 mod handshake;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::{Identity, IdentitySeam as _};
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
-use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::quic::connection_ids::ConnectionIds;
 
 /// Bytes that the system is asked to buffer per socket and direction: the packets of a large frame
 /// come faster than they are read. It gives what it allows.
@@ -17,33 +18,36 @@ const BUFFER_BYTES: usize = 2 << 20;
 
 /// Binds a socket to dial from, and starts to drive it on the current runtime.
 pub(crate) fn dialling(address: SocketAddr) -> io::Result<Endpoint> {
-    start(EndpointConfig::default(), address, None)
+    start(EndpointConfig::default(), bind(address)?, None)
 }
 
 /// Binds a socket of a node to accept at, and starts to drive it on the current runtime.
 ///
 /// A life of the node that comes after this one, at the same address, resets what this one had
 /// accepted: it knows the secret by which the peers can tell (RFC 9000, section 10.3). Else they
-/// would wait for their timeouts.
+/// would wait for their timeouts. A socket at another address has other secrets: it would tell
+/// whoever asks how to reset the connections of this one, which it does not know.
 pub(crate) fn accepting(
     address: SocketAddr,
     accepts: ServerConfig,
     (identity, node): (&Identity, NodeId),
 ) -> io::Result<Endpoint> {
-    let resets = identity.secret(node, "resets of QUIC connections");
-    let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &resets)));
-    let names = identity.secret(node, "names of QUIC connections");
-    let names = u64::from_be_bytes(std::array::from_fn(|at| names[at]));
-    config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(names)));
-    start(config, address, Some(accepts))
+    let socket = bind(address)?;
+    let local = socket.local_addr()?;
+    let secret = |of: &str| identity.secret(node, &format!("{of} of QUIC connections at {local}"));
+    let resets = hmac::Key::new(hmac::HMAC_SHA256, &secret("resets"));
+    let mut config = EndpointConfig::new(Arc::new(resets));
+    let ids = ConnectionIds::new(&secret("ids"));
+    config.cid_generator(move || Box::new(ids.clone()));
+    start(config, socket, Some(accepts))
 }
 
 fn start(
     config: EndpointConfig,
-    address: SocketAddr,
+    socket: UdpSocket,
     accepts: Option<ServerConfig>,
 ) -> io::Result<Endpoint> {
-    Endpoint::new(config, accepts, bind(address)?, Arc::new(TokioRuntime))
+    Endpoint::new(config, accepts, socket, Arc::new(TokioRuntime))
 }
 
 /// Binds a socket.
