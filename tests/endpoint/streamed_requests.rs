@@ -330,7 +330,7 @@ async fn quic_serves_streamed_requests() -> Result {
     serves_streams(Pair::over("quic", builder(1), builder(2)).await?).await
 }
 
-#[cfg(feature = "tls")]
+#[cfg(any(feature = "quic", feature = "tls"))]
 fn identity(authority: &crate::certificates::Authority, node: u64) -> convoke::transport::Identity {
     let issued = authority.issue([node]);
     convoke::transport::Identity::from_pem(issued.certificate, issued.key, authority.pem())
