@@ -368,11 +368,14 @@ impl OverlayNode {
         }
     }
 
-    /// Reason why what waits to be sent is held back.
+    /// Reason why what waits to be sent is held back. Links of sites that have been given up, and
+    /// one of few that have taken nothing for long, say nothing of the uplink.
     pub fn backlog(&self) -> Backlog {
         // What has no way yet waits for room on one, or for the credit of a relay.
         let line = if self.line.len() > 0 { Backlog::Paced } else { Backlog::Nothing };
-        self.uplinks.iter().map(Uplink::backlog).fold(line, Backlog::max)
+        let links = self.uplinks.iter().enumerate();
+        let kept = links.filter(|(index, _)| !self.gone.contains(Self::site(*index)));
+        line.max(Uplink::backlog(kept.map(|(_, link)| link)))
     }
 
     /// Its own site.

@@ -258,15 +258,14 @@ impl Sender {
         let (me, life, others) = (self.me, self.life, self.others);
         let relay_timer = self.relay_timer(to);
         let direct_timer = self.direct_timer(seq, to);
+        let is_to_leave = self.is_to_leave(seq, to);
         let chunk = self.chunk_mut(seq)?;
-        if !chunk.queued.remove(to) {
-            return None; // It was queued for another way, and has gone by it.
-        }
-        let relayed = chunk.route.filter(|it| it.relay == to && chunk.relay_due.is_none());
-        let reached = relayed.map_or(SiteSet::EMPTY, |it| it.forward).with(to);
-        if chunk.missing.intersection(reached).is_empty() {
+        chunk.queued.remove(to);
+        if !is_to_leave {
             return None;
         }
+        let relayed = chunk.relayed_by(to);
+        let reached = relayed.map_or(SiteSet::EMPTY, |it| it.forward).with(to);
         let forward = match relayed.map(|it| it.forward) {
             Some(forward) if forward == others.without(to) => Forward::AllOthers,
             Some(forward) if !forward.is_empty() => Forward::To(forward),
@@ -288,6 +287,15 @@ impl Sender {
         let (count, is_body) =
             self.ops.get(&op.seq).map(|op| (op.count(), op.payload.is_body()))?;
         Some(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
+    }
+
+    /// True when a copy that was queued for `to` is to leave: it has not gone by another way, and
+    /// somebody is owed it that this one reaches.
+    pub(crate) fn is_to_leave(&self, seq: u64, to: Site) -> bool {
+        self.chunk(seq).is_some_and(|chunk| {
+            let forward = chunk.relayed_by(to).map_or(SiteSet::EMPTY, |it| it.forward);
+            chunk.queued.contains(to) && !chunk.missing.intersection(forward.with(to)).is_empty()
+        })
     }
 
     /// A receiver says what it has.

@@ -27,6 +27,10 @@ pub(crate) struct Uplink {
     stuck_at: Option<Timestamp>,
     /// Since when it is down; what was owed then has a time.
     pub(crate) down_since: Option<Timestamp>,
+    /// When bulk left over it last.
+    left_at: Option<Timestamp>,
+    /// When it was last seen to have room and nothing to send.
+    drained_at: Timestamp,
     small: VecDeque<u64>,
     bulk: Drr<Item>,
     repairs: VecDeque<Repair>,
@@ -73,6 +77,8 @@ impl Uplink {
             is_held: false,
             stuck_at: None,
             down_since: Some(now),
+            left_at: None,
+            drained_at: now,
             small: VecDeque::new(),
             bulk: Drr::default(),
             repairs: VecDeque::new(),
@@ -216,10 +222,14 @@ impl Uplink {
         if let Some(seq) = self.small.pop_front() {
             return Some(Next::Small(seq));
         }
+        if self.bulk.is_empty() && self.repairs.is_empty() {
+            self.drained_at = now;
+        }
         let is_open = self.bucket.is_open(now);
         if is_open || may_borrow {
             let bulk = self.bulk.pop().map(Next::Bulk);
             if bulk.is_some() {
+                self.left_at = Some(now);
                 return bulk;
             }
         }
@@ -234,14 +244,35 @@ impl Uplink {
         }
     }
 
-    /// Reason why what waits is held back.
-    pub(crate) fn backlog(&self) -> Backlog {
-        match (self.len(), self.is_blocked) {
-            _ if !self.is_up || self.is_held => Backlog::Nothing,
-            (0, _) => Backlog::Nothing,
-            (_, false) => Backlog::Paced,
-            (_, true) => Backlog::Blocked,
+    /// Reason why what waits is held back, of all these links together. A receiver that reads
+    /// slowly blocks one of them; the uplink is what holds them back when it blocks most of those
+    /// that have had something to send since.
+    pub(crate) fn backlog<'a>(links: impl Iterator<Item = &'a Self>) -> Backlog {
+        let links: Vec<&Self> = links.filter(|link| link.is_up && !link.is_held).collect();
+        let stuck = links.iter().filter(|link| link.is_stuck()).count();
+        let is_stuck_by_uplink = stuck * 2 > links.len();
+        let (mut queued, mut blocked, mut since) = (0, 0, Timestamp::MAX);
+        let counts = |link: &&&Self| link.len() > 0 && (is_stuck_by_uplink || !link.is_stuck());
+        for link in links.iter().filter(counts) {
+            queued += 1;
+            if link.is_blocked {
+                blocked += 1;
+                since = since.min(link.drained_at);
+            }
         }
+        let has_sent = |link: &&&Self| link.len() == 0 && link.left_at.is_some_and(|at| at > since);
+        let drained = links.iter().filter(has_sent).count();
+        match blocked * 2 > queued + drained {
+            true => Backlog::Blocked,
+            false if queued > blocked => Backlog::Paced,
+            false => Backlog::Nothing,
+        }
+    }
+
+    /// Takes out what was queued of the own stream and matches.
+    pub(crate) fn remove_own(&mut self, matches: impl Fn(u64) -> bool) {
+        self.small.retain(|seq| !matches(*seq));
+        self.bulk.extract(|item| matches!(item, Item::Own(seq) if matches(*seq)));
     }
 
     /// Items that wait.

@@ -197,6 +197,7 @@ impl OverlayNode {
         self.hold(finished);
         self.make_room_for_refused(now);
         for site in lagging.intersection(self.reach.up()).iter() {
+            self.drop_given_up(site);
             self.control.insert((site, Control::Floor));
         }
     }

@@ -131,6 +131,13 @@ impl OverlayNode {
         self.gone.insert(site);
         let finished = self.sender.give_up_site(site, &mut self.events);
         self.hold(finished);
+        self.drop_given_up(site);
+    }
+
+    /// Empties the queue of a link of what its site is not owed any more, and is not to pass on.
+    pub(super) fn drop_given_up(&mut self, site: Site) {
+        let sender = &self.sender;
+        self.uplinks[site.index()].remove_own(|seq| !sender.is_to_leave(seq, site));
     }
 
     /// The application does not need the operations of a source's life below a sequence number any

@@ -242,6 +242,56 @@ fn a_relay_whose_link_is_stuck_does_not_hold_up_what_has_no_way_yet() {
     assert!(sent.iter().all(|(_, data)| data.forward == Forward::Nobody));
 }
 
+/// It reads nothing, and its link alone has something to send for as long as that lasts.
+#[test]
+fn a_receiver_that_does_not_read_says_nothing_of_the_uplink() {
+    let mut node = node();
+    let send = |node: &mut OverlayNode, now| {
+        node.broadcast(now, Bytes::from(vec![0; 5_000])).expect("there is room");
+        sent_data(node, now).len()
+    };
+    assert_eq!(send(&mut node, at(0)), 3);
+    node.handle_link(at(1), Site(3), LinkEvent::Blocked);
+    assert_eq!((send(&mut node, at(2)), node.load().queued), (2, 1));
+    assert_eq!(node.backlog(), Backlog::Nothing, "the others have room");
+    for site in [1, 2] {
+        let ack = Ack { life: life(ME), next: 2, beyond: Bytes::new() };
+        node.handle_frame(at(3), Site(site), Frame::Ack(ack)).expect("it is right");
+    }
+    let lag_max = node.limits.lag_max;
+    while node.load().unacked_chunks > 0 {
+        let now = node.poll_timeout().expect("it is given up");
+        assert!(now <= at(2) + lag_max, "it is owed for ever");
+        node.handle_timeout(now);
+        drain(&mut node, now);
+        assert_eq!(node.backlog(), Backlog::Nothing);
+    }
+    assert_eq!(node.load().queued, 0, "what it is not owed any more");
+}
+
+#[test]
+fn an_uplink_that_is_full_blocks_most_of_the_links_that_have_something_to_send() {
+    let mut node = node();
+    let backlog = |node: &mut OverlayNode, now| {
+        drain(node, now);
+        node.backlog()
+    };
+    assert_eq!(backlog(&mut node, at(0)), Backlog::Nothing);
+    for site in [1, 2] {
+        node.handle_link(at(1), Site(site), LinkEvent::Blocked);
+    }
+    node.broadcast(at(2), Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(backlog(&mut node, at(2)), Backlog::Blocked);
+    // All that is left to send is over one link.
+    node.handle_link(at(3), Site(1), LinkEvent::Writable);
+    assert_eq!(backlog(&mut node, at(3)), Backlog::Nothing);
+    let late = at(5_500);
+    node.handle_link(at(4), Site(1), LinkEvent::Blocked);
+    node.handle_timeout(late);
+    node.broadcast(late, Bytes::from(vec![0; 5_000])).expect("there is room");
+    assert_eq!(backlog(&mut node, late), Backlog::Blocked, "most links are stuck");
+}
+
 #[test]
 fn answers_to_fetches_take_a_tenth_of_the_uplink() {
     let mut node = node();

@@ -87,6 +87,11 @@ impl Chunk {
         self.route.map_or(SiteSet::EMPTY, |route| route.forward.with(route.relay))
     }
 
+    /// The way by a relay that was not sent it yet.
+    pub(super) fn relayed_by(&self, relay: Site) -> Option<Relayed> {
+        self.route.filter(|it| it.relay == relay && self.relay_due.is_none())
+    }
+
     /// It has had its turn, and goes to a site directly.
     pub(super) fn goes_directly(&self, site: Site) -> bool {
         !self.is_in_line && self.route.is_none_or(|it| !it.forward.contains(site))
