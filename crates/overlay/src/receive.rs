@@ -1,6 +1,7 @@
 //! The receiver's side: each operation of each life of each source once, and what to tell the
 //! source.
 
+mod ranges;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -208,6 +209,11 @@ impl Receiver {
     /// Sequence numbers that are missing of a source, up to the last that has come.
     pub(crate) fn holes(&self, source: Site) -> Holes {
         self.streams.get(&source).map(Stream::holes).unwrap_or_default()
+    }
+
+    /// True when there are any.
+    pub(crate) fn has_holes(&self, source: Site) -> bool {
+        self.streams.get(&source).is_some_and(Stream::has_holes)
     }
 
     /// True when the operation with this sequence number is still to come by the stream of its

@@ -338,12 +338,13 @@ impl Sender {
         progress: &mut Progress,
         events: &mut VecDeque<Event>,
     ) {
-        let relay = self.chunk(seq).and_then(|chunk| chunk.route).map_or(self.me, |it| it.relay);
-        let patience = self.relay_patience(relay);
-        let Some(chunk) = self.chunk_mut(seq) else { return };
-        if !chunk.missing.remove(by) {
+        // Whoever says the same again and again is not to cost more than this.
+        let Some(chunk) = self.chunk(seq).filter(|chunk| chunk.missing.contains(by)) else {
             return;
-        }
+        };
+        let patience = self.relay_patience(chunk.route.map_or(self.me, |it| it.relay));
+        let chunk = self.chunk_mut(seq).expect("it was found above");
+        chunk.missing.remove(by);
         let first = chunk.op;
         let (took, route) = (chunk.left_at.map(|at| now - at), chunk.route);
         let was_resent = chunk.resent.contains(by);

@@ -265,7 +265,7 @@ impl OverlayNode {
             false if self.reach.reached().contains(source) => return,
             false => now + self.limits.pull_after,
         };
-        if !self.receiver.holes(source).is_empty() {
+        if self.receiver.has_holes(source) {
             self.pulls.entry(source).or_insert(at);
         }
     }
@@ -289,7 +289,7 @@ impl OverlayNode {
                 break;
             }
         }
-        if !self.receiver.holes(source).is_empty() {
+        if self.receiver.has_holes(source) {
             self.pulls.insert(source, now + self.limits.fetch_timeout);
         }
     }

@@ -10,6 +10,7 @@ use crate::site::Site;
 use crate::wire::{Ack, Data, Life, OpId, WINDOW, bits_beyond};
 
 use super::Taken;
+use super::ranges::Ranges;
 
 /// Ranges of sequence numbers, ascending: the first of each and the one after its last.
 pub(crate) type Holes = Vec<(u64, u64)>;
@@ -29,7 +30,7 @@ pub(super) struct Stream {
     /// it was sent before.
     resumed_at: Option<u64>,
     /// Sequence numbers that have come above.
-    beyond: BTreeSet<u64>,
+    beyond: Ranges,
     /// Operations that miss chunks, by their first sequence number.
     partial: BTreeMap<u64, Assembly>,
     /// Whole operations that wait for their turn.
@@ -55,7 +56,7 @@ impl Stream {
             next: 0,
             floor: 0,
             resumed_at: None,
-            beyond: BTreeSet::new(),
+            beyond: Ranges::default(),
             partial: BTreeMap::new(),
             ready: BTreeMap::new(),
             bytes: 0,
@@ -92,7 +93,7 @@ impl Stream {
         self.bytes += bytes;
         assembly.insert(data.index, data.payload);
         let complete = if assembly.is_complete() { self.partial.remove(&first) } else { None };
-        self.beyond.insert(seq);
+        self.beyond.insert(seq, seq + 1);
         self.advance();
         let complete = complete.map(|assembly| (id, assembly.finish()));
         if let Some((id, payload)) = &complete {
@@ -147,7 +148,7 @@ impl Stream {
     }
 
     fn has(&self, seq: u64) -> bool {
-        seq < self.next || self.beyond.contains(&seq)
+        seq < self.next || self.beyond.contains(seq)
     }
 
     /// True for a chunk that is not here, and not too far ahead.
@@ -156,9 +157,7 @@ impl Stream {
     }
 
     fn advance(&mut self) {
-        while self.beyond.remove(&self.next) {
-            self.next += 1;
-        }
+        self.next = self.beyond.advance(self.next);
     }
 
     fn deliver(&mut self, order: Order) -> Vec<(OpId, Payload)> {
@@ -186,12 +185,10 @@ impl Stream {
         for (first, assembly) in std::mem::replace(&mut self.partial, kept) {
             holes.push((first, first + assembly.count() as u64));
             self.bytes -= assembly.bytes();
-            self.beyond.extend(first..first + assembly.count() as u64);
+            self.beyond.insert(first, first + assembly.count() as u64);
         }
-        self.beyond = self.beyond.split_off(&seq);
         self.refused = self.refused.split_off(&seq);
-        self.next = seq;
-        self.advance();
+        self.next = self.beyond.advance(seq);
         let holes = merged(holes);
         self.note_skipped(&holes);
         (holes, self.deliver(order))
@@ -224,8 +221,8 @@ impl Stream {
         let count = assembly.map_or(1, |assembly| assembly.count() as u64);
         let first = first.unwrap_or(seq);
         let gone = first.max(self.next)..first + count;
-        self.refused.extend(gone.clone());
-        self.beyond.extend(gone);
+        self.beyond.insert(gone.start, gone.end);
+        self.refused.extend(gone);
         self.advance();
         let holes = vec![(first, first + count)];
         self.note_skipped(&holes);
@@ -236,13 +233,14 @@ impl Stream {
     pub(super) fn leave_out(&mut self, ranges: &Holes, order: Order) -> Vec<(OpId, Payload)> {
         let end = self.acked() + WINDOW;
         for (from, to) in ranges.iter().copied().filter(|(_, to)| *to <= end) {
-            for seq in from.max(self.next)..to {
-                if let Some(first) = self.partial_with(seq) {
-                    let assembly = self.partial.remove(&first);
-                    self.bytes -= assembly.as_ref().map_or(0, Assembly::bytes);
-                }
-                self.beyond.insert(seq);
+            let new = from.max(self.next)..to;
+            let within = self.partial.range(new.start..to.max(new.start));
+            let first = self.partial_with(new.start).filter(|_| !new.is_empty());
+            let firsts: BTreeSet<u64> = within.map(|(first, _)| *first).chain(first).collect();
+            for assembly in firsts.iter().filter_map(|first| self.partial.remove(first)) {
+                self.bytes -= assembly.bytes();
             }
+            self.beyond.insert(new.start, new.end);
             self.note_skipped(&vec![(from, to)]);
         }
         self.advance();
@@ -258,6 +256,11 @@ impl Stream {
     /// Holes up to the last that is known of.
     pub(super) fn holes(&self) -> Holes {
         self.missing_below(self.end_of_all().max(self.floor)).collect()
+    }
+
+    /// True when there are any.
+    pub(super) fn has_holes(&self) -> bool {
+        self.missing_below(self.end_of_all().max(self.floor)).next().is_some()
     }
 
     /// There is a link to the source again.
@@ -286,17 +289,11 @@ impl Stream {
     fn end_of_all(&self) -> u64 {
         let end_of = |(first, assembly): (&u64, &Assembly)| first + assembly.count() as u64;
         let partial = self.partial.iter().next_back().map_or(self.next, end_of);
-        self.beyond.last().map_or(self.next, |last| last + 1).max(partial)
+        self.beyond.end().unwrap_or(self.next).max(partial)
     }
 
     fn missing_below(&self, end: u64) -> impl Iterator<Item = (u64, u64)> {
-        let mut at = self.next;
-        let stops = self.beyond.range(..end).copied().chain([end]);
-        stops.filter_map(move |seq| {
-            let hole = (at, seq);
-            at = seq + 1;
-            (hole.0 < hole.1).then_some(hole)
-        })
+        self.beyond.gaps(self.next, end)
     }
 
     /// True when the operation is still to come; none when it was skipped.
@@ -321,7 +318,7 @@ impl Stream {
 
     pub(super) fn ack(&self) -> Ack {
         let next = self.acked();
-        let come = (next + 1..self.next).chain(self.beyond.iter().copied());
+        let come = (next + 1..self.next).chain(self.beyond.iter());
         let beyond = bits_beyond(next, come.filter(|seq| !self.refused.contains(seq)));
         Ack { life: self.life, next, beyond }
     }
