@@ -27,6 +27,9 @@ pub(crate) struct Receiver {
     reorder_max: usize,
     ack_delay: Duration,
     streams: BTreeMap<Site, Stream>,
+    /// Those of sources of which others say that they are in another life, until their links say
+    /// so. What comes of them is taken.
+    parked: BTreeMap<Site, Stream>,
     /// The last lives of each source that have ended: what came of them does not come again by a
     /// fetch.
     ended: BTreeMap<Site, VecDeque<Stream>>,
@@ -77,22 +80,39 @@ impl Receiver {
             reorder_max: limits.reorder_bytes_max,
             ack_delay: limits.ack_delay,
             streams: BTreeMap::new(),
+            parked: BTreeMap::new(),
             ended: BTreeMap::new(),
             acks: BTreeMap::new(),
         }
     }
 
-    /// A source began, or went on with, this life, as its link says. Of another one, which ends:
-    /// what is missing, and what had waited for it and is delivered now.
-    pub(crate) fn begin(&mut self, source: Site, life: Life) -> Option<Ended> {
-        let ended = self.turn_to(source, life);
+    /// A source began, or went on with, this life, as its link says. Of others, which end: what is
+    /// missing, and what had waited for it and is delivered now.
+    pub(crate) fn begin(&mut self, source: Site, life: Life) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        match self.parked.remove(&source) {
+            Some(parked) if parked.life == life => ended.extend(self.replace(source, parked)),
+            parked => ended.extend(parked.map(|parked| self.end(parked))),
+        }
+        ended.extend(self.turn_to(source, life));
         self.streams.get_mut(&source).into_iter().for_each(|stream| stream.is_certain = true);
         ended
     }
 
-    /// The same, as others say of a source without a link. They may be wrong: the life that ends
-    /// goes on where it was if the source says so itself.
+    /// The same, as others say of a source without a link. They may be wrong: a life that had a
+    /// link does not end by that, and goes on where it was if the source says so itself.
     pub(crate) fn begin_as_told(&mut self, source: Site, life: Life) -> Option<Ended> {
+        if let Some(parked) = self.parked.remove(&source) {
+            if parked.life == life {
+                return self.replace(source, parked);
+            }
+            self.parked.insert(source, parked);
+        }
+        if self.streams.get(&source).is_some_and(|it| it.is_certain && it.life != life) {
+            let before = self.streams.insert(source, Stream::new(source, life));
+            self.parked.extend(before.map(|before| (source, before)));
+            return None;
+        }
         self.turn_to(source, life)
     }
 
@@ -103,17 +123,25 @@ impl Receiver {
         let lives = self.ended.entry(source).or_default();
         let index = lives.iter().position(|stream| stream.life == life);
         let known = index.and_then(|index| lives.remove(index));
-        let stream = known.unwrap_or_else(|| Stream::new(source, life));
-        let mut stream = self.streams.insert(source, stream)?;
+        self.replace(source, known.unwrap_or_else(|| Stream::new(source, life)))
+    }
+
+    fn replace(&mut self, source: Site, stream: Stream) -> Option<Ended> {
+        let before = self.streams.insert(source, stream)?;
+        Some(self.end(before))
+    }
+
+    fn end(&mut self, mut stream: Stream) -> Ended {
         let (holes, delivered) = stream.end(self.order);
         let ended = Ended { life: stream.life, holes, delivered };
+        let lives = self.ended.entry(stream.source).or_default();
         lives.push_back(stream);
         if lives.len() > LIVES_MAX {
             // Nobody can displace what has been by what others make up.
             let made_up = lives.iter().position(|stream| !stream.is_certain);
             lives.remove(made_up.unwrap_or(0));
         }
-        Some(ended)
+        ended
     }
 
     /// There is a link to a source again.
@@ -135,9 +163,9 @@ impl Receiver {
     /// A chunk has come, by whatever way.
     pub(crate) fn take(&mut self, now: Timestamp, data: Data) -> Result<Taken, Fault> {
         let source = data.op.source;
-        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == data.op.life);
-        let Some(stream) = stream else { return Ok(Taken::Stale) };
-        let taken = stream.take(data, self.order, self.reorder_max)?;
+        let (order, reorder_max) = (self.order, self.reorder_max);
+        let Some(stream) = self.stream_mut(source, data.op.life) else { return Ok(Taken::Stale) };
+        let taken = stream.take(data, order, reorder_max)?;
         if matches!(taken, Taken::New { .. } | Taken::Duplicate) {
             self.wants_ack(now, source);
         }
@@ -153,10 +181,10 @@ impl Receiver {
         life: Life,
         seq: u64,
     ) -> (Holes, Vec<(OpId, Payload)>) {
-        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == life);
-        let Some(stream) = stream else { return Default::default() };
+        let order = self.order;
+        let Some(stream) = self.stream_mut(source, life) else { return Default::default() };
         stream.set_floor(seq);
-        let gone = stream.skip_to(seq.saturating_sub(PULLED_MAX), self.order);
+        let gone = stream.skip_to(seq.saturating_sub(PULLED_MAX), order);
         self.wants_ack(now, source);
         gone
     }
@@ -170,9 +198,10 @@ impl Receiver {
         life: Life,
         ranges: &Holes,
     ) -> Vec<(OpId, Payload)> {
-        let stream = self.streams.get_mut(&source).filter(|stream| stream.life == life);
-        let Some(stream) = stream.filter(|_| !ranges.is_empty()) else { return Vec::new() };
-        let delivered = stream.leave_out(ranges, self.order);
+        let order = self.order;
+        let stream = self.stream_mut(source, life).filter(|_| !ranges.is_empty());
+        let Some(stream) = stream else { return Vec::new() };
+        let delivered = stream.leave_out(ranges, order);
         self.wants_ack(now, source);
         delivered
     }
@@ -184,8 +213,7 @@ impl Receiver {
 
     /// True if its source does not owe the operation with this sequence number any more.
     pub(crate) fn is_given_up(&self, op: OpId) -> bool {
-        let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
-        stream.is_some_and(|stream| op.seq < stream.floor)
+        self.stream_of(op).is_some_and(|stream| op.seq < stream.floor)
     }
 
     /// True if it is of the present life of its source, which has not given it up.
@@ -202,8 +230,9 @@ impl Receiver {
     /// up; if it is the first that is missing, then nor what follows up to `until` and was given
     /// up. What is delivered now.
     pub(crate) fn skip(&mut self, op: OpId, until: u64) -> (Holes, Vec<(OpId, Payload)>) {
-        let stream = self.streams.get_mut(&op.source).filter(|stream| stream.life == op.life);
-        stream.map(|stream| stream.skip(op.seq, until, self.order)).unwrap_or_default()
+        let order = self.order;
+        let stream = self.stream_mut(op.source, op.life);
+        stream.map(|stream| stream.skip(op.seq, until, order)).unwrap_or_default()
     }
 
     /// Sequence numbers that are missing of a source, up to the last that has come.
@@ -219,8 +248,8 @@ impl Receiver {
     /// True when the operation with this sequence number is still to come by the stream of its
     /// source; none when the stream will not bring it: it is of another life, or was skipped.
     pub(crate) fn expects(&self, op: OpId) -> Option<bool> {
-        if self.life_of(op.source) == Some(op.life) {
-            return self.streams.get(&op.source)?.expects(op.seq);
+        if let Some(stream) = self.stream_of(op) {
+            return stream.expects(op.seq);
         }
         let ended = self.ended.get(&op.source)?.iter().find(|stream| stream.life == op.life)?;
         ended.expects(op.seq).filter(|is_to_come| !is_to_come)
@@ -228,8 +257,7 @@ impl Receiver {
 
     /// True for a chunk of the present life of a source that is not here, and may be taken.
     pub(crate) fn wants(&self, source: Site, life: Life, seq: u64) -> bool {
-        let stream = self.streams.get(&source).filter(|stream| stream.life == life);
-        stream.is_some_and(|stream| stream.wants(seq))
+        self.stream_of(OpId { source, life, seq }).is_some_and(|stream| stream.wants(seq))
     }
 
     /// True if these chunks of one operation, and no others, are missing of it as its source has
@@ -248,14 +276,20 @@ impl Receiver {
         one.is_some_and(|one| self.stream_of(one.op).is_some_and(|it| has_room(it, one)))
     }
 
+    /// Its life goes on, as far as its source has said.
     fn stream_of(&self, op: OpId) -> Option<&Stream> {
-        self.streams.get(&op.source).filter(|stream| stream.life == op.life)
+        let mut streams = [&self.streams, &self.parked].into_iter();
+        streams.find_map(|it| it.get(&op.source).filter(|stream| stream.life == op.life))
+    }
+
+    fn stream_mut(&mut self, source: Site, life: Life) -> Option<&mut Stream> {
+        let mut streams = [&mut self.streams, &mut self.parked].into_iter();
+        streams.find_map(|it| it.get_mut(&source).filter(|stream| stream.life == life))
     }
 
     /// Chunks that are here of an operation that is not complete.
     pub(crate) fn present(&self, op: OpId) -> bytes::Bytes {
-        let stream = self.streams.get(&op.source).filter(|stream| stream.life == op.life);
-        stream.map(|stream| stream.present(op.seq)).unwrap_or_default()
+        self.stream_of(op).map(|stream| stream.present(op.seq)).unwrap_or_default()
     }
 
     /// Bytes that wait for others, of one source.

@@ -40,7 +40,7 @@ impl OverlayNode {
         self.pulls.remove(&site);
         let life = Life::of(incarnation);
         let is_known = self.receiver.life_of(site) == Some(life);
-        if let Some(Ended { life, holes, delivered }) = self.receiver.begin(site, life) {
+        for Ended { life, holes, delivered } in self.receiver.begin(site, life) {
             self.note_gaps(site, life, holes);
             self.deliver_all(delivered);
         }

@@ -245,6 +245,9 @@ impl OverlayNode {
             self.control.insert((from, Control::View));
             return Ok(());
         }
+        if self.reach.unreached_by(by).contains(from) {
+            return Ok(()); // It has said itself that it does not hear that site.
+        }
         match Frame::decode(&passed.frame) {
             Ok(Frame::Ack(ack)) => self.on_ack(now, from, &ack),
             Ok(Frame::Floor(floor)) => {

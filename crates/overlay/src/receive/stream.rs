@@ -18,7 +18,7 @@ pub(crate) type Holes = Vec<(u64, u64)>;
 /// The stream.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
-    source: Site,
+    pub(super) source: Site,
     pub(super) life: Life,
     /// There was a link to the source in this life.
     pub(super) is_certain: bool,

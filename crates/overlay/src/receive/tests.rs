@@ -10,7 +10,7 @@ const LIFE: Life = Life(5);
 fn receiver(order: Order, reorder_bytes_max: usize) -> Receiver {
     let limits = Limits { reorder_bytes_max, ..Limits::default() };
     let mut receiver = Receiver::new(order, &limits);
-    assert!(receiver.begin(SOURCE, LIFE).is_none());
+    assert!(receiver.begin(SOURCE, LIFE).is_empty());
     receiver
 }
 
@@ -104,8 +104,8 @@ fn another_life_is_another_stream_and_the_earlier_one_ends() {
     let op = OpId { life: Life(6), ..chunk(0, 0, 1).op };
     let next = Data { op, ..chunk(0, 0, 1) };
     assert!(matches!(receiver.take(Timestamp::ZERO, next.clone()), Ok(Taken::Stale)));
-    assert!(receiver.begin(SOURCE, LIFE).is_none());
-    let ended = receiver.begin(SOURCE, Life(6)).expect("it is another");
+    assert!(receiver.begin(SOURCE, LIFE).is_empty());
+    let ended = receiver.begin(SOURCE, Life(6)).pop().expect("it is another");
     assert_eq!((ended.life, ended.holes), (LIFE, vec![(1, 5)]));
     assert_eq!(take(&mut receiver, next), [0]);
     // What has come of the earlier one is known, what has not can be fetched.
@@ -118,7 +118,7 @@ fn another_life_is_another_stream_and_the_earlier_one_ends() {
 fn what_waited_for_an_earlier_operation_is_delivered_when_its_life_ends() {
     let mut receiver = receiver(Order::SourceFifo, usize::MAX);
     assert!(take(&mut receiver, chunk(1, 0, 1)).is_empty());
-    let ended = receiver.begin(SOURCE, Life(6)).expect("it is another");
+    let ended = receiver.begin(SOURCE, Life(6)).pop().expect("it is another");
     assert_eq!(ended.holes, [(0, 1)]);
     assert_eq!(ended.delivered.len(), 1);
 }

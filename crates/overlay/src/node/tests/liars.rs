@@ -288,6 +288,61 @@ fn what_others_say_of_the_lives_of_a_source_brings_nothing_a_second_time() {
     assert_eq!(came, [1]);
 }
 
+/// A site passes on that a source without a link is in another life.
+fn pass_life(node: &mut OverlayNode, now: Timestamp, life: Life) {
+    let floor = Frame::Floor(Floor { life, seq: 0, others: vec![] });
+    let passed = Passed { from: Site(1), to: ME, frame: floor.to_bytes() };
+    node.handle_frame(now, Site(2), Frame::Passed(passed)).expect("it may be");
+}
+
+#[test]
+fn what_others_say_of_the_lives_of_a_source_ends_none_that_had_a_link() {
+    for now_lives in [incarnation(Site(1)), Incarnation(9)] {
+        let mut node = node();
+        let frame = |seq| Frame::Data(data(Site(1), seq, Forward::Nobody, 9));
+        for seq in [0, 2] {
+            node.handle_frame(at(1), Site(1), frame(seq)).expect("it is right");
+        }
+        node.handle_link(at(2), Site(1), LinkEvent::Down);
+        [1, 2].into_iter().for_each(|life| pass_life(&mut node, at(3), Life(life)));
+        assert_eq!(node.counters().gaps, 0);
+        assert_eq!(delivered(&mut node).len(), 2);
+        node.handle_link(at(4), Site(1), LinkEvent::Up { incarnation: now_lives });
+        let is_same = now_lives == incarnation(Site(1));
+        assert_eq!(node.counters().gaps, u64::from(!is_same), "now it has ended");
+        let ack = node.receiver.ack(Site(1)).expect("there is a stream");
+        assert_eq!((ack.life, ack.next), (Life::of(now_lives), u64::from(is_same)));
+        let _ = node.handle_frame(at(5), Site(1), frame(1));
+        let came: Vec<u64> = delivered(&mut node).into_iter().map(|(op, _)| op.seq).collect();
+        assert_eq!(came, if is_same { vec![1] } else { vec![] });
+    }
+}
+
+/// What others bring of a life that may go on counts for it.
+#[test]
+fn a_life_that_is_said_to_be_over_is_still_completed() {
+    let mut node = pulling();
+    pass_life(&mut node, at(401), Life(1));
+    for seq in 0..6 {
+        node.handle_frame(at(402), Site(2), repair(Site(1), seq, 5)).expect("it was asked");
+    }
+    assert_eq!(delivered(&mut node).len(), 6);
+    node.handle_link(at(500), Site(1), LinkEvent::Up { incarnation: incarnation(Site(1)) });
+    assert_eq!(node.receiver.ack(Site(1)).expect("there is a stream").next, 7);
+    assert_eq!(node.counters().gaps, 0);
+}
+
+#[test]
+fn who_does_not_reach_a_source_is_not_believed_about_it() {
+    let mut node = node();
+    node.handle_link(at(2), Site(1), LinkEvent::Down);
+    let unreached = SiteSet::EMPTY.with(Site(1));
+    let view = View { version: 1, unreached, ..View::default() };
+    node.handle_frame(at(3), Site(2), Frame::View(view)).expect("it is right");
+    pass_life(&mut node, at(4), Life(1));
+    assert_eq!(node.receiver.life_of(Site(1)), Some(life(Site(1))));
+}
+
 /// Each that is news has all that is sent looked through, and a plan looked for.
 #[test]
 fn a_flood_of_views_is_looked_at_now_and_then() {
