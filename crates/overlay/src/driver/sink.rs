@@ -118,7 +118,10 @@ impl Sink for Driver {
         if let Some(left_out) = self.closed.pass() {
             tracing::info!(?site, %reason, left_out, "flow closed");
         }
-        self.as_arc().with(|state, now| state.flow_closed(now, site, link));
+        let closed = |state: &mut State, now, aftermath: &mut Aftermath| {
+            state.flow_closed(now, site, link, aftermath);
+        };
+        self.as_arc().with_aftermath(closed);
         self.dialling.notify_waiters();
     }
 }
@@ -174,7 +177,7 @@ impl State {
         }
     }
 
-    fn flow_closed(&mut self, now: Timestamp, site: Site, link: &Link) {
+    fn flow_closed(&mut self, now: Timestamp, site: Site, link: &Link, aftermath: &mut Aftermath) {
         let flows = &mut self.flows[site.index()];
         if !flows.close(now, link.nonce) {
             return;
@@ -185,6 +188,8 @@ impl State {
         // What was in its buffers may be lost, though others are left.
         let (incarnation, is_writable) = (link.peer.incarnation, flows.is_writable());
         self.node.handle_link(now, site, LinkEvent::Down);
+        // All others are told, so that none waits for what it has had the site relay.
+        self.drain(now, aftermath);
         self.node.handle_link(now, site, LinkEvent::Up { incarnation });
         if !is_writable {
             self.node.handle_link(now, site, LinkEvent::Blocked);
@@ -238,30 +243,61 @@ mod tests {
 
     use convoke_core::NodeId;
     use convoke_core::id::{Incarnation, LinkNonce};
-    use convoke_core::transport::{Buffer, Counters};
+    use convoke_core::transport::parts::Mutex;
+    use convoke_core::transport::{Appended, Buffer, Counters, NotWritable};
 
     use super::*;
     use crate::bodies::{Bodies, BodyLimits};
     use crate::driver::Parts;
     use crate::node::{NodeConfig, OverlayNode};
     use crate::plan::Plan;
+    use crate::site::SiteSet;
     use crate::wire::{Data, Forward, Life, OpId};
 
-    /// A connection to the first of two nodes, which takes nothing.
+    /// A connection to the first of the nodes, which takes nothing.
     #[derive(Debug)]
     struct Deaf(Link);
 
     impl Deaf {
         fn of(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
-            let link = Link {
-                peer: hello(1, incarnation),
-                nonce: LinkNonce(nonce),
-                is_dialler: false,
-                scheme: "test",
-                principal: None,
-                remote: None,
-            };
-            Arc::new(Self(link))
+            Arc::new(Self(link(1, incarnation, nonce)))
+        }
+    }
+
+    fn link(node: u64, incarnation: Incarnation, nonce: u64) -> Link {
+        Link {
+            peer: hello(node, incarnation),
+            nonce: LinkNonce(nonce),
+            is_dialler: false,
+            scheme: "test",
+            principal: None,
+            remote: None,
+        }
+    }
+
+    /// A connection that keeps what it is given.
+    #[derive(Debug)]
+    struct Keeper(Link, Mutex<Vec<Vec<u8>>>);
+
+    impl Connection for Keeper {
+        fn link(&self) -> &Link {
+            &self.0
+        }
+        fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
+        fn append_bytes(&self, _: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+            self.1.lock().push([head, &body].concat());
+            Ok(Appended::Writable)
+        }
+        fn flush(&self) {}
+        fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Ready(())
+        }
+        fn close(&self, _: CloseReason) {}
+        fn counters(&self) -> Counters {
+            Counters::default()
         }
     }
 
@@ -290,20 +326,25 @@ mod tests {
 
     /// The second of two sites.
     fn driver() -> Arc<Driver> {
+        driver_of(2)
+    }
+
+    /// The second of so many sites.
+    fn driver_of(sites: u16) -> Arc<Driver> {
         let (me, incarnation) = (Site(1), Incarnation(7));
-        let config = NodeConfig::new(me, 2, incarnation);
+        let config = NodeConfig::new(me, sites.into(), incarnation);
         Driver::start(Parts {
             me,
-            nodes: [1, 2].map(NodeId::new).into(),
+            nodes: (1..=u64::from(sites)).map(NodeId::new).collect(),
             hello: hello(2, incarnation),
             transports: Vec::new(),
             flows_per_site: 1,
-            addresses: vec![None; 2],
+            addresses: vec![None; sites.into()],
             node: OverlayNode::new(Timestamp::ZERO, config).expect("it is right"),
             bodies: Bodies::new(BodyLimits::default()),
             control: None,
             estimator: None,
-            plan: Arc::new(Plan::direct(2, 0)),
+            plan: Arc::new(Plan::direct(sites.into(), 0)),
             #[cfg(feature = "metrics")]
             meters: None,
         })
@@ -339,6 +380,31 @@ mod tests {
         assert_eq!(delivered(), 2);
         bring(&driver, &now, data(2, 1).to_bytes());
         assert_eq!(delivered(), 3);
+        driver.close();
+    }
+
+    /// What a relay had in the buffers of one of its flows is lost: its sources are to send that
+    /// another way, and not to wait until the relay seems to have dropped it.
+    #[tokio::test]
+    async fn all_others_are_told_of_a_site_of_which_one_of_several_flows_is_lost() {
+        let driver = driver_of(3);
+        let relay = [1, 2].map(|nonce| Deaf::of(Incarnation(1), nonce));
+        let source = Arc::new(Keeper(link(3, Incarnation(1), 3), Mutex::default()));
+        let flows = relay.iter().cloned().chain([source.clone() as Arc<dyn Connection>]);
+        for flow in flows {
+            driver.on_open(flow.clone()).expect("it is of a site");
+            bring(&driver, &flow, driver.roster.frame().clone());
+        }
+        source.1.lock().clear();
+        driver.on_closed(relay[0].link(), CloseReason::Local);
+        let told = source.1.lock().clone();
+        let unreached =
+            told.iter().filter_map(|it| match Frame::decode(&Bytes::copy_from_slice(it)) {
+                Ok(Frame::View(view)) => Some(view.unreached),
+                _ => None,
+            });
+        let told: Vec<SiteSet> = unreached.collect();
+        assert_eq!(told, [SiteSet::EMPTY.with(Site(0)), SiteSet::EMPTY]);
         driver.close();
     }
 }
