@@ -74,6 +74,8 @@ pub struct Control {
     heard: Vec<Option<Heard>>,
     /// When a snapshot of each site was taken last.
     taken: Vec<Option<Timestamp>>,
+    /// When each site was sent the one in use last, for it had an older one.
+    taught: Vec<Option<Timestamp>>,
     planner: Planner,
     /// Something has changed that another plan might follow from.
     is_dirty: bool,
@@ -148,6 +150,7 @@ impl Control {
             reported: None,
             heard: (0..sites).map(|_| None).collect(),
             taken: vec![None; sites],
+            taught: vec![None; sites],
             planner,
             is_dirty: false,
             next_plan_at: now,
@@ -297,7 +300,7 @@ impl Control {
         let is_new = heard.as_ref().is_none_or(|heard| heard.is_down);
         *heard = Some(Heard { at: now, is_down: false, report });
         if self.teacher_of(now, from) == Some(self.me) {
-            self.teach(from, epoch);
+            self.teach(now, from, epoch);
         }
         if is_new {
             // It has nothing of this site yet.
@@ -319,7 +322,7 @@ impl Control {
         }
         let epoch = snapshot.model.epoch;
         if !is_later(epoch, self.epoch()) {
-            self.teach(from, epoch);
+            self.teach(now, from, epoch);
         } else if self.takes_of(now, from) {
             self.taken[from.index()] = Some(now);
             self.adopt(snapshot);
@@ -343,10 +346,14 @@ impl Control {
         live.find(|other| *other != site)
     }
 
-    /// Sends the snapshot in use to a site that has an older one.
-    fn teach(&mut self, site: Site, epoch: u32) {
+    /// Sends the snapshot in use to a site that has an older one. Not twice in a short time: it is
+    /// far larger than what asks for it, and a site that has not got it reports again.
+    fn teach(&mut self, now: Timestamp, site: Site, epoch: u32) {
+        let pause = self.config.replan_period / 2;
+        let is_taught = self.taught[site.index()].is_some_and(|at| now < at + pause);
         let snapshot = self.planner.snapshot().filter(|it| is_later(it.model.epoch, epoch));
-        if let Some(snapshot) = snapshot {
+        if let Some(snapshot) = snapshot.filter(|_| !is_taught) {
+            self.taught[site.index()] = Some(now);
             let message = ControlMessage::Snapshot(snapshot.clone());
             let to = SiteSet::EMPTY.with(site);
             self.transmits.push_back(ControlTransmit { to, message });
