@@ -11,12 +11,13 @@ use tokio::sync::oneshot;
 
 use crate::node::DELIVERY_BYTES;
 use crate::payload::Payload;
+use crate::site::Site;
 use crate::wire::OpId;
 
 /// Bounds on the bodies that are kept, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
-    /// Bytes of all, and 128 for each; the oldest make room.
+    /// Bytes of all, and 128 for each; the oldest of the source that has most make room.
     pub(crate) bytes_max: usize,
     /// Time that one is kept.
     pub(crate) kept_for: Duration,
@@ -34,11 +35,17 @@ impl Default for BodyLimits {
 pub(crate) struct Bodies {
     limits: BodyLimits,
     here: BTreeMap<OpId, Payload>,
-    /// In the order in which they came.
-    order: VecDeque<(Timestamp, OpId)>,
+    sources: BTreeMap<Site, Share>,
     bytes: usize,
     waiting: BTreeMap<OpId, Vec<oneshot::Sender<Payload>>>,
     is_closed: bool,
+}
+
+/// Bodies of one source, in the order in which they came.
+#[derive(Debug, Default)]
+struct Share {
+    order: VecDeque<(Timestamp, OpId)>,
+    bytes: usize,
 }
 
 /// A body, now or later.
@@ -55,7 +62,7 @@ impl Bodies {
         Self {
             limits,
             here: BTreeMap::new(),
-            order: VecDeque::new(),
+            sources: BTreeMap::new(),
             bytes: 0,
             waiting: BTreeMap::new(),
             is_closed: false,
@@ -80,10 +87,14 @@ impl Bodies {
             return;
         }
         self.bytes += cost(&body);
-        self.order.push_back((now, op));
+        let share = self.sources.entry(op.source).or_default();
+        share.bytes += cost(&body);
+        share.order.push_back((now, op));
         self.here.insert(op, body);
         while self.bytes > self.limits.bytes_max {
-            self.forget_oldest();
+            let largest = self.sources.iter().max_by_key(|(_, share)| share.bytes);
+            let source = largest.map(|(source, _)| *source).expect("it was inserted above");
+            self.forget_oldest(source);
         }
     }
 
@@ -124,15 +135,21 @@ impl Bodies {
     }
 
     fn forget_old(&mut self, now: Timestamp) {
-        while self.order.front().is_some_and(|(came, _)| now.since(*came) > self.limits.kept_for) {
-            self.forget_oldest();
-        }
+        let kept_for = self.limits.kept_for;
+        let is_old = |(came, _): &(Timestamp, OpId)| now.since(*came) > kept_for;
+        let old = |(source, share): (&Site, &Share)| {
+            std::iter::repeat_n(*source, share.order.iter().take_while(|it| is_old(it)).count())
+        };
+        let old: Vec<Site> = self.sources.iter().flat_map(old).collect();
+        old.into_iter().for_each(|source| self.forget_oldest(source));
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((_, op)) = self.order.pop_front()
+    fn forget_oldest(&mut self, source: Site) {
+        let Some(share) = self.sources.get_mut(&source) else { return };
+        if let Some((_, op)) = share.order.pop_front()
             && let Some(body) = self.here.remove(&op)
         {
+            share.bytes -= cost(&body);
             self.bytes -= cost(&body);
         }
     }
@@ -146,7 +163,6 @@ fn cost(body: &Payload) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::Site;
     use crate::wire::Life;
     use bytes::Bytes;
 
@@ -193,7 +209,17 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|seq| is_here(&mut bodies, seq)), [false, true, true, true]);
         bodies.insert(at(2), op(9), body(&[0; 30]));
         assert_eq!([1, 2, 3, 9].map(|seq| is_here(&mut bodies, seq)), [false, false, false, true]);
-        assert_eq!((bodies.bytes, bodies.order.len()), (30 + DELIVERY_BYTES, 1));
+        assert_eq!((bodies.bytes, bodies.sources[&Site(0)].order.len()), (30 + DELIVERY_BYTES, 1));
+    }
+
+    #[test]
+    fn one_site_displaces_only_what_is_its_own_beyond_its_share() {
+        let mut bodies = Bodies::new(LIMITS);
+        let other = OpId { source: Site(1), ..op(0) };
+        bodies.insert(at(0), other, body(b""));
+        (0..100).for_each(|seq| bodies.insert(at(0), op(seq), body(b"")));
+        assert!(matches!(bodies.take(other), Body::Here(_)));
+        assert!(is_here(&mut bodies, 99) && !is_here(&mut bodies, 0));
     }
 
     #[test]
@@ -233,7 +259,7 @@ mod tests {
         let mut bodies = Bodies::new(LIMITS);
         bodies.insert(at(0), op(1), body(&[0; 30]));
         bodies.insert(at(0), op(1), body(&[0; 30]));
-        assert_eq!((bodies.bytes, bodies.order.len()), (30 + DELIVERY_BYTES, 1));
+        assert_eq!((bodies.bytes, bodies.sources[&Site(0)].order.len()), (30 + DELIVERY_BYTES, 1));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Limits {
     /// [`Counters::short_of_credit`](crate::Counters). Default 1 GiB; taken when it is used only.
     pub memory_bytes_max: usize,
     /// Bytes of operations kept for the repair of others, after delivery. Default 64 MiB; the
-    /// oldest go first.
+    /// oldest of the source that has most go first.
     pub held_bytes_max: usize,
     /// And how many operations. Default 16,384.
     pub held_max: usize,

@@ -26,34 +26,50 @@ use crate::wire::{Data, OpId};
 #[derive(Clone, Debug)]
 pub(crate) struct Holdings {
     ops: BTreeMap<OpId, Payload>,
-    /// In the order they came.
-    age: VecDeque<OpId>,
+    sources: BTreeMap<Site, Share>,
     bytes: usize,
     bytes_max: usize,
     count_max: usize,
+}
+
+/// Operations of one source that are kept, in the order they came.
+#[derive(Clone, Debug, Default)]
+struct Share {
+    age: VecDeque<OpId>,
+    bytes: usize,
 }
 
 impl Holdings {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             ops: BTreeMap::new(),
-            age: VecDeque::new(),
+            sources: BTreeMap::new(),
             bytes: 0,
             bytes_max: limits.held_bytes_max,
             count_max: limits.held_max,
         }
     }
 
-    /// Keeps an operation; the oldest go for it.
+    /// Keeps an operation. For it go the oldest of the source that has most, so that no source
+    /// displaces what others have kept within an equal share.
     pub(crate) fn insert(&mut self, op: OpId, payload: Payload) {
+        self.remove(op);
+        let share = self.sources.entry(op.source).or_default();
+        share.bytes += payload.len();
+        share.age.push_back(op);
         self.bytes += payload.len();
-        if let Some(old) = self.ops.insert(op, payload) {
-            self.bytes -= old.len();
-        } else {
-            self.age.push_back(op);
+        self.ops.insert(op, payload);
+        while self.bytes > self.bytes_max {
+            self.remove_oldest(|share| share.bytes);
         }
-        while self.bytes > self.bytes_max || self.ops.len() > self.count_max {
-            let Some(oldest) = self.age.pop_front() else { break };
+        while self.ops.len() > self.count_max {
+            self.remove_oldest(|share| share.age.len());
+        }
+    }
+
+    fn remove_oldest(&mut self, size: impl Fn(&Share) -> usize) {
+        let largest = self.sources.values().max_by_key(|share| size(share));
+        if let Some(oldest) = largest.and_then(|share| share.age.front().copied()) {
             self.remove(oldest);
         }
     }
@@ -76,12 +92,16 @@ impl Holdings {
         let gone: Vec<OpId> =
             self.ops.range(OpId { seq: 0, ..below }..below).map(|(op, _)| *op).collect();
         gone.into_iter().for_each(|op| self.remove(op));
-        self.age.retain(|op| self.ops.contains_key(op));
     }
 
     fn remove(&mut self, op: OpId) {
-        if let Some(payload) = self.ops.remove(&op) {
-            self.bytes -= payload.len();
+        let Some(payload) = self.ops.remove(&op) else { return };
+        self.bytes -= payload.len();
+        let share = self.sources.get_mut(&op.source).expect("what is kept is in its share");
+        share.bytes -= payload.len();
+        // The oldest, but for what its source releases or sends again.
+        if let Some(index) = share.age.iter().position(|it| *it == op) {
+            share.age.remove(index);
         }
     }
 

@@ -36,6 +36,29 @@ fn the_last_operations_are_kept_up_to_the_bounds() {
     assert_eq!(held.bytes(), 0, "one that does not fit alone is not kept");
 }
 
+/// Empty ones count as much as others: either bound is filled by one source.
+#[test]
+fn one_source_displaces_only_what_is_its_own_beyond_its_share() {
+    let of = |source: u16, seq| OpId { source: Site(source), ..op(seq) };
+    for len in [0, 10] {
+        let limits = Limits { held_bytes_max: 1_000, held_max: 30, ..Limits::default() };
+        let mut held = Holdings::new(&limits);
+        for seq in 0..10 {
+            held.insert(of(1, seq), payload(40));
+        }
+        for seq in 0..1_000 {
+            held.insert(of(2, seq), payload(len));
+        }
+        assert!((0..10).all(|seq| held.find(of(1, seq)).is_some()));
+        assert!(held.find(of(2, 999)).is_some() && held.find(of(2, 0)).is_none());
+        for seq in 10..100 {
+            held.insert(of(1, seq), payload(40));
+        }
+        let kept = (0..1_000).filter(|seq| held.find(of(2, *seq)).is_some()).count();
+        assert!(kept >= 15, "{kept}");
+    }
+}
+
 #[test]
 fn an_operation_is_found_by_any_of_its_chunks_and_released_by_its_source() {
     let mut held = Holdings::new(&Limits::default());
