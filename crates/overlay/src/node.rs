@@ -302,7 +302,7 @@ impl OverlayNode {
             routes: Routes::new(me, sites),
             trust: Trust::new(limits.probation_min, limits.probation_max),
             credits: vec![(Credit::default(), None); sites],
-            forwards: Forwards::new(sites, relay_max),
+            forwards: Forwards::new(sites, relay_max, limits.small_bytes),
             receiver: Receiver::new(order, &limits),
             proofs: Proofs::new(limits.unproven_bytes_max),
             notices: BTreeMap::new(),

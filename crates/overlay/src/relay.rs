@@ -12,6 +12,10 @@ use crate::wire::{Data, Forward};
 /// Credit that a frame to be forwarded costs besides its payload.
 const FRAME_COST: u64 = 32;
 
+/// Memory that a frame takes here besides its payload, and for each link that it waits for.
+const RECORD_BYTES: u64 = 128;
+const COPY_BYTES: u64 = 32;
+
 /// Credit that a frame costs: both ends count the same.
 pub(crate) fn cost(payload_len: usize) -> u64 {
     payload_len as u64 + FRAME_COST
@@ -23,6 +27,8 @@ pub(crate) struct Forwards {
     waiting: BTreeMap<u64, Waiting>,
     next_id: u64,
     accounts: Vec<Account>,
+    /// Smaller frames than roots have relayed: they are sent directly.
+    small_bytes: usize,
     overruns: u64,
 }
 
@@ -30,6 +36,7 @@ pub(crate) struct Forwards {
 struct Waiting {
     data: Data,
     copies: usize,
+    held: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,18 +45,22 @@ struct Account {
     /// Since the session began.
     received: u64,
     queued: u64,
+    /// The same, with small frames as the memory that they take.
+    held: u64,
     announced: u64,
     /// Bytes that may wait at once.
     max: u64,
 }
 
 impl Forwards {
-    /// For so many sites; `root_max` bytes of each may wait.
-    pub(crate) fn new(sites: usize, root_max: usize) -> Self {
+    /// For so many sites; `root_max` bytes of each may wait. Roots are not expected to have frames
+    /// of up to `small_bytes` relayed.
+    pub(crate) fn new(sites: usize, root_max: usize, small_bytes: usize) -> Self {
         Self {
             waiting: BTreeMap::new(),
             next_id: 0,
             accounts: vec![Account { max: root_max as u64, ..Account::default() }; sites],
+            small_bytes,
             overruns: 0,
         }
     }
@@ -69,16 +80,23 @@ impl Forwards {
         if copies == 0 {
             return None;
         }
-        if account.queued + cost > 2 * account.max.max(cost) {
+        // What keeps to its credit is never refused, whatever it takes: so only where no root that
+        // does has anything relayed.
+        let held = match data.payload.len() <= self.small_bytes {
+            true => data.payload.len() as u64 + RECORD_BYTES + COPY_BYTES * copies as u64,
+            false => cost,
+        };
+        if account.held + held > 2 * account.max.max(cost) {
             self.overruns += 1;
             return None;
         }
         account.queued += cost;
+        account.held += held;
         let id = self.next_id;
         self.next_id += 1;
         // RELAY ends here, whoever the next receiver is: no frame makes a third hop.
         let data = Data { forward: Forward::Nobody, ..data.clone() };
-        self.waiting.insert(id, Waiting { data, copies });
+        self.waiting.insert(id, Waiting { data, copies, held });
         Some(id)
     }
 
@@ -92,6 +110,7 @@ impl Forwards {
         let waiting = self.waiting.remove(&id)?;
         let account = &mut self.accounts[waiting.data.op.source.index()];
         account.queued -= cost(waiting.data.payload.len());
+        account.held -= waiting.held;
         Some(waiting.data)
     }
 
@@ -197,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_root_that_keeps_to_its_credit_never_overruns_the_queue() {
-        let mut forwards = Forwards::new(3, 10_000);
+        let mut forwards = Forwards::new(3, 10_000, 0);
         let mut credit = Credit::default();
         assert!(!credit.covers(1), "before the relay has answered");
         forwards.open(ROOT);
@@ -224,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_root_that_does_not_keep_to_it_is_bounded_and_others_are_not_harmed() {
-        let mut forwards = Forwards::new(3, 10_000);
+        let mut forwards = Forwards::new(3, 10_000, 0);
         let taken = (0..100).filter_map(|_| forwards.take(&data(968), 1)).count();
         assert_eq!(taken, 20);
         assert_eq!(forwards.overruns(), 80);
@@ -232,9 +251,17 @@ mod tests {
         assert!(forwards.take(&other, 1).is_some());
     }
 
+    /// Each that waits has a record, and one more on each link that it is to leave by.
+    #[test]
+    fn frames_without_bytes_count_as_the_memory_that_they_take() {
+        let mut forwards = Forwards::new(3, 100_000, 1_024);
+        let taken = (0..10_000).filter_map(|_| forwards.take(&data(0), 100)).count();
+        assert!(taken > 0 && taken * 100 * size_of::<crate::uplink::Item>() <= 200_000, "{taken}");
+    }
+
     #[test]
     fn what_leaves_a_relay_is_not_to_be_forwarded() {
-        let mut forwards = Forwards::new(3, 10_000);
+        let mut forwards = Forwards::new(3, 10_000, 0);
         let id = forwards.take(&data(10), 1).expect("there is room");
         assert_eq!(forwards.release(id).expect("it is there").forward, Forward::Nobody);
     }
