@@ -248,7 +248,8 @@ impl Overlay {
     /// not come any more get them from their senders.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, it is not closed.
+    /// Dropped before it resolves, it is not closed, and goes on to leave: no others have it relay,
+    /// and requests carry their own bodies, until it is called again.
     pub async fn shutdown(&self, grace: Duration) {
         self.inner.driver.leave();
         // A grace that runs out is a site that did not answer.

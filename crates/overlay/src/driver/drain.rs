@@ -82,6 +82,9 @@ impl State {
         body: Bytes,
         to: SiteSet,
     ) -> Result<OpId, BroadcastError> {
+        if self.is_closed || self.is_leaving {
+            return Err(BroadcastError::Closed);
+        }
         let (bytes, others) = (body.len() as u64, self.node.sites() as u64 - 1);
         let op = self.node.bring(now, body, to)?;
         // Demand is of broadcasts: one to half of the sites takes half as much.

@@ -249,6 +249,7 @@ mod tests {
     use super::*;
     use crate::bodies::{Bodies, BodyLimits};
     use crate::driver::Parts;
+    use crate::event::BroadcastError;
     use crate::node::{NodeConfig, OverlayNode};
     use crate::plan::Plan;
     use crate::site::SiteSet;
@@ -348,6 +349,18 @@ mod tests {
             #[cfg(feature = "metrics")]
             meters: None,
         })
+    }
+
+    #[tokio::test]
+    async fn what_is_closed_or_leaves_takes_no_bodies() {
+        let driver = driver();
+        let body = || Bytes::from_static(b"it");
+        let bring = || driver.with(|state, now| state.bring(now, body(), SiteSet::first(2)));
+        assert!(bring().is_ok());
+        driver.leave();
+        assert_eq!(bring(), Err(BroadcastError::Closed));
+        driver.close();
+        assert_eq!(bring(), Err(BroadcastError::Closed));
     }
 
     fn bring(driver: &Driver, by: &Arc<dyn Connection>, bytes: Bytes) {
