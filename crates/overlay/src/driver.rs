@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) watched: Watched,
     /// Those whose broadcast was not ready.
     pub(crate) ready: Wakers,
+    /// And how many they are.
+    offers: usize,
     flows: Vec<Flows>,
     addresses: Vec<Option<Address>>,
     /// None under a plan made by hand.
@@ -123,6 +125,7 @@ impl Driver {
             inbox: Inbox::default(),
             watched: Watched::default(),
             ready: Wakers::default(),
+            offers: 0,
             flows: (0..sites).map(|_| Flows::default()).collect(),
             addresses: parts.addresses,
             control: parts.control,
@@ -197,26 +200,6 @@ impl Driver {
     /// For what causes nothing to be sent.
     pub(crate) fn with_quietly<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         act(&mut self.state.lock())
-    }
-
-    /// Broadcasts, or keeps the waker until that may be tried again.
-    pub(crate) fn poll_broadcast(
-        self: &Arc<Self>,
-        cx: &Context<'_>,
-        payload: &Bytes,
-    ) -> Poll<Result<OpId, BroadcastError>> {
-        self.with(|state, now| match state.broadcast(now, payload.clone()) {
-            Err(BroadcastError::NotReady) => {
-                state.ready.register(cx);
-                Poll::Pending
-            }
-            result => {
-                if let Ok(op) = result {
-                    state.watched.begin(op);
-                }
-                Poll::Ready(result)
-            }
-        })
     }
 
     /// The next delivery, or keeps the waker until there is one. What is read makes room.
@@ -373,6 +356,51 @@ async fn run_timer(driver: Arc<Driver>) {
         if is_due {
             driver.with(State::handle_timeout);
         }
+    }
+}
+
+/// An operation that is to be broadcast. Dropped, it ceases to wait until that may be.
+#[derive(Debug)]
+pub(crate) struct Offer<'a> {
+    driver: &'a Arc<Driver>,
+    payload: Bytes,
+    is_waiting: bool,
+}
+
+impl<'a> Offer<'a> {
+    pub(crate) fn new(driver: &'a Arc<Driver>, payload: Bytes) -> Self {
+        Self { driver, payload, is_waiting: false }
+    }
+
+    /// Broadcasts it, or keeps the waker until that may be tried again.
+    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<OpId, BroadcastError>> {
+        self.driver.with(|state, now| match state.broadcast(now, self.payload.clone()) {
+            Err(BroadcastError::NotReady) => {
+                state.ready.register(cx);
+                state.offers += usize::from(!std::mem::replace(&mut self.is_waiting, true));
+                Poll::Pending
+            }
+            result => {
+                if let Ok(op) = result {
+                    state.watched.begin(op);
+                }
+                Poll::Ready(result)
+            }
+        })
+    }
+}
+
+impl Drop for Offer<'_> {
+    fn drop(&mut self) {
+        if !self.is_waiting {
+            return;
+        }
+        self.driver.with(|state, now| {
+            state.offers -= 1;
+            if state.offers == 0 {
+                state.node.withdraw(now);
+            }
+        });
     }
 }
 

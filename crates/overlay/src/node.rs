@@ -448,6 +448,12 @@ impl OverlayNode {
         }
     }
 
+    /// True while something that was not ready is to have room made for it.
+    #[cfg(test)]
+    pub(crate) fn is_wanting_room(&self) -> bool {
+        self.refused.is_some()
+    }
+
     /// The plan, or what is known of its relays, has changed.
     fn on_routes_changed(&mut self, now: Timestamp) {
         let failing = self.reach.failing(self.distrusted());

@@ -13,7 +13,7 @@ use convoke_core::transport::{Address, AddressError};
 use convoke_core::{Endpoint, NodeId};
 
 use crate::bodies::Body;
-use crate::driver::{Driver, Forget};
+use crate::driver::{Driver, Forget, Offer};
 use crate::event::{BroadcastError, Counters, FetchError, Fetched};
 use crate::inbox::Delivery;
 use crate::node::Load;
@@ -129,8 +129,9 @@ impl Overlay {
     /// # Cancel safety
     /// Dropped before it resolves, nothing was sent.
     pub async fn broadcast(&self, payload: impl Into<Bytes>) -> Result<Broadcast, BroadcastError> {
-        let (driver, payload) = (&self.inner.driver, payload.into());
-        let op = poll_fn(|cx| driver.poll_broadcast(cx, &payload)).await?;
+        let driver = &self.inner.driver;
+        let mut offer = Offer::new(driver, payload.into());
+        let op = poll_fn(|cx| offer.poll(cx)).await?;
         Ok(Broadcast { driver: driver.clone(), op })
     }
 

@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::bodies::{Bodies, BodyLimits};
-    use crate::driver::Parts;
+    use crate::driver::{Offer, Parts};
     use crate::event::BroadcastError;
     use crate::node::{NodeConfig, OverlayNode};
     use crate::plan::Plan;
@@ -361,6 +361,29 @@ mod tests {
         assert_eq!(bring(), Err(BroadcastError::Closed));
         driver.close();
         assert_eq!(bring(), Err(BroadcastError::Closed));
+    }
+
+    #[tokio::test]
+    async fn a_broadcast_that_nobody_waits_for_any_more_makes_no_room() {
+        let driver = driver();
+        let flow = Deaf::of(Incarnation(1), 1);
+        driver.on_open(flow.clone()).expect("it is of a site");
+        bring(&driver, &flow, driver.roster.frame().clone());
+        let payload = Bytes::from(vec![0; 8 << 20]);
+        let cx = Context::from_waker(std::task::Waker::noop());
+        let is_sent = || Offer::new(&driver, payload.clone()).poll(&cx).is_ready();
+        let sent = (0..100).take_while(|_| is_sent()).count();
+        assert!((1..100).contains(&sent), "it is owed to the other");
+        let is_wanted = || driver.with_quietly(|state| state.node.is_wanting_room());
+        assert!(!is_wanted(), "it was dropped at once");
+        let mut offers = [0, 1].map(|_| Offer::new(&driver, payload.clone()));
+        assert!(offers.iter_mut().all(|offer| offer.poll(&cx).is_pending()));
+        let [first, second] = offers;
+        drop(first);
+        assert!(is_wanted());
+        drop(second);
+        assert!(!is_wanted());
+        driver.close();
     }
 
     fn bring(driver: &Driver, by: &Arc<dyn Connection>, bytes: Bytes) {

@@ -26,7 +26,20 @@ impl OverlayNode {
     /// [`Event::Ready`](crate::Event::Ready) follows. [`BroadcastError::TooLarge`] beyond
     /// [`Limits::payload_bytes_max`](crate::Limits::payload_bytes_max).
     pub fn broadcast(&mut self, now: Timestamp, payload: Bytes) -> Result<OpId, BroadcastError> {
-        self.send(now, Payload::cut(payload), SiteSet::first(self.sites))
+        let payload = Payload::cut(payload);
+        let size = (payload.chunks().len(), payload.len());
+        let sent = self.send(now, payload, SiteSet::first(self.sites));
+        if sent == Err(BroadcastError::NotReady) {
+            self.refused = Some(size);
+            self.measure(now);
+        }
+        sent
+    }
+
+    /// Nobody wants to broadcast any more what was not ready: no site is given up for its sake.
+    pub fn withdraw(&mut self, now: Timestamp) {
+        self.refused = None;
+        self.measure(now);
     }
 
     /// Brings the body of requests to some sites, as [`Self::broadcast`] does to all. Those that
@@ -34,7 +47,7 @@ impl OverlayNode {
     /// [`Event::Delivered`](crate::Event::Delivered).
     ///
     /// # Errors
-    /// As [`Self::broadcast`].
+    /// As [`Self::broadcast`], but no [`Event::Ready`](crate::Event::Ready) follows.
     pub fn bring(
         &mut self,
         now: Timestamp,
@@ -103,12 +116,7 @@ impl OverlayNode {
                 self.control.insert((site, Control::Floor));
             }
         }
-        if self.sender.has_room(chunks, bytes) {
-            return Ok(());
-        }
-        self.refused = Some((chunks, bytes));
-        self.measure(now);
-        Err(BroadcastError::NotReady)
+        if self.sender.has_room(chunks, bytes) { Ok(()) } else { Err(BroadcastError::NotReady) }
     }
 
     /// Lets time count against receivers that hold up what waits for room.

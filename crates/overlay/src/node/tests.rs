@@ -1,7 +1,7 @@
 mod liars;
 
 use super::*;
-use crate::event::{Fault, LinkEvent, Transmit, TransmitKind};
+use crate::event::{BroadcastError, Fault, LinkEvent, Transmit, TransmitKind};
 use crate::plan::Tree;
 use crate::wire::{
     Ack, ChunkDigest, Data, Fetch, Flaw, Floor, Forward, Frame, Missed, Notice, Passed, SEQ_MAX,
@@ -267,6 +267,37 @@ fn a_receiver_that_does_not_read_says_nothing_of_the_uplink() {
         assert_eq!(node.backlog(), Backlog::Nothing);
     }
     assert_eq!(node.load().queued, 0, "what it is not owed any more");
+}
+
+/// One site reads nothing, and whoever wanted the room that it takes does not want it any more.
+#[test]
+fn what_is_not_to_be_broadcast_any_more_has_nobody_given_up() {
+    for (is_withdrawn, is_brought) in [(false, false), (true, false), (false, true)] {
+        let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+        (config.limits.payload_bytes_max, config.limits.unacked_bytes_max) = (6_000, 6_000);
+        let mut node = started(config);
+        let payload = || Bytes::from(vec![0; 5_000]);
+        node.broadcast(at(0), payload()).expect("there is room");
+        drain(&mut node, at(0));
+        for site in [1, 2] {
+            let ack = Ack { life: life(ME), next: 1, beyond: Bytes::new() };
+            node.handle_frame(at(1), Site(site), Frame::Ack(ack)).expect("it is right");
+        }
+        let refused = match is_brought {
+            true => node.bring(at(2), payload(), SiteSet::first(4)),
+            false => node.broadcast(at(2), payload()),
+        };
+        assert_eq!(refused, Err(BroadcastError::NotReady));
+        if is_withdrawn {
+            node.withdraw(at(3));
+        }
+        while let Some(now) = node.poll_timeout().filter(|now| *now < at(20_000)) {
+            node.handle_timeout(now);
+            drain(&mut node, now);
+        }
+        let is_owed = node.load().unacked_chunks > 0;
+        assert_eq!(is_owed, is_withdrawn || is_brought, "{is_withdrawn} {is_brought}");
+    }
 }
 
 #[test]
