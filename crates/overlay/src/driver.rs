@@ -206,7 +206,10 @@ impl Driver {
     pub(crate) fn poll_next(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Option<Delivery>> {
         let polled = self.with_quietly(|state| {
             let polled = state.inbox.poll_next(cx);
-            state.node.set_unread_bytes(state.inbox.bytes());
+            if let Poll::Ready(Some(arrived)) = &polled {
+                let source = arrived.source();
+                state.node.set_unread_bytes(source, state.inbox.bytes(source));
+            }
             polled
         });
         polled.map(|arrived| arrived.map(Delivery::from))

@@ -1,6 +1,6 @@
 //! Deliveries that were not read yet.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -42,6 +42,15 @@ pub(crate) enum Arrived {
     Gap { source: Site, life: Life, from: u64, to: u64 },
 }
 
+impl Arrived {
+    pub(crate) fn source(&self) -> Site {
+        match self {
+            Self::Operation { op, .. } => op.source,
+            Self::Gap { source, .. } => *source,
+        }
+    }
+}
+
 impl From<Arrived> for Delivery {
     /// Copies what came in several pieces: not to be done under a lock.
     fn from(arrived: Arrived) -> Self {
@@ -58,7 +67,8 @@ impl From<Arrived> for Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     queue: VecDeque<Arrived>,
-    bytes: usize,
+    /// Bytes that wait, by source.
+    bytes: BTreeMap<Site, usize>,
     readers: Wakers,
     is_closed: bool,
 }
@@ -72,7 +82,7 @@ impl Inbox {
         if matches!(arrived, Arrived::Gap { .. }) && self.queue.len() >= GAPS_MAX {
             return;
         }
-        self.bytes += cost(&arrived);
+        *self.bytes.entry(arrived.source()).or_default() += cost(&arrived);
         self.queue.push_back(arrived);
         wakers.append(&mut self.readers);
     }
@@ -80,7 +90,7 @@ impl Inbox {
     /// The oldest; `None` when it is closed and empty.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Arrived>> {
         if let Some(arrived) = self.queue.pop_front() {
-            self.bytes -= cost(&arrived);
+            *self.bytes.entry(arrived.source()).or_default() -= cost(&arrived);
             return Poll::Ready(Some(arrived));
         }
         if self.is_closed {
@@ -90,8 +100,9 @@ impl Inbox {
         Poll::Pending
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// Bytes of a source that wait.
+    pub(crate) fn bytes(&self, source: Site) -> usize {
+        self.bytes.get(&source).copied().unwrap_or(0)
     }
 
     pub(crate) fn close(&mut self, wakers: &mut Wakers) {
@@ -120,9 +131,9 @@ mod tests {
             let empty = Arrived::Operation { op, payload: Payload::cut(Bytes::new()) };
             inbox.push(empty, &mut wakers);
         }
-        assert_eq!(inbox.bytes(), 1_000 * DELIVERY_BYTES);
+        assert_eq!(inbox.bytes(Site(1)), 1_000 * DELIVERY_BYTES);
         let cx = Context::from_waker(std::task::Waker::noop());
         while inbox.poll_next(&cx).is_ready() {}
-        assert_eq!(inbox.bytes(), 0);
+        assert_eq!(inbox.bytes(Site(1)), 0);
     }
 }

@@ -26,7 +26,8 @@ pub struct Limits {
     /// MiB; what comes beyond it is asked for again.
     pub unproven_bytes_max: usize,
     /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes
-    /// beyond it is dropped, and sent again by its source. Default 64 MiB.
+    /// beyond it is dropped, and sent again by its source. One source has up to eight times as much
+    /// as is still free. Default 64 MiB.
     pub undelivered_bytes_max: usize,
     /// Bytes that one root may have queued here to be forwarded: what a relay grants it. Default 4
     /// MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].

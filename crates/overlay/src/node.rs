@@ -165,8 +165,10 @@ pub struct OverlayNode {
     repair_bucket: Bucket,
     events: VecDeque<Event>,
     undelivered_bytes: usize,
-    /// Delivered, and not read by the application.
-    unread_bytes: usize,
+    /// Delivered, and not read by the application, by source.
+    unread_bytes: Vec<usize>,
+    /// Both, by source.
+    waiting_bytes: Vec<usize>,
     /// Factor on the rates of the plan, in thousandths.
     pacing_permille: u32,
     /// Chunks and bytes of the operation that was not ready.
@@ -314,7 +316,8 @@ impl OverlayNode {
             repair_bucket: Bucket::new(now, repair_rate, limits.burst),
             events: VecDeque::new(),
             undelivered_bytes: 0,
-            unread_bytes: 0,
+            unread_bytes: vec![0; sites],
+            waiting_bytes: vec![0; sites],
             pacing_permille: 1_000,
             refused: None,
             turn: 0,
@@ -353,11 +356,16 @@ impl OverlayNode {
         Ok(())
     }
 
-    /// Sets how many of the bytes that [`poll_event`](Self::poll_event) gave the application it has
-    /// not read yet. They count for [`Limits::undelivered_bytes_max`], so that who does not read
-    /// holds up its sources, and not events.
-    pub fn set_unread_bytes(&mut self, bytes: usize) {
-        self.unread_bytes = bytes;
+    /// Sets how many of the bytes of a source that [`poll_event`](Self::poll_event) gave the
+    /// application it has not read yet. They count for [`Limits::undelivered_bytes_max`], so that
+    /// who does not read holds up its sources, and not events.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn set_unread_bytes(&mut self, source: Site, bytes: usize) {
+        let before = std::mem::replace(&mut self.unread_bytes[source.index()], bytes);
+        let waiting = &mut self.waiting_bytes[source.index()];
+        *waiting = *waiting - before + bytes;
     }
 
     /// Sends at so many thousandths of the plan's rates from now on. Default 1000.
@@ -527,6 +535,7 @@ impl OverlayNode {
     fn deliver(&mut self, op: OpId, payload: Payload) {
         self.counters.delivered += 1;
         self.undelivered_bytes += payload.len() + DELIVERY_BYTES;
+        self.waiting_bytes[op.source.index()] += payload.len() + DELIVERY_BYTES;
         self.events.push_back(Event::Delivered { op, payload });
     }
 

@@ -167,7 +167,7 @@ impl State {
             self.bodies.insert(now, op, payload);
         } else {
             self.inbox.push(Arrived::Operation { op, payload }, &mut aftermath.wakers);
-            self.node.set_unread_bytes(self.inbox.bytes());
+            self.node.set_unread_bytes(op.source, self.inbox.bytes(op.source));
         }
     }
 

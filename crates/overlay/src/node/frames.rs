@@ -13,6 +13,10 @@ use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Flaw, Floor, Forward, Frame, Li
 
 use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
 
+/// Bytes of one source that may be unread for each that is free: one alone gets eight ninths of the
+/// bound.
+const UNREAD_PER_FREE: usize = 8;
+
 impl OverlayNode {
     /// A frame has come from a site, as its connection says. One from a site without a link is
     /// ignored.
@@ -81,7 +85,7 @@ impl OverlayNode {
             }
             self.forward(&data);
         }
-        if self.is_full() {
+        if self.is_full(source) {
             if from == source || (data.is_repair && self.proofs.check(&data) == Proof::Right) {
                 self.find_no_room(now, from, source, data.seq());
             } else if !data.is_repair {
@@ -192,9 +196,15 @@ impl OverlayNode {
         }
     }
 
-    /// True while the application leaves so much unread that nothing more is taken.
-    pub(super) fn is_full(&self) -> bool {
-        self.undelivered_bytes + self.unread_bytes >= self.limits.undelivered_bytes_max
+    /// True while the application leaves so much unread that nothing more is taken of a source: a
+    /// multiple of what is still free, so that one that sends more than is read leaves room for
+    /// others, and several come to as much each. (Choudhury and Hahne, dynamic queue length
+    /// thresholds, 1998.) A part of an equal share each may have in any case.
+    pub(super) fn is_full(&self, source: Site) -> bool {
+        let max = self.limits.undelivered_bytes_max;
+        let free = max.saturating_sub(self.waiting_bytes.iter().sum());
+        let least = max / UNREAD_PER_FREE / self.sites;
+        self.waiting_bytes[source.index()] >= free.saturating_mul(UNREAD_PER_FREE).max(least)
     }
 
     /// A chunk has come that is not taken. Its source sends it again, as if its relay had not

@@ -86,7 +86,7 @@ impl OverlayNode {
             return Ok(());
         }
         match self.proofs.check(&data) {
-            Proof::Right if self.is_full() => {
+            Proof::Right if self.is_full(op.source) => {
                 self.find_no_room(now, from, op.source, seq);
                 Ok(())
             }

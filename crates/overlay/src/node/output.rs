@@ -151,8 +151,9 @@ impl OverlayNode {
         if let Event::AllAcked { missed, .. } = &event {
             self.counters.given_up += u64::from(!missed.is_empty());
         }
-        if let Event::Delivered { payload, .. } = &event {
+        if let Event::Delivered { op, payload } = &event {
             self.undelivered_bytes -= payload.len() + DELIVERY_BYTES;
+            self.waiting_bytes[op.source.index()] -= payload.len() + DELIVERY_BYTES;
         }
         Some(event)
     }

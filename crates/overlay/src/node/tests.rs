@@ -301,6 +301,41 @@ fn what_is_not_to_be_broadcast_any_more_has_nobody_given_up() {
 }
 
 #[test]
+fn a_source_that_floods_a_reader_leaves_room_for_others() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    let max = 100_000;
+    config.limits.undelivered_bytes_max = max;
+    config.limits.payload_bytes_max = max;
+    let mut node = started(config);
+    let mut next = [0; 4];
+    let mut send = |node: &mut OverlayNode, source: u16, count: u64| {
+        let before = node.counters().no_room;
+        for _ in 0..count {
+            let seq = &mut next[usize::from(source)];
+            let frame = data(Site(source), *seq, Forward::Nobody, 872);
+            node.handle_frame(at(1), Site(source), Frame::Data(frame)).expect("it is right");
+            *seq += 1;
+        }
+        count - (node.counters().no_room - before)
+    };
+    assert_eq!(send(&mut node, 1, 1_000), 89, "of 100 of 1000 bytes");
+    // In the application it counts as before.
+    let mut unread = 0;
+    while let Some(event) = node.poll_event() {
+        if let Event::Delivered { payload, .. } = event {
+            unread += payload.len() + DELIVERY_BYTES;
+            node.set_unread_bytes(Site(1), unread);
+        }
+    }
+    assert_eq!(send(&mut node, 1, 1), 0);
+    assert!(send(&mut node, 2, 4) == 4 && send(&mut node, 3, 4) == 4);
+    // As some of it is read, others have what that leaves.
+    node.set_unread_bytes(Site(1), 60_000);
+    assert!(send(&mut node, 2, 20) == 20 && send(&mut node, 1, 1) == 1);
+    assert!(send(&mut node, 2, 100) < 20 && node.load().undelivered_bytes < max);
+}
+
+#[test]
 fn an_uplink_that_is_full_blocks_most_of_the_links_that_have_something_to_send() {
     let mut node = node();
     let backlog = |node: &mut OverlayNode, now| {
