@@ -43,10 +43,6 @@ struct Link {
     view: View,
     /// When the view came; none since the link is up.
     told_at: Option<Timestamp>,
-    /// When one was looked at last.
-    looked_at: Option<Timestamp>,
-    /// The latest that has come since, and when it did.
-    waiting: Option<(Timestamp, View)>,
     rtt: Rtt,
 }
 
@@ -57,10 +53,6 @@ struct Rtt {
     before: Option<Duration>,
     since: Timestamp,
 }
-
-/// Least time between two views of one site that are looked at: for one that is news all that is
-/// sent is looked through, and another plan may be turned to.
-const VIEW_PAUSE: Duration = Duration::from_millis(5);
 
 /// Time that the shortest round trip counts, at least.
 const RTT_WINDOW: Duration = Duration::from_secs(60);
@@ -97,36 +89,7 @@ impl Reach {
         self.quiet.remove(from)
     }
 
-    /// A site says whom it suspects and does not reach. False when it has said another thing just
-    /// before: the latest waits for [`Self::poll_view`].
-    pub(crate) fn is_view_due(&mut self, now: Timestamp, from: Site, view: View) -> bool {
-        let link = &mut self.links[from.index()];
-        let is_due = link.looked_at.is_none_or(|at| now >= at + VIEW_PAUSE);
-        if is_due {
-            link.looked_at = Some(now);
-            link.waiting = None;
-        } else if link.waiting.is_none_or(|(_, waiting)| waiting.version <= view.version) {
-            link.waiting = Some((now, view));
-        }
-        is_due
-    }
-
-    /// A view that has waited: whose, when it came, and what it says.
-    pub(crate) fn poll_view(&mut self, now: Timestamp) -> Option<(Site, Timestamp, View)> {
-        let is_due = |site: &Site| self.view_at(*site).is_some_and(|at| at <= now);
-        let from = self.up.iter().find(is_due)?;
-        let link = &mut self.links[from.index()];
-        let (came_at, view) = link.waiting.take()?;
-        link.looked_at = Some(now);
-        Some((from, came_at, view))
-    }
-
-    fn view_at(&self, site: Site) -> Option<Timestamp> {
-        let link = &self.links[site.index()];
-        link.looked_at.filter(|_| link.waiting.is_some()).map(|at| at + VIEW_PAUSE)
-    }
-
-    /// A view is looked at that came at this time. Whether it is news.
+    /// A site says whom it suspects and does not reach. Whether that is news.
     pub(crate) fn on_view(&mut self, now: Timestamp, from: Site, view: View) -> bool {
         let link = &mut self.links[from.index()];
         if view.version < link.view.version {
@@ -177,8 +140,7 @@ impl Reach {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let heard = self.up.difference(self.quiet);
         let quiet_at = heard.iter().map(|it| self.links[it.index()].heard_at + self.quiet_after);
-        let views = self.up.iter().filter_map(|site| self.view_at(site));
-        quiet_at.chain(views).chain((!self.up.is_empty()).then_some(self.next_ping)).min()
+        quiet_at.min().into_iter().chain((!self.up.is_empty()).then_some(self.next_ping)).min()
     }
 
     /// Sites with a link.

@@ -289,9 +289,6 @@ impl OverlayNode {
         if self.reach.poll_ping(now) {
             self.tell(Control::Ping);
         }
-        while let Some((from, came_at, view)) = self.reach.poll_view(now) {
-            self.take_view(now, from, (came_at, view));
-        }
         let quiet = self.reach.expire(now);
         if !quiet.is_empty() {
             self.on_reach_changed(now);
@@ -308,18 +305,11 @@ impl OverlayNode {
         if let Some(site) = strangers.iter().next() {
             return Err(Fault::Site { site });
         }
-        if self.reach.is_view_due(now, from, view) {
-            self.take_view(now, from, (now, view));
-        }
-        Ok(())
-    }
-
-    /// Follows a view, which came at some time.
-    fn take_view(&mut self, now: Timestamp, from: Site, (came_at, view): (Timestamp, View)) {
         let before = self.reach.suspects_of(from);
         let was_reached = self.reach.reached().contains(from);
-        if !self.reach.on_view(came_at, from, view) {
-            return self.find_helpers(now);
+        if !self.reach.on_view(now, from, view) {
+            self.find_helpers(now);
+            return Ok(());
         }
         for relay in view.suspects.difference(before).without(from).iter() {
             self.events.push_back(Event::Suspect { relay, by: from, evidence: Evidence::Told });
@@ -341,6 +331,7 @@ impl OverlayNode {
         if !view.unreached.is_empty() {
             self.control.insert((from, Control::View));
         }
+        Ok(())
     }
 
     pub(super) fn on_pong(&mut self, now: Timestamp, from: Site, at: u64) {

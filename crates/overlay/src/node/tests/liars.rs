@@ -343,32 +343,6 @@ fn who_does_not_reach_a_source_is_not_believed_about_it() {
     assert_eq!(node.receiver.life_of(Site(1)), Some(life(Site(1))));
 }
 
-/// Each that is news has all that is sent looked through, and a plan looked for.
-#[test]
-fn a_flood_of_views_is_looked_at_now_and_then() {
-    let mut node = node();
-    for version in 1..=1_001 {
-        let suspects = if version % 2 == 1 { SiteSet::EMPTY.with(Site(3)) } else { SiteSet::EMPTY };
-        let view = View { version, suspects, ..View::default() };
-        node.handle_frame(at(1), Site(1), Frame::View(view)).expect("it may be");
-    }
-    let news = |node: &mut OverlayNode| {
-        let is_news = |it: &Event| matches!(it, Event::Suspect { .. } | Event::Trusted { .. });
-        std::iter::from_fn(|| node.poll_event()).filter(is_news).count()
-    };
-    assert_eq!(news(&mut node), 1);
-    let view = View { version: 1_002, ..View::default() };
-    node.handle_frame(at(1), Site(1), Frame::View(view)).expect("it may be");
-    assert_eq!(news(&mut node), 0);
-    while node.reach.suspects_of(Site(1)) != SiteSet::EMPTY {
-        drain(&mut node, at(1));
-        let due = node.poll_timeout().expect("the last is looked at");
-        assert!(due <= at(20));
-        node.handle_timeout(due);
-    }
-    assert_eq!(news(&mut node), 1);
-}
-
 /// A site that has come back without its state asks for one operation of its earlier life.
 #[test]
 fn the_stream_of_an_earlier_life_of_this_site_is_not_taken_up_again() {
