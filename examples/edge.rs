@@ -53,7 +53,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
 
     // Any client does: grpcurl, Python, tonic, or this.
-    let greeter = ForeignServer::new(edge.local_addr().to_string());
+    let greeter = ForeignServer::new(edge.local_addr());
     let answer = greeter.call(HELLO, &"Ada".into()).deadline(Duration::from_secs(2)).await?;
     println!("{answer}");
     assert_eq!(answer, "hello, Ada");

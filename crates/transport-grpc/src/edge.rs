@@ -164,6 +164,10 @@ impl GrpcEdge {
     /// Stops in good order: the health service says of every service that it is not serving, no
     /// further connection is accepted, open ones are told to go elsewhere, and calls have `grace`
     /// to end; then they are cancelled. Always returns.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, it goes on and nobody waits for it: once `grace` has passed, calls
+    /// have ended or are cancelled.
     pub async fn shutdown(self, grace: Duration) {
         self.service.standard().health().drain();
         self.server.drain(grace).await;
@@ -328,12 +332,16 @@ impl GrpcEdgeBuilder {
         self
     }
 
-    /// Listens at this address, such as `0.0.0.0:50051`; port 0 takes any.
+    /// Listens at this address, a `SocketAddr` or text such as `0.0.0.0:50051`; port 0 takes any.
     ///
     /// # Errors
-    /// [`EdgeError`] when the address cannot be bound, the descriptor set is none, or a setting is
-    /// one nobody can work with.
-    pub async fn start(self, address: &str) -> Result<GrpcEdge, EdgeError> {
+    /// [`EdgeError`] when the address cannot be bound, the descriptor set is invalid, or a setting
+    /// is one nobody can work with.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing listens.
+    pub async fn start(self, address: impl ToString) -> Result<GrpcEdge, EdgeError> {
+        let address = address.to_string();
         let terms = Arc::new(self.terms()?);
         let settings = Settings {
             handshakes_max: self.handshakes_max,
@@ -341,15 +349,12 @@ impl GrpcEdgeBuilder {
             ..Settings::default()
         };
         let admission = Arc::new(settings.admission());
-        let service = self.into_service()?;
+        let service = self.service()?;
         let edge = Arc::new(Edge(service.clone()));
-        let started = sockets::listen(address, settings.listen_backlog)
+        let started = sockets::listen(&address, settings.listen_backlog)
             .await
             .and_then(|listener| Server::start(listener, edge, terms, admission));
-        let bind = |error: io::Error| EdgeError::Bind {
-            address: address.to_owned(),
-            message: error.to_string(),
-        };
+        let bind = |error: io::Error| EdgeError::Bind { address, message: error.to_string() };
         let server = started.map_err(bind)?;
         tracing::info!(address = %server.local_addr(), "gRPC edge listening");
         Ok(GrpcEdge { server, service })
@@ -361,8 +366,29 @@ impl GrpcEdgeBuilder {
     /// requests and answers count.
     ///
     /// # Errors
-    /// [`EdgeError::DescriptorSet`].
+    /// [`EdgeError::DescriptorSet`] when the descriptor set is invalid, [`EdgeError::Settings`]
+    /// when one of these settings is one nobody can work with, or TLS is asked for.
     pub fn into_service(self) -> Result<EdgeService, EdgeError> {
+        #[cfg(feature = "tls")]
+        refuse(&[(
+            self.tls.is_some() || self.client_certificates.is_some(),
+            "tls and client_certificates are for start: here TLS is of the server that has the \
+             service",
+        )])?;
+        self.service()
+    }
+
+    fn service(self) -> Result<EdgeService, EdgeError> {
+        refuse(&[
+            (self.message_bytes_max == 0, "message_bytes_max is zero"),
+            (self.calls_max == 0, "calls_max is zero"),
+            (self.checks_max == 0, "checks_max is zero"),
+            (
+                self.request_bytes_total_max / 4 < self.message_bytes_max,
+                "request_bytes_total_max is below four times message_bytes_max",
+            ),
+            (self.answer_bytes_total_max == 0, "answer_bytes_total_max is zero"),
+        ])?;
         let set = self.descriptor_set.as_deref();
         if set.is_some_and(<[u8]>::is_empty) {
             let message = "it is empty: leave it out to pass all methods on".to_owned();
@@ -399,15 +425,7 @@ impl GrpcEdgeBuilder {
     }
 
     fn terms(&self) -> Result<Terms, EdgeError> {
-        let rules = [
-            (self.message_bytes_max == 0, "message_bytes_max is zero"),
-            (self.calls_max == 0, "calls_max is zero"),
-            (self.checks_max == 0, "checks_max is zero"),
-            (
-                self.request_bytes_total_max / 4 < self.message_bytes_max,
-                "request_bytes_total_max is below four times message_bytes_max",
-            ),
-            (self.answer_bytes_total_max == 0, "answer_bytes_total_max is zero"),
+        refuse(&[
             (self.handshakes_max == 0, "handshakes_max is zero"),
             (self.connections_max == 0, "connections_max is zero"),
             (self.streams_max == 0, "streams_max is zero"),
@@ -427,10 +445,7 @@ impl GrpcEdgeBuilder {
                 self.client_certificates.is_some() && self.tls.is_none(),
                 "client_certificates is set, but not tls",
             ),
-        ];
-        if let Some((_, message)) = rules.iter().find(|(is_broken, _)| *is_broken) {
-            return Err(EdgeError::Settings { message });
-        }
+        ])?;
         #[cfg(feature = "tls")]
         let asked = self.client_certificates.unwrap_or_default();
         Ok(Terms {
@@ -446,6 +461,15 @@ impl GrpcEdgeBuilder {
             ping_timeout: self.ping_timeout,
             grace: GRACE,
         })
+    }
+}
+
+/// # Errors
+/// [`EdgeError::Settings`] of the first rule that is broken.
+fn refuse(rules: &[(bool, &'static str)]) -> Result<(), EdgeError> {
+    match rules.iter().find(|(is_broken, _)| *is_broken) {
+        Some((_, message)) => Err(EdgeError::Settings { message }),
+        None => Ok(()),
     }
 }
 

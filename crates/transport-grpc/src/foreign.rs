@@ -131,9 +131,10 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = WINDOW_BYTES_MAX;
 
 impl ForeignServer {
-    /// The server at `host:port`. Nothing is sent yet.
-    pub fn new(address: impl Into<String>) -> Self {
-        Self { inner: Arc::new(Inner { address: address.into(), connection: Mutex::default() }) }
+    /// The server at `host:port`, as text or as a `SocketAddr`. Nothing is sent yet.
+    pub fn new(address: impl ToString) -> Self {
+        let address = address.to_string();
+        Self { inner: Arc::new(Inner { address, connection: Mutex::default() }) }
     }
 
     /// A call of one of its methods.

@@ -78,7 +78,7 @@
 //! let edge = GrpcEdge::builder(&client).route(move |_| peer).start("127.0.0.1:0").await?;
 //!
 //! // Any gRPC client would do.
-//! let foreign = ForeignServer::new(edge.local_addr().to_string());
+//! let foreign = ForeignServer::new(edge.local_addr());
 //! assert_eq!(foreign.call(HELLO, &"Ada".into()).await?, "hello, Ada");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;

@@ -24,7 +24,7 @@ fn text(text: &str) -> Text {
 }
 
 fn server(stage: &Stage) -> ForeignServer {
-    ForeignServer::new(stage.edge.local_addr().to_string())
+    ForeignServer::new(stage.edge.local_addr())
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn the_smaller_deadline_counts_in_either_order() {
     const SHORT: Duration = Duration::from_secs(60);
     let served = Endpoint::builder().serve(slow::service()).start().await.unwrap();
     let edge = GrpcEdge::builder(&served).start("127.0.0.1:0").await.unwrap();
-    let server = ForeignServer::new(edge.local_addr().to_string());
+    let server = ForeignServer::new(edge.local_addr());
     let proxy = Service::new().unary(PROXY, move |case: Number, context: Context| {
         let call = server.call(slow::LEFT, &text(""));
         async move {

@@ -575,6 +575,19 @@ async fn the_edge_can_be_a_service_of_ones_own_server() {
 }
 
 #[tokio::test]
+async fn a_service_is_held_to_the_settings_that_are_its_own() {
+    let endpoint = Endpoint::builder().start().await.expect("nothing is listened on");
+    let of = |change: fn(GrpcEdgeBuilder) -> GrpcEdgeBuilder| {
+        change(GrpcEdge::builder(&endpoint)).into_service().map(drop)
+    };
+    let refused = |message| Err(EdgeError::Settings { message });
+    assert_eq!(of(|edge| edge.calls_max(0)), refused("calls_max is zero"));
+    let message = "request_bytes_total_max is below four times message_bytes_max";
+    assert_eq!(of(|edge| edge.message_bytes_max(1 << 30)), refused(message));
+    assert_eq!(of(|edge| edge.streams_max(0)), Ok(()), "it is the server's");
+}
+
+#[tokio::test]
 async fn a_layer_sees_every_request_before_it_becomes_a_call() {
     let stage = Stage::new().await;
     let edge = GrpcEdge::builder(&stage.near).into_service().unwrap();
@@ -627,12 +640,12 @@ async fn a_shutdown_waits_for_the_grace_and_no_longer() {
 #[tokio::test]
 async fn an_edge_that_cannot_start_says_why() {
     let stage = Stage::new().await;
-    let taken = stage.edge.local_addr().to_string();
+    let taken = stage.edge.local_addr();
     let builder = || GrpcEdge::builder(&stage.near);
-    let error = builder().start(&taken).await.unwrap_err();
+    let error = builder().start(taken).await.unwrap_err();
     assert!(matches!(error, EdgeError::Bind { .. }), "{error}");
     assert!(error.to_string().contains("another socket has this port"), "{error}");
-    let error = builder().start(&format!("http://{taken}")).await.unwrap_err();
+    let error = builder().start(format!("http://{taken}")).await.unwrap_err();
     assert!(error.to_string().contains("leave out `http://`"), "{error}");
     let error = builder().descriptor_set(&b"\xff\xff"[..]).start("127.0.0.1:0").await.unwrap_err();
     assert!(matches!(error, EdgeError::DescriptorSet { .. }), "{error}");

@@ -272,7 +272,7 @@ async fn streams_that_are_not_read_stop_no_other_call_of_their_connection() {
 #[tokio::test]
 async fn foreign_replies_that_are_not_read_stop_no_other_call_of_their_server() {
     let (_endpoint, edge) = edge(|edge| edge).await;
-    let server = ForeignServer::new(edge.local_addr().to_string());
+    let server = ForeignServer::new(edge.local_addr());
     let mut unread = Vec::new();
     for _ in 0..12 {
         let call = server.call(MUCH, &Number { number: 2 });
@@ -336,7 +336,7 @@ async fn answer_early(edge: &GrpcEdge, method: &'static str, code: Option<Code>)
 #[tokio::test]
 async fn foreign_replies_that_are_dropped_early_do_not_end_the_connection() {
     let (_endpoint, edge) = edge(|edge| edge).await;
-    let server = ForeignServer::new(edge.local_addr().to_string());
+    let server = ForeignServer::new(edge.local_addr());
     for round in 0..2_000 {
         let mut replies = in_time(server.call(SMALL, &Number { number: 30 }).stream()).await;
         let replies = replies.as_mut().unwrap_or_else(|error| panic!("in round {round}: {error}"));

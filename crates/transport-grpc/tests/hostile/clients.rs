@@ -259,6 +259,10 @@ async fn asking_for_certificates_without_tls_is_an_error() {
     let error = builder.start("127.0.0.1:0").await.expect_err("there is no TLS");
     let message = "client_certificates is set, but not tls";
     assert_eq!(error, EdgeError::Settings { message });
+    // A server of one's own has TLS of its own: the edge would have dropped this one.
+    let builder = GrpcEdge::builder(&endpoint).client_certificates(ClientCertificates::Required);
+    let error = builder.into_service().map(drop).expect_err("it cannot ask for them");
+    assert!(error.to_string().contains("TLS is of the server"), "{error}");
     endpoint.shutdown(Duration::from_secs(5)).await;
 }
 
