@@ -58,7 +58,8 @@ impl Builder {
     }
 
     /// Also writes the encoded `FileDescriptorSet`, imports and options included, for reflection.
-    /// Default: none.
+    /// Relative to the folder of the build script's package, not to the output folder: join it to
+    /// `OUT_DIR` to have it there. Default: none.
     #[must_use]
     pub fn file_descriptor_set_path(mut self, file: impl Into<PathBuf>) -> Self {
         self.descriptor_set = Some(file.into());

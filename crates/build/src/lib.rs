@@ -14,7 +14,8 @@
 //!
 //! service Graph {
 //!   rpc Profile(ProfileRequest) returns (Profile);
-//!   rpc FriendsNamed(FriendsNamedRequest) returns (Profile) { option (convoke.tree) = true; }
+//!   rpc FriendsNamed(FriendsNamedRequest) returns (stream Profile);
+//!   rpc Home(ProfileRequest) returns (Profile) { option (convoke.tree) = true; }
 //! }
 //! ```
 //! For each package that writes a file, here `social.rs`, to be included where it is wanted:
@@ -34,7 +35,10 @@
 //! | `GraphClient` | `GraphClient::new(&endpoint).profile(request)` gives an [`Invocation`] |
 //! | `GraphMembers` | where methods are for configurations: `client.on(&replicas).profile(request)` gives a [`QuorumBuilder`] |
 //!
-//! An rpc that takes a `stream` has `Items` in its handler, and a `StreamInvocation` in its client.
+//! An rpc that `returns (stream ..)` has a [`Task`] in its handler, too, and replies any number of
+//! times: an edge answers gRPC clients with an error where a method replies twice and does not say
+//! so. One that takes a `stream` has `Items` in its handler, and a `StreamInvocation` in its
+//! client.
 //!
 //! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the
 //! same bytes. The including crate depends on `convoke` alone (and `prost-types`, for a `Timestamp`
@@ -45,7 +49,7 @@
 //!
 //! | in `convoke/options.proto` | the handler |
 //! |---|---|
-//! | `option (convoke.tree) = true;` | gets a [`Task`]: replies often, streams, delegates. So does one that `returns (stream ..)` |
+//! | `option (convoke.tree) = true;` | gets a [`Task`]: it answers once, itself or by whoever it hands the request to |
 //! | `option (convoke.ordered) = true;` | runs alone for each peer, in the order of submission |
 //! | `option (convoke.read_only) = true;` | changes nothing, and may be cancelled once a call is decided |
 //! | `option (convoke.idempotent) = true;` | may run twice: a quorum call may ask a member again |
@@ -101,7 +105,7 @@ pub fn compile_protos(
     configure().compile_protos(protos, includes)
 }
 
-/// For other settings than [`compile_protos`] has.
+/// Settings other than those of [`compile_protos`].
 pub fn configure() -> Builder {
     Builder::new()
 }

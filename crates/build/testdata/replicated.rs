@@ -576,7 +576,7 @@ impl StorageMembers {
     pub fn collect(
         &self,
         request: Key,
-        root: &::convoke::Peer,
+        root: impl ::core::convert::Into<::convoke::Peer>,
     ) -> ::convoke::quorum::QuorumBuilder<Entry> {
         ::convoke::quorum::QuorumExt::among(
             self.client.call(storage::COLLECT, request).to(root),

@@ -216,7 +216,7 @@ impl<'a> MethodCode<'a> {
             ("Sent one-way to all members.", String::new(), "Multicast", made)
         } else if self.options.is_led {
             let made = format!("{ext}::among({invocation}.to(root), &self.members)");
-            let argument = format!(", root: &{convoke}::Peer");
+            let argument = format!(", root: impl ::core::convert::Into<{convoke}::Peer>");
             ("Asked of `root`, in whose tree the members reply.", argument, "QuorumBuilder", made)
         } else {
             let made = format!("{ext}::quorum_call({invocation}.to_all(&self.members))");
