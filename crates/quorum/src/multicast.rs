@@ -91,9 +91,15 @@ impl<Resp: Payload> Multicast<Resp> {
         Self(call)
     }
 
-    /// Handlers are stopped after `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    /// Stops handlers after `deadline`, the endpoint's `deadline_max` at most. Default: that of the
+    /// call it was made of, else that of its client, else the endpoint's `deadline_default`, 10 s.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self(self.0.deadline(deadline))
+    }
+
+    /// Adds metadata to the requests of all members, as [`CallBuilder::metadata`].
+    pub fn metadata(self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        Self(self.0.metadata(key, value))
     }
 
     /// Sends it, in order. Resolves when it has been handed to a connection to each member, which

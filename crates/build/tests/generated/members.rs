@@ -169,6 +169,22 @@ async fn multicasts_reach_all_members_and_ordered_ones_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_of_members_carry_metadata_of_their_own() {
+    let cluster = Cluster::start().await;
+    let replicas = cluster.at_members();
+    let write = replicas.write_echo(entry("heron", 1)).metadata("by", "echo");
+    write.acked_by(All).await.unwrap();
+    replicas.read(key("heron")).metadata("by", "quorum").acked_by(All).await.unwrap();
+    replicas.hint(key("heron")).metadata("by", "multicast").send().await.unwrap();
+    cluster.settle().await;
+    for id in 1..=4 {
+        let log = cluster.register(id).log();
+        assert_eq!(log, ["by echo", "by quorum", "by multicast", "hint heron"]);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_multicast_says_to_whom_it_was_not_sent() {
     let mut cluster = Cluster::start().await;
     cluster.crash(3);
@@ -185,7 +201,7 @@ async fn members_reply_in_the_tree_of_one_that_is_asked() {
     let cluster = Cluster::start().await;
     cluster.at_members().write(entry("heron", 7)).acked_by(All).await.unwrap();
     let root = cluster.members.members()[0];
-    let collect = cluster.at_members().collect(key("heron"), &root);
+    let collect = cluster.at_members().collect(key("heron"), root);
     let newest = newest_of(All, |entry: &replicated::Entry| entry.version);
     let decided = collect.quorum(newest).detailed().await.unwrap();
     assert_eq!(decided.value, entry("heron", 7));

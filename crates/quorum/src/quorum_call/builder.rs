@@ -66,9 +66,16 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         }
     }
 
-    /// Ends within `deadline`. Default: the endpoint's `deadline_default`, 10 s.
+    /// Ends the call within `deadline`, the endpoint's `deadline_max` at most. Default: that of the
+    /// call it was made of, else that of its client, else the endpoint's `deadline_default`, 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.call = self.call.deadline(deadline);
+        self
+    }
+
+    /// Adds metadata to the requests of all members, as [`CallBuilder::metadata`].
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        self.call = self.call.metadata(key, value);
         self
     }
 

@@ -66,7 +66,7 @@ impl Register {
         newest.cloned().unwrap_or_default()
     }
 
-    /// Entries that were appended, forgotten and hinted, in order.
+    /// Entries that were appended, forgotten and hinted, and whom requests say to be by, in order.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state().log.clone()
     }
@@ -81,13 +81,21 @@ impl Register {
         Ok(Stored { version })
     }
 
+    /// Notes whom a request says to be by.
+    fn note(&self, context: &Context) {
+        if let Some(by) = context.metadata().text("by") {
+            self.state().log.push(format!("by {by}"));
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Storage for Register {
-    async fn read(&self, request: Key, _: Context) -> Result<Entry, Status> {
+    async fn read(&self, request: Key, context: Context) -> Result<Entry, Status> {
+        self.note(&context);
         Ok(Self::read(self, &request.key))
     }
 
@@ -95,7 +103,8 @@ impl Storage for Register {
         self.store(request).map(drop)
     }
 
-    async fn write_echo(&self, request: Entry, _: Context) -> Result<Stored, Status> {
+    async fn write_echo(&self, request: Entry, context: Context) -> Result<Stored, Status> {
+        self.note(&context);
         self.store(request)
     }
 
@@ -117,7 +126,8 @@ impl Storage for Register {
         Ok(())
     }
 
-    async fn hint(&self, request: Key, _: Context) -> Result<(), Status> {
+    async fn hint(&self, request: Key, context: Context) -> Result<(), Status> {
+        self.note(&context);
         self.state().log.push(format!("hint {}", request.key));
         Ok(())
     }
