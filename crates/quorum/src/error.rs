@@ -155,6 +155,10 @@ pub enum QuorumError {
         /// The method.
         method: &'static str,
     },
+    /// Branches of the leaves of a tree were named, and the members are not such: the caller's
+    /// doing. Nothing was sent.
+    #[error("`leaves_at` is of members that are the leaves of a tree: name them with `among`")]
+    NoLeaves,
     /// The call could not be opened. Nothing was sent.
     #[error("the call was not opened: {0}")]
     NotOpened(#[from] CallError),
@@ -250,6 +254,7 @@ impl From<QuorumError> for Status {
             // The handler's own mistake, which asking again does not mend.
             QuorumError::Undecided
             | QuorumError::Unsuitable(_)
+            | QuorumError::NoLeaves
             | QuorumError::NotIdempotent { .. }
             | QuorumError::NotReadOnly { .. } => Code::Internal,
         };

@@ -25,6 +25,8 @@ pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
     leaves: Option<Leaves>,
+    /// Branches of leaves were named, and there are none.
+    lacks_leaves: bool,
     cancels_late: bool,
     retry: Option<Retry>,
     hedge: Option<Hedge>,
@@ -58,6 +60,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
             call,
             configuration,
             leaves,
+            lacks_leaves: false,
             cancels_late: false,
             retry: None,
             hedge: None,
@@ -133,12 +136,13 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     /// Lets a member among the leaves of a tree count only on the branches that `is_at` names, as
     /// in `|member, path| path.level_count() == 2`. Default: on any. Who was given a branch can ask
     /// others on its own below it, so where leaves may lie, the branch that the tree gives to each
-    /// member is to be named, by all its indices. Without effect but after
-    /// [`among`](crate::QuorumExt::among).
+    /// member is to be named, by all its indices. A call that is not
+    /// [`among`](crate::QuorumExt::among) members fails with [`QuorumError::NoLeaves`].
     pub fn leaves_at<F>(mut self, is_at: F) -> Self
     where
         F: Fn(NodeId, &Path) -> bool + Send + Sync + 'static,
     {
+        self.lacks_leaves = self.leaves.is_none();
         self.leaves = self.leaves.map(|leaves| leaves.at(is_at));
         self
     }
@@ -211,9 +215,12 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// The call, unless what it was told has to do with replies.
     fn one_way(self) -> Result<CallBuilder<Resp>, MulticastError> {
-        let Self { call, leaves, cancels_late, retry, hedge, latencies, late, .. } = self;
+        let Self {
+            call, leaves, lacks_leaves, cancels_late, retry, hedge, latencies, late, ..
+        } = self;
         let settings = [
             (leaves.is_some(), "among"),
+            (lacks_leaves, "leaves_at"),
             (cancels_late, "cancel_late"),
             (retry.is_some(), "retry"),
             (hedge.is_some(), "hedge"),
@@ -244,8 +251,20 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         roster: Roster,
         needs: Needs,
     ) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self { call, configuration, leaves, cancels_late, retry, hedge, latencies, late } =
-            self;
+        let Self {
+            call,
+            configuration,
+            leaves,
+            lacks_leaves,
+            cancels_late,
+            retry,
+            hedge,
+            latencies,
+            late,
+        } = self;
+        if lacks_leaves {
+            return Err(QuorumError::NoLeaves);
+        }
         if retry.is_some()
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
         {

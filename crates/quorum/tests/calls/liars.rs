@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoke_core::{Cause, Code, NodeId, Path, Service, Status, Task};
 use convoke_proto::mutant::{self, Mutant};
 use convoke_quorum::{
-    Byzantine, Majority, QuorumError, QuorumExt, QuorumFunction, Retry, matching,
+    Byzantine, Majority, MulticastError, QuorumError, QuorumExt, QuorumFunction, Retry, matching,
 };
 
 use crate::support::{self, ASK, Answer, Behaviour, CLIENT, Cluster, HOP, LEAD, node};
@@ -147,6 +147,16 @@ async fn a_leaf_that_asks_other_leaves_says_nothing_in_their_name() {
         let numbers: Vec<u64> = decided.unwrap().into_iter().map(|(_, number)| number).collect();
         assert_eq!(numbers, [TRUE; 2], "{liar:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn branches_of_leaves_are_named_of_leaves_alone() {
+    let cluster = cluster(Behaviour::Reply, node(1)).await;
+    let call = cluster.all(ASK, TRUE).quorum_call().leaves_at(|_, _| true);
+    let error = call.quorum(Majority).await.unwrap_err();
+    assert!(matches!(error, QuorumError::NoLeaves), "{error}");
+    let one_way = cluster.all(ASK, TRUE).quorum_call().leaves_at(|_, _| true).send_and_forget();
+    assert!(matches!(one_way, Err(MulticastError::NotOneWay { setting: "leaves_at" })));
 }
 
 #[test]
