@@ -412,6 +412,21 @@ async fn a_task_may_end_before_its_items() -> Result {
     Ok(())
 }
 
+#[tokio::test]
+async fn settings_may_follow_the_peer_as_in_other_calls() -> Result {
+    let Pair { server: _server, client, to, .. } = Pair::tcp().await?;
+    let call = client.call_stream(FIRST).to(to).metadata("items", "2").trace();
+    let call = call.deadline(Duration::from_secs(3));
+    assert_eq!(call.budget(), Duration::from_secs(3));
+    let (mut items, mut call) = call.open()?;
+    for _ in 0..2 {
+        items.send(&vec![1]).await?;
+    }
+    assert_eq!(call.next().await.expect("it answers")?.into_inner(), 2);
+    assert!(!call.trace().is_empty());
+    Ok(())
+}
+
 /// A task never takes a part for the whole.
 #[tokio::test]
 async fn an_unfinished_stream_ends_with_an_error() -> Result {

@@ -51,8 +51,9 @@ struct Common {
 type Hook = Arc<dyn Fn(&mut Outgoing<'_>) -> Result<(), Status> + Send + Sync>;
 
 impl Client {
-    /// Ends each call within `deadline`, unless the call says another. Default: the endpoint's
-    /// `deadline_default`, 10 s; in a handler no more than what remains of its task.
+    /// Ends each call within `deadline`, unless the call says another, and within the endpoint's
+    /// `deadline_max`, 10 min, in any case. Default: the endpoint's `deadline_default`, 10 s; in a
+    /// handler no more than what remains of its task.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.common_mut().deadline = Some(deadline);

@@ -34,8 +34,9 @@ impl<Req: Payload, Resp: Payload> StreamInvocation<Req, Resp> {
         Self { invocation: Invocation::new(client, request), types: PhantomData }
     }
 
-    /// Ends the call within `deadline`, its items included. Default: that of its client, else the
-    /// endpoint's `deadline_default`, 10 s.
+    /// Ends the call within `deadline`, its items included: within `Limits::deadline_max` of both
+    /// ends at most, 10 min. Default: that of its client, else the endpoint's `deadline_default`,
+    /// 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.invocation = self.invocation.deadline(deadline);
         self
@@ -61,6 +62,24 @@ pub struct StreamBuilder<Req, Resp> {
 }
 
 impl<Req: Payload, Resp: Payload> StreamBuilder<Req, Resp> {
+    /// Adds metadata to the request, as [`CallBuilder::metadata`].
+    pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
+        self.call = self.call.metadata(key, value);
+        self
+    }
+
+    /// Ends the call within `deadline`, as [`StreamInvocation::deadline`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.call = self.call.deadline(deadline);
+        self
+    }
+
+    /// Keeps what is learnt of the tree that is executed, as [`CallBuilder::trace`].
+    pub fn trace(mut self) -> Self {
+        self.call = self.call.trace();
+        self
+    }
+
     /// The time it gets, as [`CallBuilder::budget`].
     pub fn budget(&self) -> Duration {
         self.call.budget()
