@@ -16,8 +16,9 @@ use super::builder::Needs;
 use super::{News, QuorumBuilder, QuorumCall};
 
 /// A quorum call and the rule that decides it: resolves to the answer, or to the reason why there
-/// is none, as soon as either is certain. Nothing is cancelled by the decision: what was asked runs
-/// on.
+/// is none, as soon as either is certain. What was asked runs on after the decision, unless
+/// [`QuorumBuilder::cancel_late`] has it cancelled: with any method that is not read-only the call
+/// is refused then.
 ///
 /// # Cancel safety
 /// Dropped before it resolves, what still runs is cancelled.
