@@ -9,7 +9,6 @@ use convoke::{Code, Context, Finish, NodeId, Status, Task};
 use crate::proto::{Book, Library, Loan, Shelf, Word, shelf};
 
 /// Messages, servers and clients of `proto/library.proto`.
-#[allow(missing_docs, reason = "messages without a comment in the .proto file")]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/library.rs"));
 }
