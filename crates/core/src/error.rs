@@ -73,12 +73,12 @@ impl Status {
         self.code
     }
 
-    /// For people.
+    /// Text for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// For programs.
+    /// Bytes for programs, as [`Self::with_details`] or [`Self::with_detail`] gave them.
     pub fn details(&self) -> &Bytes {
         &self.details
     }

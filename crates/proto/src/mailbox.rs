@@ -355,7 +355,7 @@ impl Mailboxes {
         bar.is_none()
     }
 
-    /// Where a cast goes, or what it is counted as.
+    /// Destination of a cast, or the count that it adds to.
     fn judge(
         &mut self,
         (from, is_known): (NodeId, bool),

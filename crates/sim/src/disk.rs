@@ -182,13 +182,13 @@ impl SimDisk {
         Ok(start..end)
     }
 
-    /// What a file would be after a crash that leaves nothing unsynced: its durable contents, under
-    /// its durable name. `None` where there would be none.
+    /// Contents of a file after a crash that leaves nothing unsynced: what is durable, under its
+    /// durable name. `None` where there would be no such file.
     pub fn durable(&self, path: &str) -> Option<Bytes> {
         self.shared.device.lock().durable(path)
     }
 
-    /// What the disk has done so far.
+    /// Counts of what the disk has done so far.
     pub fn stats(&self) -> DiskStats {
         self.shared.device.lock().stats
     }

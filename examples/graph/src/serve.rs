@@ -95,7 +95,7 @@ impl Server {
     /// Tells it where the others are.
     ///
     /// # Errors
-    /// When an address is none.
+    /// When an address is invalid.
     pub fn join(&self, cluster: &Cluster) -> Result<()> {
         cluster::peers(cluster, &self.endpoint)?;
         Ok(())

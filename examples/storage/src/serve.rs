@@ -39,7 +39,7 @@ impl Server {
     /// lost, for as long as what it returns lives.
     ///
     /// # Errors
-    /// When an address is none.
+    /// When an address is invalid.
     pub fn join(&self, cluster: &Cluster) -> Result<Membership> {
         let members = cluster::members(cluster)?;
         members.introduce(&self.endpoint)?;

@@ -20,7 +20,7 @@ pub(super) type Place = (Inode, String);
 /// Changes above which the oldest are made durable, as every system does.
 const UNSYNCED_MAX: usize = 1 << 14;
 
-/// Who is where.
+/// Places of files and directories.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     inodes: BTreeMap<Place, Inode>,
@@ -121,7 +121,7 @@ impl Change {
     }
 }
 
-/// What some changes are about, to find those that depend on one of them, or it on them.
+/// Subjects of some changes, to find those that depend on one of them, or it on them.
 #[derive(Default)]
 struct Concerned {
     inodes: BTreeSet<Inode>,

@@ -286,7 +286,7 @@ fn decode_addresses(body: &mut &[u8]) -> Result<Vec<Address>, HelloError> {
 /// An advertised address, which somebody must be able to dial.
 ///
 /// # Errors
-/// [`HelloError::Malformed`] for one that is none, or names every interface.
+/// [`HelloError::Malformed`] for one that is invalid, or names every interface.
 pub fn dialable(text: &str) -> Result<Address, HelloError> {
     let address =
         text.parse().map_err(|_| HelloError::Malformed("an advertised address is not one"))?;
