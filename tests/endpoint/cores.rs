@@ -142,7 +142,7 @@ async fn a_node_has_as_many_calls_open_as_it_may_whatever_its_cores() {
     let open = || endpoint.call(NEVER, 0).to(endpoint.me()).open();
     let mut held: Vec<_> = (0..10).map(|_| open().expect("there is room")).collect();
     let refused = open().expect_err("there are as many as may be").to_string();
-    assert_eq!(refused, "10 calls are open, as many as calls_max allows");
+    assert!(refused.starts_with("10 calls are open, as many as calls_max allows"), "{refused}");
     drop(held.pop());
     until("the room of a call that is over is another's", || open().is_ok()).await;
 }

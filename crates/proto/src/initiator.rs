@@ -104,13 +104,19 @@ impl Armed {
 #[non_exhaustive]
 pub enum OpenError {
     /// It would be one too many.
-    #[error("{limit} calls are open, as many as calls_max allows")]
+    #[error(
+        "{limit} calls are open, as many as calls_max allows: wait until one has ended, or raise \
+         Limits::calls_max"
+    )]
     TooManyCalls {
         /// The bound.
         limit: usize,
     },
     /// It has too many root branches.
-    #[error("the call has more branches than branches_max allows: {limit}")]
+    #[error(
+        "the call has more branches than branches_max allows, {limit}: ask fewer nodes in one \
+         call, or raise Limits::branches_max"
+    )]
     TooManyBranches {
         /// The bound.
         limit: u32,
@@ -229,7 +235,7 @@ impl Initiator {
         !is_oldest && self.flat.get(call.seq).is_some()
     }
 
-    /// Where the request of a branch of a flat call leaves to.
+    /// Destination of the request of a branch of a flat call.
     #[inline]
     pub(crate) fn leg(&self, call: CallId, index: u32) -> Option<(NodeId, LinkId)> {
         let leg = self.flat.get(call.seq)?.legs.get(index as usize)?;

@@ -131,13 +131,22 @@ pub enum SendError {
     #[error("the node cannot be reached at the moment")]
     NodeDead,
     /// The branch would lie deeper in the request tree than a path is long.
-    #[error("the request tree is as deep as it may be")]
+    #[error(
+        "the request tree is as deep as a path is long, 32 levels or 64 bytes, and no limit raises \
+         that: make a call in place of a branch"
+    )]
     TooDeep,
     /// The task has opened `Limits::children_max` branches.
-    #[error("the task has as many branches as it may have")]
+    #[error(
+        "the task has as many branches as children_max allows: open fewer, or raise \
+         Limits::children_max"
+    )]
     TooManyBranches,
     /// The message is larger than `Limits::message_bytes_max`.
-    #[error("a message of {size} bytes is larger than message_bytes_max, {limit}")]
+    #[error(
+        "a message of {size} bytes is larger than message_bytes_max, {limit}: send less, or raise \
+         Limits::message_bytes_max at both ends"
+    )]
     TooLarge {
         /// The message.
         size: usize,

@@ -170,7 +170,11 @@ pub enum QuorumError {
     #[error("the deadline passed before there was a quorum: {0}")]
     Deadline(Box<Shortfall>),
     /// The call ended otherwise: it outgrew a bound of this endpoint.
-    #[error("the call ended as {end:?} before there was a quorum: {shortfall}")]
+    #[error(
+        "the call outgrew a bound of its caller before there was a quorum: ask fewer members, or \
+         send less in one reply, or raise Limits::branches_max or Limits::reply_bytes_max where \
+         the call is made: {shortfall}"
+    )]
     Ended {
         /// Its end.
         end: End,

@@ -9,7 +9,9 @@ use convoke_core::carrier::CarrierTaken;
 use convoke_core::id::Incarnation;
 use convoke_core::seam::EndpointSeam;
 use convoke_core::time::Timestamp;
-use convoke_core::transport::{Address, AddressError, Hello, ListenError, Sink, Transport};
+use convoke_core::transport::{
+    Address, AddressError, Hello, ListenError, Sink, ToAddresses, Transport,
+};
 use convoke_core::{Endpoint, NodeId};
 
 use crate::bodies::{Bodies, BodyLimits};
@@ -36,8 +38,9 @@ const BODY_BYTES_MIN: usize = 4 << 10;
 pub struct OverlayBuilder {
     endpoint: Endpoint,
     transports: Vec<Arc<dyn Transport>>,
-    listen: Vec<String>,
-    sites: Vec<(NodeId, Option<String>)>,
+    listen: Vec<Result<Vec<Address>, AddressError>>,
+    /// Nodes with the addresses that were given; `None` where they come later.
+    sites: Vec<(NodeId, Option<Result<Vec<Address>, AddressError>>)>,
     planning: Planning,
     estimator: EstimatorConfig,
     control: ControlConfig,
@@ -104,8 +107,16 @@ pub enum StartError {
     /// A text is no address.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// A site has one address, and another number was given.
+    #[error("{node} was given {count} addresses: a site has one, or `site_without_address`")]
+    SiteAddresses {
+        /// The node.
+        node: NodeId,
+        /// Number of addresses.
+        count: usize,
+    },
     /// The transports have no scheme like that.
-    #[error("the endpoint has no transport for {address}")]
+    #[error("{}", ListenError::NoTransport { address: address.clone() })]
     NoTransport {
         /// The address.
         address: Address,
@@ -147,17 +158,17 @@ impl OverlayBuilder {
         }
     }
 
-    /// Also listens there, such as `tcp://0.0.0.0:7100`: another address than the endpoint's, for
-    /// its flows carry bulk and nothing else. Of two sites the lower one dials, so the last site
-    /// must listen, and any may.
-    pub fn listen(mut self, address: impl Into<String>) -> Self {
-        self.listen.push(address.into());
+    /// Also listens at these addresses, such as `tcp://0.0.0.0:7100`: others than the endpoint's,
+    /// for its flows carry bulk and nothing else. Of two sites the lower one dials, so the last
+    /// site must listen, and any may.
+    pub fn listen(mut self, addresses: impl ToAddresses) -> Self {
+        self.listen.push(addresses.to_addresses());
         self
     }
 
-    /// Adds a site that listens at this address. The endpoint's own node is a site, too.
-    pub fn site(mut self, node: NodeId, address: impl Into<String>) -> Self {
-        self.sites.push((node, Some(address.into())));
+    /// Adds a site that listens at this one address. The endpoint's own node is a site, too.
+    pub fn site(mut self, node: NodeId, address: impl ToAddresses) -> Self {
+        self.sites.push((node, Some(address.to_addresses())));
         self
     }
 
@@ -280,9 +291,14 @@ impl OverlayBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start(self) -> Result<Overlay, StartError> {
-        let (endpoint, carries, listen) =
-            (self.endpoint.clone(), self.carries, self.listen.clone());
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing of it is left: what listened is closed, and the endpoint
+    /// may have another overlay.
+    pub async fn start(mut self) -> Result<Overlay, StartError> {
+        let (endpoint, carries) = (self.endpoint.clone(), self.carries);
+        let listen: Vec<Vec<Address>> =
+            std::mem::take(&mut self.listen).into_iter().collect::<Result<_, _>>()?;
         let body_bytes_min = self.body_bytes_min;
         let driver = Driver::start(self.parts()?);
         let mut inner = Inner { driver, endpoint, carries: false, addresses: Vec::new() };
@@ -293,8 +309,7 @@ impl OverlayBuilder {
             inner.endpoint.carry_bodies(Arc::new(OverlayCarrier { driver, body_bytes_min }))?;
             inner.carries = true;
         }
-        for text in listen {
-            let address: Address = text.parse()?;
+        for address in listen.concat() {
             let transport = inner.driver.transport(&address).cloned();
             let transport =
                 transport.ok_or(StartError::NoTransport { address: address.clone() })?;
@@ -370,11 +385,9 @@ impl OverlayBuilder {
     /// listen.
     fn places(&self) -> Result<(Vec<NodeId>, Vec<Option<Address>>), StartError> {
         let mut places = BTreeMap::new();
-        for (node, text) in &self.sites {
-            let address = text.as_deref().map(str::parse::<Address>).transpose()?;
-            if let Some(address) = address.clone().filter(|it| !self.has_transport(it)) {
-                return Err(StartError::NoTransport { address });
-            }
+        for (node, addresses) in &self.sites {
+            let addresses = addresses.clone().transpose()?;
+            let address = addresses.map(|addresses| self.only(*node, addresses)).transpose()?;
             if places.insert(*node, address).is_some() {
                 return Err(StartError::SiteTwice { node: *node });
             }
@@ -382,8 +395,14 @@ impl OverlayBuilder {
         Ok(places.into_iter().unzip())
     }
 
-    fn has_transport(&self, address: &Address) -> bool {
-        self.transports.iter().any(|one| one.schemes().contains(&address.scheme()))
+    /// The one address of a site, which a transport can dial.
+    fn only(&self, node: NodeId, addresses: Vec<Address>) -> Result<Address, StartError> {
+        let [address] = <[Address; 1]>::try_from(addresses)
+            .map_err(|all| StartError::SiteAddresses { node, count: all.len() })?;
+        match self.transports.iter().any(|one| one.schemes().contains(&address.scheme())) {
+            true => Ok(address),
+            false => Err(StartError::NoTransport { address }),
+        }
     }
 }
 

@@ -216,7 +216,10 @@ async fn what_cannot_start_says_why() -> Result {
     assert!(error(with(&[]).start().await).contains("is none of the overlay's sites"));
     assert!(error(with(&[0, 1]).flows_per_site(0).start().await).contains("1 to 64, not 0"));
     assert!(error(with(&[0]).site(node(1), "tcp:/x").start().await).contains("not an address"));
-    assert!(error(with(&[0]).site(node(1), "quic://x:1").start().await).contains("no transport"));
+    let missing = error(with(&[0]).site(node(1), "quic://x:1").start().await);
+    assert!(missing.contains("QuicTransport::new(identity)"), "{missing}");
+    let several = with(&[0]).site(node(1), ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]);
+    assert!(error(several.start().await).contains("was given 2 addresses"));
     assert!(error(with(&[0, 1]).listen("sim://x").start().await).contains("no transport"));
     assert!(error(with(&[0, 1]).plan(Plan::direct(3, 1)).start().await).contains("3 sites"));
 
