@@ -177,6 +177,7 @@
 //! | `tcp` | the transport for `tcp://` addresses and, on Unix, `unix://`: `TcpTransport` | yes |
 //! | `quorum` | the module `quorum`: configurations, quorum calls, echo phases | yes |
 //! | `overlay` | the module `overlay`: large fan-outs and casts travel over planned trees between sites | no |
+//! | `overlay-lp` | the same with one-relay trees, `Family::OneRelay`, by a linear program | no |
 //! | `tls` | certificates (`Identity`) and `TcpTransport::tls` for `tls://` addresses; with `grpc`, `GrpcTransport::tls` for `grpcs://` and TLS at the edge | no |
 //! | `quic` | the same for `quic://` addresses, `QuicTransport` | no |
 //! | `grpc` | the module `grpc`: the transport for `grpc://` addresses, the edge, calls out | no |

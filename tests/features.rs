@@ -57,3 +57,12 @@ async fn an_exchange_has_the_same_frames_and_nothing_that_a_feature_adds() -> Re
     assert!(range.contains(&sent), "{sent} bytes");
     Ok(())
 }
+
+#[cfg(feature = "overlay-lp")]
+#[test]
+fn one_relay_trees_are_within_reach() {
+    use convoke::overlay::{Family, PlanOptions};
+
+    let options = PlanOptions::new().family(Family::OneRelay);
+    assert!(format!("{options:?}").contains("OneRelay"));
+}
