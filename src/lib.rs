@@ -211,7 +211,7 @@ pub use convoke_core::{
     KeepConnected, Limits, Load, Metadata, Method, NoPeers, NodeId, OneOf, Outcome, Outgoing, Path,
     Payload, Peer, PeerState, RawMessage, Refused, Reply, ReplyDial, ReplyStream, Request,
     RequestStream, Resolve, SendError, Service, ServiceOf, StartError, Status, StreamBuilder,
-    StreamInvocation, Task, Way, details, health,
+    StreamInvocation, Task, TaskRef, Way, details, health,
 };
 #[cfg(feature = "disk")]
 pub use convoke_disk as disk;

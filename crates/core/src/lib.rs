@@ -110,7 +110,7 @@ pub use resolve::{BoxError, Resolve};
 pub use server::{
     CastBody, CastPort, CastSpace, Context, Deferred, FanOut, Finish, FromRequest, Handler,
     IntoService, Items, ItemsError, ReceivedCast, Refused, ReplyStream, Service, ServiceOf, Task,
-    Waiting,
+    TaskRef, Waiting,
 };
 #[cfg(feature = "tower")]
 pub use server::{Handled, HandlerService, Incoming};

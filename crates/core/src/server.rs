@@ -20,7 +20,6 @@ use bytes::Bytes;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::metadata::Metadata;
 use convoke_proto::task::{SendError, TaskFailure};
-use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
 
 use crate::caller::Caller;
@@ -29,6 +28,8 @@ use crate::error::{StartError, Status};
 use crate::message::Payload;
 use crate::method::Method;
 use crate::trace_context::TraceContext;
+
+pub use convoke_proto::visits::TaskRef;
 
 pub use cast::{CastBody, CastPort, CastSpace, ReceivedCast, Waiting};
 pub use deferred::Deferred;

@@ -27,17 +27,12 @@ pub struct Failure {
     /// The service's details for [`Cause::Application`].
     pub details: Bytes,
     /// Fields beside it, metadata among them.
-    pub extensions: Extensions,
+    pub(crate) extensions: Extensions,
 }
 
 impl Failure {
-    /// A failure the initiator found itself.
-    pub(crate) fn found(
-        task: TaskKey,
-        node: Option<NodeId>,
-        cause: Cause,
-        executed: Executed,
-    ) -> Self {
+    /// A failure that the initiator found itself, without text and metadata.
+    pub fn found(task: TaskKey, node: Option<NodeId>, cause: Cause, executed: Executed) -> Self {
         let (text, details, extensions) = (String::new(), Bytes::new(), Extensions::default());
         Self { task, node, cause, executed, code: 0, text, details, extensions }
     }

@@ -2,10 +2,8 @@
 
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use convoke_core::id::TaskKey;
 use convoke_core::proto::call::{End, root_path};
-use convoke_core::proto::metadata::Extensions;
 use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
 use convoke_core::{
     Call, CallBuilder, CallError, Cause, Executed, Failure, NodeId, Path, Payload, Way,
@@ -231,16 +229,8 @@ impl<Resp: Payload> Round<Resp> {
     /// The failure of the only branch of a call that has outgrown a bound: such a call has no room
     /// for those of its branches.
     fn exhausted(&self) -> Event<Resp> {
-        let failure = Failure {
-            task: TaskKey { path: root_path(0), hop: 0 },
-            node: None,
-            cause: Cause::ResourceExhausted,
-            executed: Executed::Maybe,
-            code: 0,
-            text: String::new(),
-            details: Bytes::new(),
-            extensions: Extensions::default(),
-        };
+        let task = TaskKey { path: root_path(0), hop: 0 };
+        let failure = Failure::found(task, None, Cause::ResourceExhausted, Executed::Maybe);
         Event::Failed { branch: self.first, is_root: true, failure }
     }
 

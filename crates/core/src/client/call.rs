@@ -536,16 +536,8 @@ mod tests {
     #[test]
     fn a_call_is_safe_to_repeat_if_each_of_its_branches_is() {
         let failure = |index, executed| {
-            CallError::Branch(Failure {
-                task: TaskKey { path: root_path(index), hop: 0 },
-                node: None,
-                cause: Cause::Unreachable,
-                executed,
-                code: 0,
-                text: String::new(),
-                details: Bytes::new(),
-                extensions: Extensions::default(),
-            })
+            let task = TaskKey { path: root_path(index), hop: 0 };
+            CallError::Branch(Failure::found(task, None, Cause::Unreachable, executed))
         };
         let told = |executed: &[Executed]| {
             let mut failed = Failed::default();

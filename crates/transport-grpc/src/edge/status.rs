@@ -225,23 +225,17 @@ fn describe(failure: &Failure) -> MetadataValue<Ascii> {
 
 #[cfg(test)]
 mod tests {
-    use convoke_core::proto::metadata::Extensions;
     use convoke_transport::id::{NodeId, Path, TaskKey};
 
     use super::*;
 
     /// A failure at the root.
     fn failure(cause: Cause, executed: Executed, code: u32) -> Failure {
-        Failure {
-            task: TaskKey { path: Path::from_indices(&[0]).unwrap(), hop: 0 },
-            node: Some(NodeId::new(7)),
-            cause,
-            executed,
-            code,
-            text: "größe".into(),
-            details: Bytes::from_static(b"more"),
-            extensions: Extensions::default(),
-        }
+        let task = TaskKey { path: Path::from_indices(&[0]).unwrap(), hop: 0 };
+        let mut failure = Failure::found(task, Some(NodeId::new(7)), cause, executed);
+        (failure.code, failure.text) = (code, "größe".into());
+        failure.details = Bytes::from_static(b"more");
+        failure
     }
 
     #[test]
@@ -279,9 +273,9 @@ mod tests {
     #[test]
     fn a_call_has_not_run_only_where_its_root_has_not() {
         let root = |executed| failure(Cause::Lost, executed, 0);
-        let at = |indices: &[u32], hop| Failure {
-            task: TaskKey { path: Path::from_indices(indices).unwrap(), hop },
-            ..root(Executed::No)
+        let at = |indices: &[u32], hop| {
+            let task = TaskKey { path: Path::from_indices(indices).unwrap(), hop };
+            Failure::found(task, None, Cause::Lost, Executed::No)
         };
         for (failures, expected) in [
             (vec![root(Executed::No)], "no"),
@@ -304,8 +298,8 @@ mod tests {
             for letter in ["a", " ", "ü"] {
                 let text = letter.repeat(text / letter.len());
                 let details = Bytes::from(vec![7; details]);
-                let failing = failure(Cause::Application, Executed::Yes, 5);
-                let failing = Failure { text: text.clone(), details: details.clone(), ..failing };
+                let mut failing = failure(Cause::Application, Executed::Yes, 5);
+                (failing.text, failing.details) = (text.clone(), details.clone());
                 let status = of_failures(&vec![failing; 20]);
                 assert_eq!(status.code(), Code::NotFound);
                 assert!(bytes(&status) <= metadata::ANSWER_BYTES_MAX, "{}", bytes(&status));
@@ -326,7 +320,8 @@ mod tests {
         let status = of_failures(&failures);
         assert_eq!(status.code(), Code::DeadlineExceeded);
         assert_eq!(status.metadata().get_all(FAILURE).iter().count(), FAILURES_MAX);
-        let long = Failure { text: "x".repeat(400), ..failures[0].clone() };
+        let mut long = failures[0].clone();
+        long.text = "x".repeat(400);
         let told = of_failures(&vec![long; 8]).metadata().get_all(FAILURE).iter().count();
         assert!(told < FAILURES_MAX, "of these fewer are enough");
     }
