@@ -94,6 +94,21 @@ async fn a_connection_that_is_kept_is_made_without_a_call_and_made_again_after_a
 }
 
 #[tokio::test]
+async fn a_start_that_is_given_up_listens_no_more() -> Result {
+    // It takes connections and says nothing, so that the start waits for it.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let peer = format!("tcp://{}", silent.local_addr()?);
+    let builder = || {
+        let builder = convoke::endpoint().transport(convoke::transport::MemTransport::new());
+        builder.listen("mem://given-up")
+    };
+    let start = builder().peer(NodeId::new(9), peer).keep_connected().start();
+    assert!(tokio::time::timeout(Duration::from_millis(50), start).await.is_err());
+    builder().start().await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_kept_connection_does_not_outlive_its_endpoint() -> Result {
     let server = server("tcp://127.0.0.1:0").await?;
     let client = builder(2).start().await?;

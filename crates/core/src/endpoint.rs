@@ -153,6 +153,10 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError::Dial`] when none of its addresses answers, [`ConnectError::Stopped`] when
     /// the endpoint is shut down first.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the dial goes on: what it gives is kept, and others may wait for
+    /// it.
     pub async fn warm_up(&self, peer: impl Into<Peer>) -> Result<(), ConnectError> {
         let (driver, node) = (self.driver(), peer.into().node());
         // Also while it shuts down.

@@ -93,6 +93,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     /// Reads to the end: the replies in order of arrival, and who gave none. The last one of each
     /// member counts.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, what still runs is cancelled, and replies that were read are
+    /// lost.
     pub async fn collect(mut self) -> (Vec<(NodeId, Resp)>, Vec<(NodeId, MemberError)>) {
         while let Some(news) = poll_fn(|cx| self.poll_news(cx)).await {
             if let News::Reply(heard, message) = news {

@@ -220,6 +220,9 @@ impl<Resp: Payload> Call<Resp> {
     }
 
     /// Reads to the end, dropping what replies are left.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the call is cancelled.
     pub async fn outcome(mut self) -> Outcome {
         while self.next().await.is_some() {}
         self.take_outcome()
@@ -229,6 +232,9 @@ impl<Resp: Payload> Call<Resp> {
     ///
     /// # Errors
     /// [`CallError::Decode`] when a reply cannot be decoded. Failed branches are in the outcome.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the call is cancelled, and replies that were read are lost.
     pub async fn collect(mut self) -> Result<(Vec<Reply<Resp>>, Outcome), CallError> {
         let mut replies = Vec::new();
         while let Some(reply) = self.next().await {
@@ -249,6 +255,9 @@ impl<Resp: Payload> Call<Resp> {
     /// [`CallError::NoReply`] where a branch has ended without one, the first failure
     /// ([`CallError::Branch`]) where all branches have failed, or [`CallError::NoPeer`] where
     /// nobody was asked.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, the call is cancelled.
     pub async fn first(mut self) -> Result<Reply<Resp>, CallError> {
         let mut failed = Failed::default();
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await

@@ -230,6 +230,9 @@ impl EndpointBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropped before it resolves, nothing of the endpoint is left: what listened is closed.
     pub async fn start(self) -> Result<Endpoint, StartError> {
         let identity = Identity {
             node: proven_node(self.node, &self.transports)?.unwrap_or_else(random_node),
