@@ -126,7 +126,6 @@ fn is_final(code: Code) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use convoke::{Cause, Failure, Path, TaskKey};
 
     use super::*;
@@ -147,16 +146,10 @@ mod tests {
         for (executed, is_refusal) in
             [(Executed::No, true), (Executed::Maybe, true), (Executed::Yes, false)]
         {
-            let error = CallError::Branch(Failure {
-                task: TaskKey { path: Path::root(), hop: 0 },
-                node: None,
-                cause: Cause::Application,
-                executed,
-                code,
-                text: "no room".to_owned(),
-                details: Bytes::new(),
-                extensions: Default::default(),
-            });
+            let task = TaskKey { path: Path::root(), hop: 0 };
+            let mut failure = Failure::found(task, None, Cause::Application, executed);
+            failure.code = code;
+            let error = CallError::Branch(failure);
             assert_eq!(has_not_run(&error), is_refusal, "{executed:?}");
             let mut attempts = attempts(false);
             assert_eq!(attempts.failed(&error), Ok(()));
