@@ -38,9 +38,9 @@ const BODY_BYTES_MIN: usize = 4 << 10;
 pub struct OverlayBuilder {
     endpoint: Endpoint,
     transports: Vec<Arc<dyn Transport>>,
-    listen: Vec<Result<Vec<Address>, AddressError>>,
-    /// Nodes with the addresses that were given; `None` where they come later.
-    sites: Vec<(NodeId, Option<Result<Vec<Address>, AddressError>>)>,
+    listen: Vec<Given>,
+    /// With no addresses where they come later.
+    sites: Vec<(NodeId, Option<Given>)>,
     planning: Planning,
     estimator: EstimatorConfig,
     control: ControlConfig,
@@ -54,6 +54,9 @@ pub struct OverlayBuilder {
     #[cfg(feature = "metrics")]
     has_metrics: bool,
 }
+
+/// Addresses as they were given.
+type Given = Result<Vec<Address>, AddressError>;
 
 /// Source of plans.
 enum Planning {
