@@ -242,7 +242,7 @@ impl Future for Running {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let scope = FlushScope::enter();
-        let polled = self.poll_in_scope(cx);
+        let polled = run_queue::poll_before_others(|| self.poll_in_scope(cx));
         self.handle.driver().end_scope(scope);
         polled
     }
@@ -294,9 +294,11 @@ impl Drop for Running {
     /// A handler dropped with its runtime, or at shutdown, still says so.
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
-            drop(emptied(future));
-            let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
-            self.handle.finish(LastWord::from(failure).ended());
+            run_queue::poll_before_others(|| {
+                drop(emptied(future));
+                let failure = TaskFailure::new(Cause::Dropped, Executed::Maybe, "");
+                self.handle.finish(LastWord::from(failure).ended());
+            });
         }
     }
 }

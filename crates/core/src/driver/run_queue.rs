@@ -71,7 +71,17 @@ struct Queue {
     endings: Endings,
     /// That of the last batch of starts, for the next one.
     room: Vec<Start>,
-    is_draining: bool,
+    /// Handlers that are caused meanwhile wait until it is over.
+    busy: Option<Busy>,
+}
+
+/// Turn that a thread has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    /// A handler that has begun is polled.
+    Polling,
+    /// Handlers are started one after another.
+    Draining,
 }
 
 thread_local! {
@@ -99,7 +109,7 @@ const ENDING_BYTES_MAX: usize = 64 << 10;
 /// Starts handlers that were brought together, in their order: now, in what room there is, or after
 /// those that are being started on this thread.
 pub(super) fn start_all(driver: &Arc<Driver>, mut starts: Vec<Start>, mut spare: Spare) {
-    let Some(_draining) = Draining::begin() else {
+    let Some(_draining) = Turn::drain() else {
         return starts.iter_mut().for_each(|start| {
             driver.admit(start, |start, _, gate| {
                 let job = Job { driver: driver.clone(), start: start.take(), gate };
@@ -130,13 +140,28 @@ pub(super) fn room() -> Vec<Start> {
     with_queue(|queue| std::mem::take(&mut queue.room)).unwrap_or_default()
 }
 
-/// Starts a handler that has waited at a gate: before those whose turn came later than its own.
+/// Starts a handler that has waited at a gate, before those whose turn came later than its own.
+/// Whoever has let it through may hold a lock that it takes: it starts after what is being done on
+/// this thread, or else on a task.
 pub(super) fn run_next(driver: &Arc<Driver>, start: Start, gate: GateKey) {
     let job = Job { driver: driver.clone(), start, gate: Some(gate) };
-    job.wait(|queue| &mut queue.passed);
-    if let Some(_draining) = Draining::begin() {
-        drain(None);
+    if with_queue(|queue| queue.busy.is_some()) == Some(true) {
+        job.wait(|queue| &mut queue.passed);
+    } else {
+        leave(VecDeque::from([job]));
     }
+}
+
+/// Polls a handler that has begun, or drops it: those that it causes to start do so afterwards, for
+/// it may hold a lock that they take.
+pub(super) fn poll_before_others<T>(poll: impl FnOnce() -> T) -> T {
+    let polling = Turn::take(Busy::Polling);
+    let polled = poll();
+    drop(polling);
+    if with_queue(|queue| !queue.is_empty()) == Some(true) {
+        drain_in_turn();
+    }
+    polled
 }
 
 /// Starts what waits on this thread, as long as others have their turn soon. What room a batch has
@@ -170,12 +195,20 @@ fn leave(mut jobs: VecDeque<Job>) {
 
 fn resume(jobs: VecDeque<Job>) {
     with_queue(|queue| queue.jobs.extend(jobs));
-    if let Some(_draining) = Draining::begin() {
+    drain_in_turn();
+}
+
+fn drain_in_turn() {
+    if let Some(_draining) = Turn::drain() {
         drain(None);
     }
 }
 
 impl Queue {
+    fn is_empty(&self) -> bool {
+        self.passed.is_empty() && self.jobs.is_empty()
+    }
+
     fn next(&mut self) -> Option<Job> {
         self.passed.pop_front().or_else(|| self.jobs.pop_front())
     }
@@ -191,8 +224,8 @@ impl Driver {
     ) -> Result<(), LastWord> {
         let mut put = |queue: &mut Queue| {
             let Endings { driver, tasks, bytes } = &mut queue.endings;
-            if !queue.is_draining || !Arc::ptr_eq(driver.get_or_insert_with(|| self.clone()), self)
-            {
+            let is_draining = queue.busy == Some(Busy::Draining);
+            if !is_draining || !Arc::ptr_eq(driver.get_or_insert_with(|| self.clone()), self) {
                 return None;
             }
             *bytes += word.len();
@@ -276,28 +309,37 @@ fn say_all(node: &mut Node, now: Timestamp, endings: &mut [Ending]) {
     }
 }
 
-/// Handlers are being started on this thread, until it is dropped. What they send is flushed then.
-struct Draining {
+/// Turn of this thread, until it is dropped. What handlers send is flushed then.
+struct Turn {
     _scope: FlushScope,
 }
 
-impl Draining {
-    /// `None` while another is, and as the thread ends.
-    fn begin() -> Option<Self> {
-        let begun = with_queue(|queue| !std::mem::replace(&mut queue.is_draining, true));
-        // Not `then_some`: one that is made and dropped would end the draining of the other.
-        if begun == Some(true) { Some(Self { _scope: FlushScope::enter() }) } else { None }
+impl Turn {
+    /// `None` while there is another, and as the thread ends.
+    fn take(busy: Busy) -> Option<Self> {
+        let is_free = with_queue(|queue| {
+            let is_free = queue.busy.is_none();
+            queue.busy = queue.busy.or(Some(busy));
+            is_free
+        });
+        // Not `then_some`: one that is made and dropped would end the turn of the other.
+        if is_free == Some(true) { Some(Self { _scope: FlushScope::enter() }) } else { None }
+    }
+
+    fn drain() -> Option<Self> {
+        Self::take(Busy::Draining)
     }
 }
 
-impl Drop for Draining {
+impl Drop for Turn {
     fn drop(&mut self) {
-        with_queue(|queue| queue.is_draining = false);
+        with_queue(|queue| queue.busy = None);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::task::{Context as Polling, Wake, Waker};
 
@@ -309,6 +351,7 @@ mod tests {
 
     const ASK: Method<u64, u64> = Method::new("test.Test/Ask");
     const ASKED: Method<u64, u64> = Method::new("test.Test/Asked");
+    const IN_TURN: Method<bool, bool> = Method::new("test.Test/InTurn").ordered();
 
     fn asked() -> Service {
         Service::new().unary(ASKED, async |number: u64, _: Context| Ok::<_, Status>(number))
@@ -373,6 +416,37 @@ mod tests {
             one.shutdown_background();
             assert_eq!(call.first().await.expect("it is answered").message(), &7);
         });
+    }
+
+    /// As if it held a lock that they take.
+    #[tokio::test]
+    async fn a_handler_that_lets_the_next_one_start_goes_on_before_that_does() {
+        let holds = Arc::new(AtomicBool::new(false));
+        let service = Service::new().unary(IN_TURN, move |is_apart: bool, context: Context| {
+            let holds = holds.clone();
+            let is_held = holds.load(Ordering::Relaxed);
+            let let_go = move || {
+                holds.store(true, Ordering::Relaxed);
+                context.release();
+                holds.store(false, Ordering::Relaxed);
+            };
+            async move {
+                tokio::task::yield_now().await;
+                if is_apart {
+                    tokio::spawn(async move { let_go() }).await.expect("it panics nowhere");
+                } else {
+                    let_go();
+                }
+                Ok::<_, Status>(is_held)
+            }
+        });
+        let endpoint = start(service).await;
+        let calls = [false, false, true, true, false].map(|is_apart| {
+            endpoint.call(IN_TURN, is_apart).to(endpoint.me()).open().expect("there is room")
+        });
+        for call in calls {
+            assert!(!call.first().await.expect("it is answered").message());
+        }
     }
 
     /// Asks the endpoint as it is dropped.
