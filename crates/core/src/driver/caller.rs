@@ -37,6 +37,8 @@ pub(super) struct CallerFlush {
     is_promised: bool,
     /// Connections that it has appended to, and nobody before it.
     due: Dirty,
+    /// One of them has as much to send as it should: what an open scope has noted is flushed, too.
+    pub(super) has_filled: bool,
 }
 
 /// Terms on which a caller opens a call.
@@ -114,7 +116,10 @@ impl Driver {
     /// append.
     #[inline]
     fn flush_for(&self, now: Timestamp, core: usize, flush: CallerFlush) {
-        let CallerFlush { at_once, is_promised, due } = flush;
+        let CallerFlush { at_once, is_promised, due, has_filled } = flush;
+        if has_filled {
+            drop(FlushScope::enter());
+        }
         if !is_promised {
             return due.iter().for_each(|connection| connection.flush()); // All are its own.
         }
@@ -336,8 +341,8 @@ mod tests {
         let full = Flushed::new(&driver.flusher, |_| panic!("on purpose"));
         let promised = Flushed::new(&driver.flusher, |_| ());
         let due: [Arc<dyn Connection>; 2] = [full, promised.clone()];
-        let flush =
-            CallerFlush { at_once: true, is_promised: true, due: due.into_iter().collect() };
+        let due = due.into_iter().collect();
+        let flush = CallerFlush { at_once: true, is_promised: true, due, has_filled: false };
         let flushes = AssertUnwindSafe(|| driver.flush_for(driver.now(), 0, flush));
         assert!(catch_unwind(flushes).is_err(), "the first of them panics");
         driver.flush_due();

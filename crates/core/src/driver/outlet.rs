@@ -57,6 +57,9 @@ impl Outlet {
         let connection = &attached.connection;
         if left.was_full {
             FlushScope::note_full();
+            if let Some(caller) = &mut self.caller {
+                caller.has_filled = true;
+            }
             if to.lane == Lane::Data && self.full.insert(connection.as_ref()) {
                 self.filled.push(connection.clone());
             }

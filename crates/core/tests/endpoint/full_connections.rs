@@ -237,6 +237,22 @@ fn a_call_that_is_awaited_outside_a_runtime_waits_for_room() {
     assert!(!runtime.block_on(shutdown), "calls are open");
 }
 
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_opened_together_leave_before_the_end_where_they_are_much() {
+    let network = SimNetwork::new(6);
+    let _server = start(&network, 2, service()).await;
+    let client = start(&network, 1, Service::new()).await;
+    let peer = meet(&client).await;
+    let sent = || client.counters().bytes_sent;
+    let before = sent();
+    let (calls, after) = client.together(|| {
+        let call = || client.call(FILL, "x".repeat(100 << 10)).to(peer).open();
+        let calls: Vec<_> = (0..32).map(|_| call().expect("there is room")).collect();
+        (calls, sent())
+    });
+    assert!(after - before >= 1 << 19, "{} bytes of {} calls", after - before, calls.len());
+}
+
 #[derive(Default)]
 struct Count(AtomicUsize);
 
