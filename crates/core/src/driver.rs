@@ -259,9 +259,9 @@ impl Driver {
         &self.runtime
     }
 
-    /// Bounds the time of a future, also where its caller has no runtime.
+    /// Bounds the time of a future, also where its caller has no runtime, or one without timers.
     pub(crate) fn within<F: Future>(&self, time: Duration, future: F) -> Timeout<F> {
-        let _entered = Handle::try_current().is_err().then(|| self.runtime.enter());
+        let _entered = self.runtime.enter();
         tokio::time::timeout(time, future)
     }
 

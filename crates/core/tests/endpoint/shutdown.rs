@@ -40,6 +40,16 @@ async fn calling() -> (Endpoint, Endpoint, Call<u64>) {
     (server, client, call)
 }
 
+/// As in a program of several runtimes.
+#[test]
+fn a_shutdown_can_be_awaited_in_a_runtime_without_timers() {
+    let mut own = Builder::new_multi_thread();
+    let own = own.worker_threads(1).enable_all().build().expect("it builds");
+    let endpoint = own.block_on(Endpoint::builder().start()).expect("nothing to bind");
+    let other = Builder::new_current_thread().build().expect("it builds");
+    assert!(other.block_on(endpoint.shutdown(HOUR)), "nothing runs");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_that_is_given_up_closes_at_once() {
     let (server, _client, call) = calling().await;
