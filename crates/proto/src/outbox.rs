@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
+
 use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId};
 use crate::link::Lane;
@@ -53,6 +55,12 @@ pub trait Outbox {
         let mut sent = Ok(Room::Some);
         self.send_each(now, to, |hand| sent = hand(head, std::mem::take(&mut payload)));
         sent
+    }
+
+    /// Takes the payload of a frame that goes nowhere. Its owner may be called back as it is
+    /// dropped. Default: drops it at once.
+    fn let_go(&mut self, payload: Bytes) {
+        drop(payload);
     }
 }
 

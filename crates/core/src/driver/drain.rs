@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use bytes::Bytes;
 use convoke_proto::id::CallId;
 use convoke_proto::node::{NodeEvent, ResetReason};
 use convoke_proto::time::Timestamp;
@@ -26,6 +27,8 @@ pub(super) struct Aftermath {
     /// Those of this node's own are not to run on this task.
     pub(super) starts_apart: bool,
     pub(super) wakers: SmallVec<[Waker; 4]>,
+    /// Payloads that are dropped with it.
+    pub(super) spent: SmallVec<[Bytes; 2]>,
     /// Number of tasks that were stopped.
     pub(super) stopped: usize,
     pub(super) rearm: bool,
@@ -51,7 +54,7 @@ pub(super) struct Rare {
 impl Aftermath {
     pub(super) fn is_nothing(&self) -> bool {
         let is_quiet = self.starts.is_empty() && self.wakers.is_empty() && self.rare.is_none();
-        is_quiet && !self.rearm && self.stopped == 0 && !self.is_closing
+        is_quiet && self.spent.is_empty() && !self.rearm && self.stopped == 0 && !self.is_closing
     }
 
     /// Place for work of the rare kinds.
@@ -112,6 +115,7 @@ impl Core {
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);
         }
+        aftermath.spent.extend(self.node.outbox_mut().spent.take_all());
         if self.node.outbox().has_news() {
             self.collect_of_outlet(aftermath.rare());
         }

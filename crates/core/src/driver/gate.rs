@@ -19,6 +19,18 @@ pub(super) struct Gates {
     stopped_count: usize,
 }
 
+/// Takes the stopped ones out of those that wait. They are to be dropped without any lock, for the
+/// owner of a request may call back.
+pub(super) fn take_stopped(
+    waiting: &mut VecDeque<Start>,
+    is_running: impl Fn(&TaskRef) -> bool,
+) -> VecDeque<Start> {
+    let all = std::mem::take(waiting).into_iter();
+    let (live, stopped) = all.partition(|start| is_running(&start.task));
+    *waiting = live;
+    stopped
+}
+
 /// Tasks that are stopped before those that wait are looked through.
 const UNSWEPT_MAX: usize = 16;
 
@@ -44,18 +56,21 @@ impl Gates {
     }
 
     /// So many tasks were stopped. Once they may be half of those that wait, the stopped ones are
-    /// dropped.
-    pub(super) fn note_stopped(&mut self, count: usize, is_running: impl Fn(&TaskRef) -> bool) {
+    /// taken out.
+    pub(super) fn note_stopped(
+        &mut self,
+        count: usize,
+        is_running: impl Fn(&TaskRef) -> bool,
+    ) -> Vec<Start> {
         self.stopped_count += count;
         if self.stopped_count < UNSWEPT_MAX.max(self.waiting_count / 2) {
-            return;
+            return Vec::new();
         }
         self.stopped_count = 0;
-        if self.waiting_count > 0 {
-            let queues = self.closed.values_mut();
-            queues.for_each(|waiting| waiting.retain(|start| is_running(&start.task)));
-            self.waiting_count = self.closed.values().map(VecDeque::len).sum();
-        }
+        let queues = self.closed.values_mut();
+        let stopped: Vec<_> = queues.flat_map(|queue| take_stopped(queue, &is_running)).collect();
+        self.waiting_count -= stopped.len();
+        stopped
     }
 
     /// Opens every gate, and gives back what waited.

@@ -100,18 +100,19 @@ impl Driver {
 
     /// Lets the next handler through a gate, past those whose task was stopped while it waited.
     pub(crate) fn leave_gate(self: &Arc<Self>, key: GateKey) {
-        let next = {
-            let mut gates = self.gates.lock();
-            std::iter::from_fn(|| gates.leave(key)).find(|start| self.is_running(&start.task))
-        };
-        if let Some(start) = next {
-            run_queue::run_next(self, start, key);
+        loop {
+            let next = self.gates.lock().leave(key);
+            let Some(start) = next else { return };
+            if self.is_running(&start.task) {
+                return run_queue::run_next(self, start, key);
+            }
         }
     }
 
     /// So many tasks were stopped, maybe some that wait at gates.
     pub(super) fn sweep_gates(&self, stopped: usize) {
-        self.gates.lock().note_stopped(stopped, |task| self.is_running(task));
+        let is_running = |task: &TaskRef| self.is_running(task);
+        let _dropped_unlocked = self.gates.lock().note_stopped(stopped, is_running);
     }
 
     /// Keeps what stops a handler, unless its task, or the endpoint, was stopped before it could.

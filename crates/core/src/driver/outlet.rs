@@ -32,6 +32,7 @@ pub(crate) struct Outlet {
     pub(super) choked: Vec<Arc<dyn Connection>>,
     /// Those that have become full, at which no task waits yet.
     pub(super) filled: Vec<Arc<dyn Connection>>,
+    pub(super) spent: Spent,
     telemetry: Telemetry,
 }
 
@@ -45,6 +46,7 @@ impl Outlet {
             held: Vec::new(),
             choked: Vec::new(),
             filled: Vec::new(),
+            spent: Spent::default(),
             telemetry,
         }
     }
@@ -78,24 +80,54 @@ impl Outlet {
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
         let is_quiet = self.closes.is_empty() && self.held.is_empty();
-        !is_quiet || !self.choked.is_empty() || !self.filled.is_empty()
+        let is_done = self.choked.is_empty() && self.filled.is_empty();
+        !is_quiet || !is_done || !self.spent.0.is_empty()
     }
+}
+
+/// Payloads that were sent, or go nowhere: their owners may call back as they are dropped, which is
+/// done without the lock.
+#[derive(Debug, Default)]
+pub(super) struct Spent(Vec<Bytes>);
+
+impl Spent {
+    fn put(&mut self, payload: Encoded) {
+        if payload.as_shared().is_some_and(|bytes| !bytes.is_empty()) {
+            self.0.push(payload.into_bytes());
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Bytes> {
+        self.0.drain(..)
+    }
+}
+
+/// Payloads up to this size are copied into the buffer of any connection.
+const COPY_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes that a connection keeps rather than copies. The payload is held until they are there.
+fn large(payload: &Encoded) -> Option<Bytes> {
+    payload.as_shared().filter(|bytes| bytes.len() > COPY_BYTES_MAX).cloned()
 }
 
 impl Outbox for Outlet {
     fn send_each(&mut self, now: Timestamp, to: Destination, mut frames: impl FnMut(Hand<'_>)) {
         let Some(attached) = self.connections.get_mut(to.link) else {
-            return frames(&mut |_, _| Ok(Room::Some));
+            return frames(&mut |_, payload| {
+                self.spent.put(payload);
+                Ok(Room::Some)
+            });
         };
         let Attached { connection, held, .. } = attached;
         let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
         connection.with_buffer(&mut |buffer| {
             frames(&mut |head, payload| {
                 self.telemetry.on_transmit(head, &payload);
-                let appended = match payload.as_shared() {
-                    Some(_) => buffer.append_bytes(to.lane, head.as_bytes(), payload.into_bytes()),
+                let appended = match large(&payload) {
+                    Some(bytes) => buffer.append_bytes(to.lane, head.as_bytes(), bytes),
                     None => buffer.append_copy(to.lane, head.as_bytes(), &payload),
                 };
+                self.spent.put(payload);
                 sending.on_appended(head, appended)
             });
         });
@@ -114,13 +146,17 @@ impl Outbox for Outlet {
         head: Head<'_>,
         payload: Encoded,
     ) -> Result<Room, Rejected> {
-        let Some(attached) = self.connections.get_mut(to.link) else { return Ok(Room::Some) };
+        let Some(attached) = self.connections.get_mut(to.link) else {
+            self.spent.put(payload);
+            return Ok(Room::Some);
+        };
         self.telemetry.on_transmit(head, &payload);
         let Attached { connection, held, .. } = attached;
-        let appended = match payload.as_shared() {
-            Some(_) => connection.append_bytes(to.lane, head.as_bytes(), payload.into_bytes()),
+        let appended = match large(&payload) {
+            Some(bytes) => connection.append_bytes(to.lane, head.as_bytes(), bytes),
             None => connection.append_copy(to.lane, head.as_bytes(), &payload),
         };
+        self.spent.put(payload);
         let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
         let sent = sending.on_appended(head, appended);
         let left = sending.left;
@@ -129,6 +165,10 @@ impl Outbox for Outlet {
             self.see_to(to, &left);
         }
         sent
+    }
+
+    fn let_go(&mut self, payload: Bytes) {
+        self.spent.put(payload.into());
     }
 }
 

@@ -15,6 +15,7 @@ use convoke_proto::visits::Start;
 use convoke_transport::parts::Mutex;
 
 use super::Driver;
+use super::gate;
 use super::run_queue::{self, IN_A_ROW_MAX};
 use super::spare::Spare;
 
@@ -54,12 +55,14 @@ impl Driver {
         if starts.is_empty() {
             return;
         }
+        let _dropped_unlocked;
         let mut waiting = self.own_starts.waiting.lock();
         waiting.starts.extend(starts);
         // A task that was stopped is in nobody's share any more: behind a handler that never ends
         // such would pile up.
         if waiting.starts.len() > 2 * waiting.live.max(UNSWEPT_MAX) {
-            waiting.starts.retain(|start| self.is_running(&start.task));
+            _dropped_unlocked =
+                gate::take_stopped(&mut waiting.starts, |task| self.is_running(task));
             waiting.live = waiting.starts.len();
         }
         if !self.own_starts.is_running.swap(true, Ordering::AcqRel) {

@@ -6,6 +6,7 @@ mod full_connections;
 mod layers;
 mod limits;
 mod mem;
+mod owners;
 mod panicking_wakers;
 mod references;
 mod same_number;

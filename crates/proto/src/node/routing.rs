@@ -226,11 +226,13 @@ impl<O: Outbox> Node<O> {
     }
 
     pub(super) fn send(&mut self, now: Timestamp, outbound: Outbound) {
-        let Outbound { to, link: bound_to, frame } = outbound;
+        let Outbound { to, link: bound_to, mut frame } = outbound;
         let lane = lane_of(&frame.message);
         let way = match bound_to {
             // Bound to a connection: when it is gone, so is the frame.
-            Some(link) if !self.links.is_up(link) => return,
+            Some(link) if !self.links.is_up(link) => {
+                return self.outbox.let_go(frame.message.take_payload());
+            }
             Some(link) => Way::Up(link),
             None => match self.links.way(now, to) {
                 // Others cause other messages, so no stranger's word asks the resolver.
@@ -259,6 +261,7 @@ impl<O: Outbox> Node<O> {
                 if let Some((call, path)) = self.own_request(&frame) {
                     let text = "it is not connected, and is not dialled for this";
                     self.initiator.handle_unsent(now, call, &path, text);
+                    self.outbox.let_go(frame.message.take_payload());
                 } else {
                     self.handle_undeliverable(now, to, frame);
                 }
@@ -363,7 +366,8 @@ impl<O: Outbox> Node<O> {
         is_own.then(|| (call, task.path.clone()))
     }
 
-    pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, frame: Frame) {
+    pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, mut frame: Frame) {
+        self.outbox.let_go(frame.message.take_payload());
         if let Some((call, path)) = self.own_request(&frame) {
             let text = self.links.why_unreachable(to);
             self.initiator.handle_unsent(now, call, &path, text);
