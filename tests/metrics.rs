@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -339,17 +339,19 @@ async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     Ok(())
 }
 
-/// A recorder whose handles of one name panic.
+/// A recorder that asks endpoints whatever it is told, and whose handles of one name panic.
 #[derive(Clone, Default)]
 struct Panicking {
     at: Arc<Mutex<Option<String>>>,
+    asked: Arc<OnceLock<[Endpoint; 2]>>,
     names: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Panicking {
     fn handle(&self, key: &Key) -> Arc<PanickingHandle> {
         self.names.lock().expect("nobody panics under it").insert(key.name().to_owned());
-        Arc::new(PanickingHandle { name: key.name().to_owned(), at: self.at.clone() })
+        let (name, at, asked) = (key.name().to_owned(), self.at.clone(), self.asked.clone());
+        Arc::new(PanickingHandle { name, at, asked })
     }
 }
 
@@ -376,10 +378,12 @@ impl Recorder for Panicking {
 struct PanickingHandle {
     name: String,
     at: Arc<Mutex<Option<String>>>,
+    asked: Arc<OnceLock<[Endpoint; 2]>>,
 }
 
 impl PanickingHandle {
     fn on_record(&self) {
+        self.asked.get().into_iter().flatten().for_each(|endpoint| _ = endpoint.load());
         let is_due = self.at.lock().expect("nobody panics under it").as_ref() == Some(&self.name);
         assert!(!is_due, "on purpose");
     }
@@ -446,13 +450,14 @@ async fn do_everything((server, client): &(Endpoint, Endpoint)) -> Result {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorder_that_panics_harms_nobody() -> Result {
+async fn a_recorder_that_asks_and_panics_harms_nobody() -> Result {
     let recorder = Panicking::default();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let builder = |number| builder(number).transport(MemTransport::new()).metrics();
     let server = builder(1).listen("mem://panicking:0").start().await?;
     let client = builder(2).start().await?;
     let _kept = client.keep_connected(client.peer(server.node(), server.addresses())?);
+    recorder.asked.set([server.clone(), client.clone()]).expect("it asks nobody yet");
     let pair = (server, client);
     do_everything(&pair).await?;
     let names = recorder.names.lock().expect("nobody panics under it").clone();

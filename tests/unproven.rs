@@ -14,6 +14,7 @@ use convoke::transport::{Identity, TcpTransport};
 use convoke::{
     CallError, Context, Endpoint, EndpointBuilder, Method, NodeId, Peer, PeerState, Service, Status,
 };
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 const ECHO: Method<String, String> = Method::new("test.Unproven/Echo");
 
@@ -142,10 +143,21 @@ async fn nor_who_is_known_at_addresses_that_demand_proof() {
     connect_plain(&liar(node(2)).await, &server).await.expect("it may come without proof");
 }
 
+/// A subscriber that asks the endpoint whenever it takes a line.
+struct Asks(Endpoint);
+
+impl<S: tracing::Subscriber> Layer<S> for Asks {
+    fn on_event(&self, _: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        self.0.load();
+    }
+}
+
 #[tokio::test]
 async fn whoever_claimed_it_before_gives_way_to_the_proof() {
     let authority = Authority::new();
     let server = start(server(of_authority(&authority, 1))).await;
+    let layers = tracing_subscriber::registry().with(Asks(server.clone()));
+    let _guard = tracing::subscriber::set_default(layers);
     let liar = liar(node(2)).await;
     let from_liar = connect_plain(&liar, &server).await.expect("nobody has proven it yet");
     let state = liar.watch_peer(from_liar);

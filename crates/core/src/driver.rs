@@ -42,6 +42,7 @@ mod sink;
 mod spare;
 mod stopper;
 mod task;
+mod unsaid;
 mod waiters;
 mod waiting;
 
@@ -79,6 +80,7 @@ use carried::CarriedCasts;
 use cores::{Core, Cores};
 use doors::Doors;
 use drain::{Aftermath, Rare};
+use ending::SUBSCRIBER;
 pub(crate) use ending::{Deferral, HandlerResult, LastWord};
 pub(crate) use flush::FlushScope;
 use flush::Flusher;
@@ -581,6 +583,7 @@ impl Driver {
         full::tell(&rare.told);
         rare.filled.into_iter().for_each(|connection| self.await_room(connection));
         rare.events.into_iter().for_each(|event| self.handle_event(event));
+        rare.unsaid.into_iter().for_each(|unsaid| self.say(unsaid));
     }
 
     /// The transports hold the sink by `Arc`, so that there is one while they call it.
@@ -592,7 +595,7 @@ impl Driver {
         match event {
             NodeEvent::Dial { node, .. } => self.dial_node(node),
             NodeEvent::Ignored { node, why, .. } => {
-                tracing::warn!(peer = %node, "frames are ignored: {why}");
+                SUBSCRIBER.call(|| tracing::warn!(peer = %node, "frames are ignored: {why}"));
             }
             // Drained under the lock, where the maps are.
             NodeEvent::Task(_) | NodeEvent::ItemsWritable(_) | NodeEvent::Reset { .. } => {}

@@ -102,11 +102,23 @@ impl Telemetry {
         let _ = frames;
     }
 
-    /// A frame leaves.
-    pub(crate) fn on_transmit(&self, head: Head<'_>, payload: &Encoded) {
+    /// The cause of a frame by which this node answers a request of another without having run it,
+    /// if anybody counts.
+    #[inline]
+    pub(crate) fn refusal(&self, head: Head<'_>, payload: &Encoded) -> Option<Cause> {
         #[cfg(feature = "metrics")]
-        self.count(|meters| meters.on_transmit(head, payload));
+        if self.meters.is_some() && head.is_fail() {
+            return meters::refusal(head, payload);
+        }
         let _ = (head, payload);
+        None
+    }
+
+    /// A request of another was answered without having run.
+    pub(crate) fn on_refusal(&self, cause: Cause) {
+        #[cfg(feature = "metrics")]
+        self.count(|meters| meters.on_refusal(cause));
+        let _ = cause;
     }
 
     /// Takes what is sampled, if anybody counts.

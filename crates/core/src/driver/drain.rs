@@ -17,6 +17,7 @@ use crate::transport::{CloseReason, Connection};
 use super::cores::Core;
 use super::run_queue;
 use super::spare::Spare;
+use super::unsaid::Unsaid;
 
 /// Work that is left once the lock is released.
 #[derive(Default)]
@@ -49,6 +50,7 @@ pub(super) struct Rare {
     pub(super) filled: Vec<Arc<dyn Connection>>,
     /// Parts of tasks wait for these, besides for room.
     pub(super) told: Vec<Arc<Notify>>,
+    pub(super) unsaid: Vec<Unsaid>,
 }
 
 impl Aftermath {
@@ -137,6 +139,7 @@ impl Core {
         rare.held.extend(outlet.held.drain(..).map(|connection| (index, connection)));
         rare.choked.extend(outlet.choked.drain(..).map(|connection| (index, connection)));
         rare.filled.append(&mut outlet.filled);
+        rare.unsaid.append(&mut outlet.unsaid);
     }
 
     /// True when the timer is to wake earlier than it would.

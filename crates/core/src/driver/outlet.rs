@@ -17,6 +17,7 @@ use super::caller::CallerFlush;
 use super::connections::{Attached, Connections};
 use super::full::FullConnections;
 use super::held::HeldCancels;
+use super::unsaid::Unsaid;
 
 /// The connections, and what sending over them leaves to be done.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub(crate) struct Outlet {
     /// Those that have become full, at which no task waits yet.
     pub(super) filled: Vec<Arc<dyn Connection>>,
     pub(super) spent: Spent,
+    pub(super) unsaid: Vec<Unsaid>,
     telemetry: Telemetry,
 }
 
@@ -47,6 +49,7 @@ impl Outlet {
             choked: Vec::new(),
             filled: Vec::new(),
             spent: Spent::default(),
+            unsaid: Vec::new(),
             telemetry,
         }
     }
@@ -80,8 +83,8 @@ impl Outlet {
     /// True when sending has left something to be done.
     pub(super) fn has_news(&self) -> bool {
         let is_quiet = self.closes.is_empty() && self.held.is_empty();
-        let is_done = self.choked.is_empty() && self.filled.is_empty();
-        !is_quiet || !is_done || !self.spent.0.is_empty()
+        let is_done = self.spent.0.is_empty() && self.unsaid.is_empty();
+        !is_quiet || !is_done || !self.choked.is_empty() || !self.filled.is_empty()
     }
 }
 
@@ -119,10 +122,13 @@ impl Outbox for Outlet {
             });
         };
         let Attached { connection, held, .. } = attached;
-        let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
+        let (link, left) = (connection.link(), Left::default());
+        let mut sending = Sending { now, to, held, link, left, unsaid: &mut self.unsaid };
         connection.with_buffer(&mut |buffer| {
             frames(&mut |head, payload| {
-                self.telemetry.on_transmit(head, &payload);
+                if let Some(cause) = self.telemetry.refusal(head, &payload) {
+                    sending.unsaid.push(Unsaid::Refusal(cause));
+                }
                 let appended = match large(&payload) {
                     Some(bytes) => buffer.append_bytes(to.lane, head.as_bytes(), bytes),
                     None => buffer.append_copy(to.lane, head.as_bytes(), &payload),
@@ -150,14 +156,17 @@ impl Outbox for Outlet {
             self.spent.put(payload);
             return Ok(Room::Some);
         };
-        self.telemetry.on_transmit(head, &payload);
+        if let Some(cause) = self.telemetry.refusal(head, &payload) {
+            self.unsaid.push(Unsaid::Refusal(cause));
+        }
         let Attached { connection, held, .. } = attached;
         let appended = match large(&payload) {
             Some(bytes) => connection.append_bytes(to.lane, head.as_bytes(), bytes),
             None => connection.append_copy(to.lane, head.as_bytes(), &payload),
         };
         self.spent.put(payload);
-        let mut sending = Sending { now, to, held, link: connection.link(), left: Left::default() };
+        let (link, left) = (connection.link(), Left::default());
+        let mut sending = Sending { now, to, held, link, left, unsaid: &mut self.unsaid };
         let sent = sending.on_appended(head, appended);
         let left = sending.left;
         attached.leave(now, &left, &mut self.caller);
@@ -179,6 +188,7 @@ struct Sending<'a> {
     held: &'a mut HeldCancels,
     link: &'a Link,
     left: Left,
+    unsaid: &'a mut Vec<Unsaid>,
 }
 
 /// Things to be done once the buffer is free.
@@ -234,7 +244,7 @@ impl Sending<'_> {
             Err(NotWritable::Full) => self.find_no_room(head),
             Err(error @ NotWritable::TooLarge { limit, .. }) => {
                 let text = format!("{error} {}", whose(limit, self.link));
-                tracing::warn!(%to, "{text}");
+                self.unsaid.push(Unsaid::TooLarge(to, text.clone()));
                 return Err(Rejected { text });
             }
         }

@@ -22,6 +22,7 @@ use super::connections::Attached;
 use super::cores::Core;
 use super::drain::Aftermath;
 use super::flush::FlushScope;
+use super::unsaid::Unsaid;
 
 /// Reason why an endpoint does not take a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,13 +142,9 @@ fn close_unproven(core: &mut Core, now: Timestamp, node: NodeId, aftermath: &mut
     for (id, connection) in unproven {
         core.node.handle_link_down(now, id);
         if core.index == 0 {
-            tracing::warn!(
-                peer = %node,
-                scheme = connection.link().scheme,
-                reason = "unproven",
-                "connection closed: another has proven to be the peer"
-            );
-            aftermath.rare().closes.push((connection, CloseReason::Unproven));
+            let (rare, scheme) = (aftermath.rare(), connection.link().scheme);
+            rare.unsaid.push(Unsaid::Unproven(node, scheme));
+            rare.closes.push((connection, CloseReason::Unproven));
         }
     }
 }

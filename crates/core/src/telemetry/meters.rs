@@ -11,7 +11,7 @@ use convoke_proto::encoded::Encoded;
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{MethodId, NodeId};
 use convoke_proto::node::IgnoredCounts;
-use convoke_proto::wire::{Executed, Frame, Head, Message};
+use convoke_proto::wire::{Cause, Executed, Frame, Head, Message};
 use convoke_transport::parts::Mutex;
 use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use tokio::time::Instant;
@@ -158,17 +158,9 @@ impl Meters {
     }
 
     /// Counts the requests of others that this node answers without having run them.
-    pub(super) fn on_transmit(&self, head: Head<'_>, payload: &Encoded) {
-        if !head.is_fail() {
-            return;
-        }
-        if let Ok(Frame { message, relayed, .. }) = head.frame(payload.clone().into_bytes())
-            && let Message::Fail(fail) = message
-            && (fail.executed, fail.node, relayed) == (Executed::No, None, None)
-        {
-            let labels = [("node", self.node.clone()), ("cause", fail.cause.name().to_owned())];
-            metrics::counter!("convoke_refusals_total", &labels).increment(1);
-        }
+    pub(super) fn on_refusal(&self, cause: Cause) {
+        let labels = [("node", self.node.clone()), ("cause", cause.name().to_owned())];
+        metrics::counter!("convoke_refusals_total", &labels).increment(1);
     }
 
     /// Takes what is sampled.
@@ -186,6 +178,14 @@ impl Meters {
             counter.absolute(read(&carried));
         }
     }
+}
+
+/// The cause of a failure, if it is that of a request which this node has not run.
+pub(super) fn refusal(head: Head<'_>, payload: &Encoded) -> Option<Cause> {
+    let Frame { message, relayed, .. } = head.frame(payload.clone().into_bytes()).ok()?;
+    let Message::Fail(fail) = message else { return None };
+    let is_own = (fail.executed, fail.node, relayed) == (Executed::No, None, None);
+    is_own.then_some(fail.cause)
 }
 
 /// Sample of the driver.

@@ -1,0 +1,98 @@
+//! A subscriber of the log that asks the endpoint: calls and connections go on as without it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::Once;
+
+use convoke_core::transport::mem::MemTransport;
+use convoke_core::{Context, Endpoint, Limits, Method, Peer, RawMessage, Service, Status};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const TAKE: Method<RawMessage, u64> = Method::new("test.Subscriber/Take");
+
+thread_local! {
+    /// The endpoint that is asked whenever this thread logs.
+    static ASKED: RefCell<Option<Endpoint>> = const { RefCell::new(None) };
+    /// Lines that it took.
+    static LINES: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Callback;
+
+impl Callback {
+    fn act() {
+        LINES.set(LINES.get() + 1);
+        if let Some(endpoint) = ASKED.with_borrow(Clone::clone) {
+            endpoint.load();
+        }
+    }
+}
+
+impl Visit for Callback {
+    /// Of a span the name of its call alone: a panic as it begins is that of the call.
+    fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
+        if field.name() == "call" {
+            Self::act();
+        }
+    }
+}
+
+impl Subscriber for Callback {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("convoke")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut Self);
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        Self::act();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// A server that takes no large message, and a client that is connected to it.
+async fn pair() -> (Endpoint, Endpoint, Peer) {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        tracing::subscriber::set_global_default(Callback).expect("it is the only one");
+    });
+    let take = |_: RawMessage, _: Context| async { Ok::<_, Status>(7) };
+    let builder = Endpoint::builder().transport(MemTransport::new()).listen("mem://server:0");
+    let mut limits = Limits::default();
+    limits.message_bytes_max = 64 << 10;
+    let server = builder.limits(limits).serve(Service::new().unary(TAKE, take)).start().await;
+    let server = server.expect("it is free");
+    let client = Endpoint::builder().transport(MemTransport::new()).cores(1).start().await;
+    let client = client.expect("nothing to bind");
+    let peer = client.connect(server.addresses()).await.expect("it listens");
+    (server, client, peer)
+}
+
+fn message(len: usize) -> RawMessage {
+    bytes::Bytes::from(vec![7; len]).into()
+}
+
+#[tokio::test]
+async fn one_that_asks_the_endpoint_is_called_without_a_lock() {
+    let (_server, client, peer) = pair().await;
+    ASKED.set(Some(client.clone()));
+    let before = LINES.get();
+    let too_large = client.call(TAKE, message(1 << 20)).to(peer).await;
+    ASKED.set(None);
+    assert!(too_large.is_err(), "the server takes no such message");
+    assert!(LINES.get() > before, "it is said");
+    assert_eq!(client.call(TAKE, message(100)).to(peer).await.expect("it is served"), 7);
+}
