@@ -548,8 +548,7 @@ impl Driver {
             return;
         }
         if let Some(rare) = aftermath.take_rare() {
-            // A connection that panics keeps nobody from being woken.
-            CONNECTION.call(|| self.finish_rare(*rare));
+            self.finish_rare(*rare);
         }
         if aftermath.stopped > 0 {
             self.sweep_gates(std::mem::take(&mut aftermath.stopped));
@@ -571,9 +570,6 @@ impl Driver {
     }
 
     fn finish_rare(self: &Arc<Self>, rare: Rare) {
-        for (connection, reason) in rare.closes {
-            connection.close(reason);
-        }
         for (core, connection) in rare.held {
             self.send_held(core, connection);
         }
@@ -584,6 +580,10 @@ impl Driver {
         rare.filled.into_iter().for_each(|connection| self.await_room(connection));
         rare.events.into_iter().for_each(|event| self.handle_event(event));
         rare.unsaid.into_iter().for_each(|unsaid| self.say(unsaid));
+        // Last, and a panic of one keeps nobody from being told or woken.
+        for (connection, reason) in rare.closes {
+            CONNECTION.call(|| connection.close(reason));
+        }
     }
 
     /// The transports hold the sink by `Arc`, so that there is one while they call it.

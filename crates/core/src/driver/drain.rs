@@ -183,3 +183,29 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use convoke_proto::id::NodeId;
+
+    use super::super::flush::tests::Flushed;
+    use super::*;
+    use crate::Endpoint;
+
+    #[tokio::test]
+    async fn a_connection_that_panics_as_it_is_closed_keeps_nothing_else_from_being_done() {
+        let endpoint = Endpoint::builder().start().await.expect("nothing to bind");
+        let (driver, node) = (endpoint.driver(), NodeId::new(9));
+        let broken = Flushed::new(&Arc::default(), |_| panic!("on purpose"));
+        let told = Arc::new(Notify::new());
+        let hears = told.clone().notified_owned();
+        let mut aftermath = Aftermath::default();
+        let rare = aftermath.rare();
+        rare.closes.push((broken, CloseReason::Local));
+        rare.told.push(told);
+        rare.events.push(NodeEvent::Dial { node, addresses: Vec::new() });
+        driver.finish(&mut aftermath);
+        assert!(driver.dials.lock().contains(&node), "it is dialled");
+        hears.await;
+    }
+}

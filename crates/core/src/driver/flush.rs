@@ -236,7 +236,7 @@ pub(super) mod tests {
         thread.join().expect("it ends as any");
     }
 
-    /// A connection whose flush does something.
+    /// A connection whose flush does something, and its close the same.
     #[derive(Debug)]
     pub(in crate::driver) struct Flushed {
         link: Link,
@@ -279,7 +279,9 @@ pub(super) mod tests {
         fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
             Poll::Ready(())
         }
-        fn close(&self, _: CloseReason) {}
+        fn close(&self, _: CloseReason) {
+            (self.act)(&self.flusher);
+        }
         fn counters(&self) -> Counters {
             Counters::default()
         }
