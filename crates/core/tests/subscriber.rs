@@ -1,4 +1,5 @@
-//! A subscriber of the log that asks the endpoint: calls and connections go on as without it.
+//! A subscriber of the log that asks the endpoint, or panics: calls and connections go on as
+//! without it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,7 +16,8 @@ const TAKE: Method<RawMessage, u64> = Method::new("test.Subscriber/Take");
 thread_local! {
     /// The endpoint that is asked whenever this thread logs.
     static ASKED: RefCell<Option<Endpoint>> = const { RefCell::new(None) };
-    /// Lines that it took.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+    /// Lines that it took, or panicked at.
     static LINES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -24,6 +26,7 @@ struct Callback;
 impl Callback {
     fn act() {
         LINES.set(LINES.get() + 1);
+        assert!(!PANICS.get(), "on purpose");
         if let Some(endpoint) = ASKED.with_borrow(Clone::clone) {
             endpoint.load();
         }
@@ -95,4 +98,28 @@ async fn one_that_asks_the_endpoint_is_called_without_a_lock() {
     assert!(too_large.is_err(), "the server takes no such message");
     assert!(LINES.get() > before, "it is said");
     assert_eq!(client.call(TAKE, message(100)).to(peer).await.expect("it is served"), 7);
+}
+
+#[tokio::test]
+async fn one_that_panics_leaves_no_connection_behind() {
+    let (server, client, _) = pair().await;
+    PANICS.set(true);
+    let before = LINES.get();
+    client.shutdown(std::time::Duration::MAX).await;
+    while server.load().connections > 0 {
+        tokio::task::yield_now().await;
+    }
+    PANICS.set(false);
+    assert!(LINES.get() > before, "it is said");
+}
+
+#[cfg(feature = "tracing-spans")]
+#[tokio::test]
+async fn one_that_panics_leaves_no_call_behind() {
+    let (_server, client, peer) = pair().await;
+    PANICS.set(true);
+    let replied = client.call(TAKE, message(100)).to(peer).await;
+    PANICS.set(false);
+    assert_eq!(replied.expect("it is served"), 7);
+    assert_eq!(client.load().calls, 0);
 }

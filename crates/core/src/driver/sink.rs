@@ -7,6 +7,7 @@ use convoke_proto::wire::Glance;
 use crate::transport::{CloseReason, Connection, Hello, Link, Order, Received, Sink};
 
 use super::batch::Intake;
+use super::ending::SUBSCRIBER;
 use super::proof::Unwanted;
 use super::{Driver, FlushScope};
 
@@ -30,10 +31,12 @@ impl Sink for Driver {
             self.refuse(&link, unwanted);
             return Err(unwanted.to_string());
         }
-        tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
         self.telemetry.on_open(&link);
         driver.peer_changed(link.peer.node);
         driver.drain_doubles(link.peer.node);
+        SUBSCRIBER.call(|| {
+            tracing::debug!(peer = %link.peer.node, scheme = link.scheme, "connection open");
+        });
         Ok(())
     }
 
@@ -71,9 +74,6 @@ impl Sink for Driver {
 
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let (peer, nonce) = (link.peer.node, link.nonce);
-        if let Some(left_out) = self.logged.closed.pass() {
-            tracing::info!(%peer, nonce = nonce.0, %reason, left_out, "connection closed");
-        }
         self.packing.forget(peer, nonce);
         let mut closed = None;
         self.as_arc().with_each(|core, now, _| {
@@ -85,6 +85,11 @@ impl Sink for Driver {
         self.peer_changed(peer);
         if let Some(connection) = closed {
             self.telemetry.on_closed(connection.as_ref(), &reason);
+        }
+        if let Some(left_out) = self.logged.closed.pass() {
+            SUBSCRIBER.call(|| {
+                tracing::info!(%peer, nonce = nonce.0, %reason, left_out, "connection closed");
+            });
         }
     }
 

@@ -187,7 +187,9 @@ impl CallSpan {
     }
 
     pub(super) fn opened(&self, id: CallId) {
-        self.span.record("call", tracing::field::debug(id));
+        if !self.span.is_disabled() {
+            SUBSCRIBER.call(|| self.span.record("call", tracing::field::debug(id)));
+        }
     }
 
     pub(super) fn branch_failed(&self, failure: &Failure) {
