@@ -54,6 +54,7 @@
 mod caller;
 pub mod carrier;
 mod client;
+mod coop;
 pub mod details;
 mod driver;
 mod endpoint;

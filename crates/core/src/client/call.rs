@@ -16,6 +16,7 @@ use convoke_proto::wire::{Cause, Extension};
 use futures_core::Stream;
 
 use crate::carrier;
+use crate::coop::poll_in_budget;
 use crate::driver::{Driver, Node};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
@@ -263,13 +264,14 @@ impl<Resp: Payload> Call<Resp> {
         poll_fn(|cx| self.poll_first(&mut failed, cx)).await
     }
 
-    /// As [`Self::first`]; `failed` keeps the failures.
+    /// As [`Self::first`]; `failed` keeps the failures. One that is awaited has given way once, as
+    /// it was opened.
     pub(super) fn poll_first(
         &mut self,
         failed: &mut Failed,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Reply<Resp>, CallError>> {
-        while let Some(progress) = ready!(self.poll_progress(cx)) {
+        while let Some(progress) = ready!(self.poll_news(cx)) {
             match reply_of(progress) {
                 Some(Ok(reply)) => {
                     self.probe.answered();
@@ -352,6 +354,22 @@ pub trait CallSeam<Resp> {
 
 impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
+        // Few are handed out together.
+        if !self.ahead.is_empty() {
+            return self.poll_news(cx);
+        }
+        poll_in_budget(cx, |cx| self.poll_news(cx))
+    }
+
+    fn fail(mut self, cancels_late: bool) {
+        let cancels_late = cancels_late && self.is_read_only;
+        self.end_early(cancels_late, End::Partial);
+    }
+}
+
+impl<Resp: Payload> Call<Resp> {
+    /// Next news of the call, whatever the budget of its task.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -385,11 +403,6 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
                 Poll::Ready(None)
             }
         }
-    }
-
-    fn fail(mut self, cancels_late: bool) {
-        let cancels_late = cancels_late && self.is_read_only;
-        self.end_early(cancels_late, End::Partial);
     }
 }
 

@@ -9,6 +9,7 @@ use convoke_proto::encoded::Encoded;
 use convoke_proto::id::CallId;
 use convoke_proto::task::SendError;
 
+use crate::coop::poll_in_budget;
 use crate::driver::RoomWait;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
@@ -144,7 +145,10 @@ impl<Req: Payload> RequestStream<Req> {
         let (driver, call, mut payload) = (self.endpoint.driver(), self.call, item.to_encoded());
         driver.check_size(&payload)?;
         let mut room = RoomWait::default();
-        poll_fn(|cx| driver.poll_send_item(call, &mut payload, &mut room, cx)).await
+        poll_fn(|cx| {
+            poll_in_budget(cx, |cx| driver.poll_send_item(call, &mut payload, &mut room, cx))
+        })
+        .await
     }
 }
 

@@ -13,6 +13,7 @@ use convoke_proto::task::{ItemsFailure, NextItem, TaskFailure};
 use convoke_proto::wire::{Cause, Executed};
 use futures_core::Stream;
 
+use crate::coop::poll_in_budget;
 use crate::driver::{Part, TaskHandle};
 use crate::error::{Code, Status};
 use crate::message::{DecodeError, Payload};
@@ -87,8 +88,10 @@ impl<Req: Payload> Items<Req> {
         }
         let next = match self.ahead.pop_front() {
             Some(item) => Ok(NextItem::Item(item)),
-            None => ready!(self.handle.poll_stream(Part::Items, cx, |node, now, task| {
-                node.next_item(now, task, Some(&mut self.ahead))
+            None => ready!(poll_in_budget(cx, |cx| {
+                self.handle.poll_stream(Part::Items, cx, |node, now, task| {
+                    node.next_item(now, task, Some(&mut self.ahead))
+                })
             })),
         };
         let item = match next {

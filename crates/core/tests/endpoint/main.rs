@@ -1,6 +1,7 @@
 //! Endpoints and their parts, a file for each idea, in one program that is linked once. The test of
 //! a subscriber is a program beside it.
 
+mod budget;
 mod crash;
 mod full_connections;
 mod layers;

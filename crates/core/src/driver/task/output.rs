@@ -9,6 +9,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
 use convoke_proto::wire::Extension;
 
+use crate::coop::poll_in_budget;
 use crate::method::Request;
 use crate::peer::Peer;
 
@@ -218,7 +219,7 @@ impl TaskHandle {
     /// the node with others, at the latest when the poll of the handler is over.
     pub(crate) fn poll_item(
         &self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         index: u32,
         item: &mut Encoded,
     ) -> Poll<Result<(), SendError>> {
@@ -228,7 +229,7 @@ impl TaskHandle {
             }
             return Poll::Ready(Ok(()));
         }
-        self.poll_stream(Part::Stream(index), cx, |node, now, task| {
+        let send = |node: &mut Node, now, task: &TaskRef| {
             let mut ahead = self.ahead.lock();
             if !ahead.leads_to(index) {
                 self.hand_over_of(&mut ahead, node, now);
@@ -243,7 +244,8 @@ impl TaskHandle {
             drop(ahead);
             self.let_go_beside_poll(node, now);
             Ok(Some(()))
-        })
+        };
+        poll_in_budget(cx, |cx| self.poll_stream(Part::Stream(index), cx, send))
     }
 
     /// Ends a streamed reply. A task that was stopped or has returned has ended it already.
