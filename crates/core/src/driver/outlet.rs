@@ -94,6 +94,7 @@ impl Outlet {
 pub(super) struct Spent(Vec<Bytes>);
 
 impl Spent {
+    #[inline]
     fn put(&mut self, payload: Encoded) {
         if payload.as_shared().is_some_and(|bytes| !bytes.is_empty()) {
             self.0.push(payload.into_bytes());
@@ -109,6 +110,7 @@ impl Spent {
 const COPY_BYTES_MAX: usize = 4 * 1024;
 
 /// Bytes that a connection keeps rather than copies. The payload is held until they are there.
+#[inline]
 fn large(payload: &Encoded) -> Option<Bytes> {
     payload.as_shared().filter(|bytes| bytes.len() > COPY_BYTES_MAX).cloned()
 }
