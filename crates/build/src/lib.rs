@@ -49,7 +49,7 @@
 //!
 //! | in `convoke/options.proto` | the handler |
 //! |---|---|
-//! | `option (convoke.tree) = true;` | gets a [`Task`]: it answers once, itself or by whoever it hands the request to |
+//! | `option (convoke.tree) = true;` | gets a [`Task`], and answers once, or hands over |
 //! | `option (convoke.ordered) = true;` | runs alone for each peer, in the order of submission |
 //! | `option (convoke.read_only) = true;` | changes nothing, and may be cancelled once a call is decided |
 //! | `option (convoke.idempotent) = true;` | may run twice: a quorum call may ask a member again |

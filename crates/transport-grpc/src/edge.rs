@@ -166,8 +166,8 @@ impl GrpcEdge {
     /// to end; then they are cancelled. Always returns.
     ///
     /// # Cancel safety
-    /// Dropped before it resolves, it goes on and nobody waits for it: once `grace` has passed, calls
-    /// have ended or are cancelled.
+    /// Dropped before it resolves, it goes on and nobody waits for it: once `grace` has passed,
+    /// calls have ended or are cancelled.
     pub async fn shutdown(self, grace: Duration) {
         self.service.standard().health().drain();
         self.server.drain(grace).await;

@@ -419,8 +419,8 @@ mod tests {
         driver.close();
     }
 
-    /// What a relay had in the buffers of one of its flows is lost: its sources are to send that
-    /// another way, and not to wait until the relay seems to have dropped it.
+    /// The buffers of a flow that ends are lost: its sources are to send that another way, and not
+    /// to wait until the relay seems to have dropped it.
     #[tokio::test]
     async fn all_others_are_told_of_a_site_of_which_one_of_several_flows_is_lost() {
         let driver = driver_of(3);

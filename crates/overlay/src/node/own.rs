@@ -36,7 +36,7 @@ impl OverlayNode {
         sent
     }
 
-    /// Nobody wants to broadcast any more what was not ready: no site is given up for its sake.
+    /// Takes back what was not ready: no site is given up for its sake.
     pub fn withdraw(&mut self, now: Timestamp) {
         self.refused = None;
         self.measure(now);

@@ -92,7 +92,8 @@ mod tests {
                 ranges.insert(from, from + len);
                 set.extend(from..from + len);
                 prop_assert!(ranges.iter().eq(set.iter().copied()));
-                prop_assert!(ranges.ends.iter().zip(ranges.ends.keys().skip(1)).all(|(a, b)| a.1 < b));
+                let mut pairs = ranges.ends.iter().zip(ranges.ends.keys().skip(1));
+                prop_assert!(pairs.all(|((_, end), next)| end < next));
             }
             prop_assert!((0..80).all(|it| ranges.contains(it) == set.contains(&it)));
             prop_assert_eq!(ranges.end(), set.last().map(|last| last + 1));

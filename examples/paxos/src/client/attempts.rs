@@ -99,8 +99,8 @@ impl Attempts {
 
 /// The refusal of a node, which has run nothing: the service says so by its code. The call alone
 /// cannot tell where a request was handed on, for it does not know beforehand who holds it then,
-/// and believes nobody else that a task did not run. A failure of a task that has run is no refusal,
-/// whatever its code: so a runtime without room for an answer speaks.
+/// and believes nobody else that a task did not run. A failure of a task that has run is no
+/// refusal, whatever its code: so a runtime without room for an answer speaks.
 pub(super) fn refusal(error: &CallError) -> Option<Status> {
     if error.failure().is_some_and(|failure| failure.executed == Executed::Yes) {
         return None;

@@ -318,7 +318,7 @@ fn what_others_say_of_the_lives_of_a_source_ends_none_that_had_a_link() {
     }
 }
 
-/// What others bring of a life that may go on counts for it.
+/// Chunks that others bring of a life that may go on count for it.
 #[test]
 fn a_life_that_is_said_to_be_over_is_still_completed() {
     let mut node = pulling();

@@ -49,7 +49,8 @@ impl Actor {
             Ok(upto) => upto,
             Err(error) if error.is_full() => {
                 tracing::error!(
-                    "no room for a snapshot, which takes as much again as the last: the log grows                      until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
+                    "no room for a snapshot, which takes as much again as the last: the log grows \
+                     until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
                 );
                 (self.must_save, self.next_save) = (true, Some(Instant::now() + SAVE_AGAIN));
                 return Ok(());
@@ -80,7 +81,7 @@ impl Actor {
         tokio::spawn(async move {
             let machine = snapshots::fetch(client, cluster, from).await;
             let machine = machine.inspect_err(|reason| {
-                tracing::warn!(node = %from, "its snapshot did not come, others are asked: {reason}");
+                tracing::warn!(node = %from, "no snapshot of it, others are asked: {reason}");
             });
             let _ = inputs.send(Input::Fetched(machine.ok().map(Box::new))).await; // as above
         });
