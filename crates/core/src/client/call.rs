@@ -271,7 +271,7 @@ impl<Resp: Payload> Call<Resp> {
         failed: &mut Failed,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Reply<Resp>, CallError>> {
-        while let Some(progress) = ready!(self.poll_news(cx)) {
+        while let Some(progress) = ready!(self.poll_progress(cx)) {
             match reply_of(progress) {
                 Some(Ok(reply)) => {
                     self.probe.answered();
@@ -302,7 +302,7 @@ impl<Resp: Payload> Call<Resp> {
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Reply<Resp>, CallError>>> {
-        while let Some(progress) = ready!(self.poll_progress(cx)) {
+        while let Some(progress) = ready!(self.poll_in_turn(cx)) {
             let Some(reply) = reply_of(progress) else { continue };
             match &reply {
                 Err(CallError::Branch(failure)) => self.failures.push(failure.clone()),
@@ -312,6 +312,15 @@ impl<Resp: Payload> Call<Resp> {
             return Poll::Ready(Some(reply));
         }
         Poll::Ready(None)
+    }
+
+    /// Next news for one who reads them all: other tasks have their turn in between.
+    fn poll_in_turn(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
+        // An end that was read stays, and few are handed out together.
+        if self.end.is_some() || !self.ahead.is_empty() {
+            return self.poll_progress(cx);
+        }
+        poll_in_budget(cx, |cx| self.poll_progress(cx))
     }
 }
 
@@ -354,22 +363,6 @@ pub trait CallSeam<Resp> {
 
 impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
-        // Few are handed out together.
-        if !self.ahead.is_empty() {
-            return self.poll_news(cx);
-        }
-        poll_in_budget(cx, |cx| self.poll_news(cx))
-    }
-
-    fn fail(mut self, cancels_late: bool) {
-        let cancels_late = cancels_late && self.is_read_only;
-        self.end_early(cancels_late, End::Partial);
-    }
-}
-
-impl<Resp: Payload> Call<Resp> {
-    /// Next news of the call, whatever the budget of its task.
-    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>> {
         if self.end.is_some() {
             return Poll::Ready(None);
         }
@@ -403,6 +396,11 @@ impl<Resp: Payload> Call<Resp> {
                 Poll::Ready(None)
             }
         }
+    }
+
+    fn fail(mut self, cancels_late: bool) {
+        let cancels_late = cancels_late && self.is_read_only;
+        self.end_early(cancels_late, End::Partial);
     }
 }
 

@@ -64,6 +64,8 @@ async fn who_reads_and_sends_without_waiting_lets_others_have_their_turn() {
     let first = call.next().await.expect("a reply").expect("a reply");
     let second = call.next().await.expect("a reply").expect("a reply");
     assert_eq!([*first.message(), *second.message()], [1, 2], "nothing was lost");
+    assert!(call.next().await.is_none());
+    assert!(is_ready_out_of_turn(call.outcome()).await, "it was read to its end");
 
     let opened = endpoint.call_stream(ITEMS).to(endpoint.me()).open();
     let (mut items, sum) = opened.expect("there is room");
