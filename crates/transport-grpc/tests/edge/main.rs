@@ -353,10 +353,17 @@ async fn every_status_of_a_service_passes_with_its_details() {
 async fn a_deadline_ends_the_call_at_the_edge_and_at_the_service() {
     let stage = Stage::new().await;
     let mut client = Client::bare(stage.edge.local_addr()).await;
-    let mut request = Request::new(text(""));
-    request.metadata_mut().insert("grpc-timeout", "50m".parse().unwrap());
-    let status = in_time(client.send("Wait", request)).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    // On a host with too much to do a call may be over before its task has begun.
+    for timeout in ["50m", "1S", "20S"] {
+        let mut request = Request::new(text(""));
+        request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+        let status = in_time(client.send("Wait", request)).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        let has_begun = stage.told.waiting.notified();
+        if tokio::time::timeout(Duration::ZERO, has_begun).await.is_ok() {
+            break;
+        }
+    }
     in_time(stage.told.cancelled.notified()).await;
 
     let mut request = Request::new(text(""));
