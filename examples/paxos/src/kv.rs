@@ -33,8 +33,9 @@ pub const KEY_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of [pairs](pair_bytes) from which on nothing is stored any more. All replicas have to have
-/// the same bound, as it decides what a request is answered.
+/// Bytes from which on nothing is stored any more: of each pair its key, its value, and 96 for the
+/// memory that it takes besides. All replicas have to have the same bound, as it decides what a
+/// request is answered.
 pub const STORE_BYTES_MAX: u64 = 4 << 30;
 
 /// Bytes of memory that a pair takes beside its key and its value.
