@@ -65,6 +65,7 @@ mod error;
 mod files;
 mod format;
 mod frames;
+mod pace;
 mod records;
 mod recovery;
 mod segment;
@@ -88,6 +89,7 @@ use crate::durable::{Durable, Position};
 
 pub use self::dump::{Content, Entry, Reading, read};
 pub use self::error::LedgerError;
+pub use self::pace::{NoRoom, SnapshotPace};
 pub use self::records::Records;
 pub use self::settings::{Identity, Settings};
 pub use self::snapshot::{Part, Parts, Snapshot, SnapshotWriter};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use convoke::quorum::{Configuration, QuorumExt as _};
 use convoke::{Cause, Code, Deferred, Endpoint, Failure, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
-use node_kit::ledger::{Ledger, LedgerError};
+use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
 use node_kit::turns::{News, Turns};
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -107,12 +107,8 @@ pub(super) struct Actor {
     held: WaitQueue<Leaving>,
     meters: Meters,
     next_token: Token,
-    /// Bytes of values applied since the last snapshot was frozen.
-    unsaved_bytes: u64,
-    is_saving: bool,
-    must_save: bool,
-    /// When one for which there was no room is tried again.
-    next_save: Option<Instant>,
+    /// Of snapshots: its bytes are those of values applied.
+    pace: SnapshotPace,
     snapshots: u64,
     frozen_max: Duration,
     /// Of the start of the process.
@@ -144,6 +140,7 @@ impl Actor {
     ) -> Self {
         let State { replica, machine, cost, unsaved_bytes } = state;
         let others = replica.others();
+        let pace = SnapshotPace::new(options.snapshot_bytes, unsaved_bytes);
         Self {
             others: options.members.subset(|peer| others.contains(&peer.node())),
             client: PaxosClient::new(endpoint),
@@ -167,10 +164,7 @@ impl Actor {
             held: WaitQueue::default(),
             meters: Meters::new(),
             next_token: 0,
-            unsaved_bytes,
-            is_saving: false,
-            must_save: false,
-            next_save: None,
+            pace,
             snapshots: 0,
             frozen_max: Duration::ZERO,
             cost,
@@ -453,7 +447,7 @@ impl Actor {
             return;
         }
         let replies = self.machine.apply(slot, value);
-        self.unsaved_bytes += value.size() as u64;
+        self.pace.add(value.size() as u64);
         if self.machine.is_crowded() {
             self.crowded.call_once(|| {
                 tracing::warn!(
@@ -524,7 +518,7 @@ impl Actor {
         let Some(deadline) = self.stopping else { return false };
         let leads = matches!(self.replica.standing(), Standing::Leading(_));
         let is_alone = !self.replica.has_other_voters();
-        let is_idle = self.requests.len() == 0 && self.held.is_empty() && !self.is_saving;
+        let is_idle = self.requests.len() == 0 && self.held.is_empty() && !self.pace.is_writing();
         (is_idle && (!leads || is_alone)) || Instant::now() >= deadline
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use convoke::quorum::{Configuration, MulticastError};
 use convoke::{CallError, Deferred, Endpoint, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
-use node_kit::ledger::{Ledger, LedgerError};
+use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
 use node_kit::turns::{News, Turns};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -104,11 +104,8 @@ pub(super) struct Actor {
     held: WaitQueue<Leaving>,
     replies: Replies,
     meters: Meters,
-    /// Bytes appended since the last snapshot was begun.
-    unsaved_bytes: u64,
-    is_saving: bool,
-    /// When one for which there was no room is tried again.
-    next_save: Option<Instant>,
+    /// Of snapshots: its bytes are those appended.
+    pace: SnapshotPace,
     stopping: Option<Instant>,
     /// The digest of the state, and when it was worked out.
     digested: Option<(Instant, Inspection)>,
@@ -140,6 +137,7 @@ impl Actor {
             shared,
             joined,
             leaves: None,
+            pace: SnapshotPace::new(options.snapshot_bytes, 0),
             options: Arc::new(options),
             replica,
             blank,
@@ -154,9 +152,6 @@ impl Actor {
             held: WaitQueue::default(),
             replies: Replies::new(),
             meters: Meters::new(),
-            unsaved_bytes: 0,
-            is_saving: false,
-            next_save: None,
             stopping: None,
             digested: None,
             batches: 0,
@@ -243,7 +238,11 @@ impl Actor {
                     blank.told(by, executed);
                 }
             }
-            Input::Saved(saved) => self.saved(saved)?,
+            Input::Saved(saved) => {
+                if let Err(no_room) = self.pace.ended(Instant::now(), saved)? {
+                    tracing::error!("{no_room}");
+                }
+            }
             Input::Stop { deadline } => self.stopping = Some(deadline),
         }
         Ok(())
@@ -275,7 +274,7 @@ impl Actor {
             match effect {
                 Effect::Append(record) => {
                     let bytes = wire::encode(&record);
-                    self.unsaved_bytes += bytes.len() as u64;
+                    self.pace.add(bytes.len() as u64);
                     self.ledger.append(bytes);
                 }
                 Effect::HandOver { to, handover } => {
@@ -477,11 +476,9 @@ impl Actor {
     /// Begins a snapshot when enough has come since the last. Called when the core wants nothing
     /// more done, so that the ledger and the replica are of one time.
     fn save(&mut self) {
-        let is_kept = self.is_saving || self.next_save.is_some_and(|at| Instant::now() < at);
-        if self.unsaved_bytes < self.options.snapshot_bytes || is_kept {
+        if !self.pace.begin(Instant::now()) {
             return;
         }
-        (self.is_saving, self.unsaved_bytes) = (true, 0);
         let (ledger, position) = (self.ledger.clone(), self.ledger.end());
         let (records, inputs) = (self.replica.records(), self.inputs.clone());
         tokio::spawn(async move {
@@ -490,32 +487,10 @@ impl Actor {
         });
     }
 
-    /// Notes what has become of a snapshot. One for which the disk has no room is tried again after
-    /// a while: the ledger goes on without it, and has the records that it was to replace.
-    ///
-    /// # Errors
-    /// Others of the ledger.
-    fn saved(&mut self, saved: Result<(), LedgerError>) -> Result<(), LedgerError> {
-        self.is_saving = false;
-        self.next_save = None;
-        match saved {
-            Err(error) if error.is_full() => {
-                tracing::error!(
-                    "no room for a snapshot, which takes as much again as the last: the log grows \
-                     until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
-                );
-                self.next_save = Some(Instant::now() + SAVE_AGAIN);
-                self.unsaved_bytes = self.unsaved_bytes.max(self.options.snapshot_bytes);
-                Ok(())
-            }
-            saved => saved,
-        }
-    }
-
     /// True when it was told to stop, and has nothing left to do or no time.
     fn is_done(&self) -> bool {
         let Some(deadline) = self.stopping else { return false };
-        (self.held.is_empty() && !self.is_saving) || Instant::now() >= deadline
+        (self.held.is_empty() && !self.pace.is_writing()) || Instant::now() >= deadline
     }
 }
 
@@ -527,9 +502,6 @@ fn is_kept(message: &Message) -> bool {
 /// Words that wait for the ledger, at most: many times what waits for a disk that works. Beside one
 /// that hangs further words to others alone are not said.
 const HELD_MAX: usize = 1_024;
-
-/// Pause after a snapshot for which there was no room: to try writes as much as there is.
-const SAVE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Handovers of one answer, at most.
 const HANDOVERS_MAX: usize = 64;

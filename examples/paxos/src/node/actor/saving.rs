@@ -1,7 +1,5 @@
 //! Snapshots: the actor freezes its own, and installs those of others.
 
-use std::time::Duration;
-
 use convoke::NodeId;
 use node_kit::ledger::LedgerError;
 use tokio::time::Instant;
@@ -11,20 +9,14 @@ use super::{Actor, Input};
 use crate::core::{Kept, Slot};
 use crate::kv::Machine;
 
-/// Pause after a snapshot for which there was no room: to try writes as much as there is.
-const SAVE_AGAIN: Duration = Duration::from_secs(60);
-
 impl Actor {
     /// Begins a snapshot when enough has come since the last, or one was installed. Called when the
     /// core wants nothing more done, so that the ledger and the machine are of one time.
     pub(super) fn save(&mut self) {
-        let is_due = self.unsaved_bytes >= self.options.snapshot_bytes || self.must_save;
-        let is_kept = self.is_saving || self.next_save.is_some_and(|at| Instant::now() < at);
-        if !is_due || is_kept || self.machine.applied() < Slot::FIRST {
+        let begun = Instant::now();
+        if self.machine.applied() < Slot::FIRST || !self.pace.begin(begun) {
             return;
         }
-        (self.is_saving, self.must_save, self.unsaved_bytes) = (true, false, 0);
-        let begun = Instant::now();
         let (frozen, own) = (self.machine.freeze(), self.replica.checkpoint());
         self.frozen_max = self.frozen_max.max(begun.elapsed());
         let (ledger, inputs, position) =
@@ -35,29 +27,21 @@ impl Actor {
         });
     }
 
-    /// Notes what has become of a snapshot. One for which the disk has no room is tried again after
-    /// a while: the ledger goes on without it, and has the records that it was to replace.
+    /// Notes what has become of a snapshot.
     ///
     /// # Errors
-    /// Others of the ledger.
+    /// Those of [`SnapshotPace::ended`](node_kit::ledger::SnapshotPace::ended).
     pub(super) fn written(
         &mut self,
         written: Result<Slot, LedgerError>,
     ) -> Result<(), LedgerError> {
-        self.is_saving = false;
-        let upto = match written {
+        let upto = match self.pace.ended(Instant::now(), written)? {
             Ok(upto) => upto,
-            Err(error) if error.is_full() => {
-                tracing::error!(
-                    "no room for a snapshot, which takes as much again as the last: the log grows \
-                     until there is ({error}); it is tried again in {SAVE_AGAIN:?}"
-                );
-                (self.must_save, self.next_save) = (true, Some(Instant::now() + SAVE_AGAIN));
+            Err(no_room) => {
+                tracing::error!("{no_room}");
                 return Ok(());
             }
-            Err(error) => return Err(error),
         };
-        self.next_save = None;
         self.snapshots += 1;
         self.replica.handle_saved(upto);
         let bytes = usize::try_from(self.options.snapshot_bytes).unwrap_or(usize::MAX);
@@ -97,7 +81,7 @@ impl Actor {
             let upto = machine.applied();
             self.machine = *machine;
             self.requests.skip(upto);
-            self.must_save = true;
+            self.pace.hasten();
             self.replica.handle_installed(now, upto, membership);
         } else {
             self.replica.handle_not_installed(now);
