@@ -78,7 +78,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::disk::Disk;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use self::commit::{Shared, Writer};
@@ -320,6 +320,7 @@ impl Ledger {
             salt: disk.salt,
         };
         let volume = Arc::clone(&disk.volume);
+        let _names = self.names().await?;
         let file = Unfinished::begin(volume, header, Arc::clone(&turn)).await;
         let file = file.map_err(|error| self.failed(error.into()))?;
         Ok(SnapshotWriter::of_file(self.clone(), position, file, turn))
@@ -339,6 +340,7 @@ impl Ledger {
             return Ok(());
         };
         let before = position.min(snapshot.position()).records();
+        let _names = self.names().await?;
         let segments = disk.shared.take_segments_before(before);
         for segment in &segments {
             disk.volume.remove(&segment.name()).await?;
@@ -380,6 +382,14 @@ impl Ledger {
         match &self.form {
             Form::Memory(_) => LedgerStats::default(),
             Form::Disk(disk) => disk.shared.stats(),
+        }
+    }
+
+    /// The right to change names of files, which ends with the ledger: then others may have them.
+    async fn names(&self) -> Result<Option<SemaphorePermit<'_>>, LedgerError> {
+        match &self.form {
+            Form::Memory(_) => Ok(None),
+            Form::Disk(disk) => disk.shared.names().await.map(Some),
         }
     }
 

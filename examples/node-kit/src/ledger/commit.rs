@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::error::LedgerError;
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     work: Notify,
     progress: watch::Sender<Progress>,
+    /// The right of others than the writer to change names. It ends before the lock is free.
+    names: Semaphore,
     salt: u64,
     buffered_bytes_max: usize,
 }
@@ -99,6 +101,7 @@ impl Shared {
             state: Mutex::new(state),
             work: Notify::new(),
             progress: watch::Sender::new(Progress { durable: end, end: None }),
+            names: Semaphore::new(1),
             salt,
             buffered_bytes_max: settings.buffered_bytes_max,
         }
@@ -181,18 +184,31 @@ impl Shared {
         has_room
     }
 
+    /// The right to change names of files, for one at a time: the ledger keeps its lock meanwhile.
+    ///
+    /// # Errors
+    /// The reason why the ledger has ended.
+    pub(super) async fn names(&self) -> Result<SemaphorePermit<'_>, LedgerError> {
+        match self.names.acquire().await {
+            Ok(names) => Ok(names),
+            Err(_) => Err(self.end_reason().await),
+        }
+    }
+
     /// Has the writer write what is left, seal the ledger and end.
     pub(super) async fn close(&self) -> Result<Position, LedgerError> {
         self.assign(Duty::Close);
+        match self.end_reason().await {
+            LedgerError::Closed => Ok(self.durable_now()),
+            error => Err(error),
+        }
+    }
+
+    /// Waits until the writer has ended.
+    async fn end_reason(&self) -> LedgerError {
         let mut progress = self.progress.subscribe();
         let ended = progress.wait_for(|progress| progress.end.is_some()).await;
-        match ended.as_deref() {
-            Ok(Progress { end: Some(LedgerError::Closed) | None, durable }) => {
-                Ok(Position::new(*durable))
-            }
-            Ok(Progress { end: Some(error), .. }) => Err(error.clone()),
-            Err(_) => Err(LedgerError::Closed),
-        }
+        ended.ok().and_then(|ended| ended.end.clone()).unwrap_or(LedgerError::Closed)
     }
 
     /// Has the writer end.
@@ -295,6 +311,9 @@ impl Writer {
     pub(super) async fn run(mut self) {
         let ending = Ending(Arc::clone(&self.shared));
         let worked = self.work().await;
+        // Who has the right to change names is waited for, and nobody gets it any more.
+        let _last = ending.0.names.acquire().await;
+        ending.0.names.close();
         // The lock is free before anybody can hear of the end.
         drop(self);
         if let Err(error) = worked {

@@ -193,9 +193,10 @@ impl SnapshotWriter {
     ///
     /// # Errors
     /// Those of the disk: the snapshot has given its room back. After a sync that failed the ledger
-    /// has failed, too.
+    /// has failed, too. Of a ledger that has ended the reason: the snapshot never was.
     pub async fn finish(self) -> Result<Snapshot, LedgerError> {
         let Self { ledger, position, target, _turn } = self;
+        let _names = ledger.names().await?;
         let snapshot = match target {
             Target::Memory(parts) => Snapshot::in_memory(position, parts),
             Target::File(file) => match file.finish(position).await {

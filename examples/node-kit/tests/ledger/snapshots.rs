@@ -94,6 +94,31 @@ async fn a_snapshot_that_was_dropped_never_was() {
     assert_eq!(names(&disk, "snapshot").await, 0);
 }
 
+/// A writer that outlives its ledger leaves the files to the one that was opened next.
+#[tokio::test]
+async fn a_snapshot_that_was_not_finished_when_its_ledger_closed_never_was() {
+    let process = SimDisk::new(1).mount();
+    let (ledger, _) = open(process.clone()).await.unwrap();
+    append(&ledger, 0..1).await.unwrap();
+    let mut late = ledger.snapshot(Position::new(1)).await.unwrap();
+    late.part("of the closed one".into()).await.unwrap();
+    ledger.close().await.unwrap();
+
+    let (ledger, _) = open(process.clone()).await.unwrap();
+    append(&ledger, 1..2).await.unwrap();
+    let mut snapshot = ledger.snapshot(Position::new(2)).await.unwrap();
+    snapshot.part("first".into()).await.unwrap();
+    assert_eq!(late.finish().await.unwrap_err(), LedgerError::Closed);
+    snapshot.part("second".into()).await.unwrap();
+    snapshot.finish().await.unwrap();
+    ledger.close().await.unwrap();
+
+    let (_, recovered) = open(process).await.unwrap();
+    let snapshot = recovered.snapshot.unwrap();
+    assert_eq!(snapshot.position(), Position::new(2));
+    assert_eq!(snapshot.part(0).await.unwrap().unwrap().bytes, "first");
+}
+
 /// A ledger on a disk that holds little more than what it has.
 async fn on_a_small_disk() -> (SimDisk, Ledger) {
     let disk = SimDisk::new(1);
