@@ -76,7 +76,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke::disk::Disk;
+use convoke::disk::{Disk, DiskFailure};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -332,6 +332,7 @@ impl Ledger {
     }
 
     /// Removes the segments of which all records are before `position` and in the latest snapshot.
+    /// One that cannot be removed goes with the next trim.
     ///
     /// # Errors
     /// Those of the disk. After a sync that failed the ledger has failed, too.
@@ -341,11 +342,16 @@ impl Ledger {
         };
         let before = position.min(snapshot.position()).records();
         let _names = self.names().await?;
-        let segments = disk.shared.take_segments_before(before);
-        for segment in &segments {
-            disk.volume.remove(&segment.name()).await?;
+        let mut has_removed = false;
+        while let Some(segment) = disk.shared.segment_before(before) {
+            match disk.volume.remove(&segment.name()).await {
+                // Where it is not there, a trim that was cancelled has removed it all the same.
+                Err(error) if error.failure != DiskFailure::NotFound => return Err(error.into()),
+                _ => disk.shared.forget_segment(),
+            }
+            has_removed = true;
         }
-        if !segments.is_empty() {
+        if has_removed {
             disk.volume.sync_names().await.map_err(|error| self.failed(error.into()))?;
         }
         Ok(())

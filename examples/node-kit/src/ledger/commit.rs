@@ -233,13 +233,18 @@ impl Shared {
         self.state.lock().stats
     }
 
-    /// Segments of which all records are before a position, which are forgotten here.
-    pub(super) fn take_segments_before(&self, position: u64) -> Vec<Segment> {
-        let mut state = self.state.lock();
-        // A segment ends where the next one begins, and the last one not at all.
-        let ends = state.segments.iter().skip(1);
-        let count = ends.take_while(|next| next.first <= position).count();
-        state.segments.drain(..count).collect()
+    /// The first segment, where all its records are before a position.
+    pub(super) fn segment_before(&self, position: u64) -> Option<Segment> {
+        // It ends where the next one begins, and the last one not at all.
+        match &self.state.lock().segments[..] {
+            [first, next, ..] if next.first <= position => Some(first.clone()),
+            _ => None,
+        }
+    }
+
+    /// The first segment is removed.
+    pub(super) fn forget_segment(&self) {
+        self.state.lock().segments.remove(0);
     }
 
     async fn order(&self) -> Result<Order, LedgerError> {

@@ -119,6 +119,22 @@ async fn a_snapshot_that_was_not_finished_when_its_ledger_closed_never_was() {
     assert_eq!(snapshot.part(0).await.unwrap().unwrap().bytes, "first");
 }
 
+#[tokio::test]
+async fn a_segment_that_could_not_be_removed_goes_with_the_next_trim() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    for number in 0..40 {
+        append(&ledger, number..number + 1).await.unwrap();
+    }
+    snapshot(&ledger, 40).await.unwrap();
+    disk.configure(|settings| settings.read_only = true);
+    ledger.trim(Position::new(40)).await.unwrap_err();
+    assert!(names(&disk, "segment-").await > 1);
+    disk.configure(|settings| settings.read_only = false);
+    ledger.trim(Position::new(40)).await.unwrap();
+    assert_eq!(names(&disk, "segment-").await, 1);
+}
+
 /// A ledger on a disk that holds little more than what it has.
 async fn on_a_small_disk() -> (SimDisk, Ledger) {
     let disk = SimDisk::new(1);
