@@ -16,26 +16,26 @@ use paxos::core::Standing;
 use paxos::node::{Node, NodeError, Options};
 use tokio::time::Instant;
 
-const CLUSTER: u64 = 7;
+pub(crate) const CLUSTER: u64 = 7;
 
 /// A ledger has no room for more bytes that are not written.
 const BUFFERED_BYTES_MAX: usize = 20_000;
 
-fn address(id: u64) -> String {
+pub(crate) fn address(id: u64) -> String {
     format!("sim://node{id}")
 }
 
 /// A cluster of nodes on disks that outlive them.
-struct World {
-    network: SimNetwork,
-    disks: Vec<SimDisk>,
+pub(crate) struct World {
+    pub(crate) network: SimNetwork,
+    pub(crate) disks: Vec<SimDisk>,
     members: Configuration,
     /// Lives that have begun: each is another.
     starts: Cell<u64>,
 }
 
 impl World {
-    fn new(nodes: u64) -> Result<Self, Box<dyn Error>> {
+    pub(crate) fn new(nodes: u64) -> Result<Self, Box<dyn Error>> {
         let addresses: Vec<_> = (1..=nodes).map(|id| (NodeId::new(id), address(id))).collect();
         let members = addresses.iter().map(|(node, address)| (*node, address.as_str()));
         let members = Configuration::new(members)?;
@@ -45,12 +45,21 @@ impl World {
 
     /// Starts a node on its ledger, and says if that has a snapshot.
     async fn start(&self, id: u64) -> Result<(Node, Ledger, bool), Box<dyn Error>> {
+        self.start_of(CLUSTER, id).await
+    }
+
+    /// The same, as a node of some cluster.
+    pub(crate) async fn start_of(
+        &self,
+        cluster: u64,
+        id: u64,
+    ) -> Result<(Node, Ledger, bool), Box<dyn Error>> {
         let (node, disk) = (NodeId::new(id), &self.disks[usize::try_from(id)? - 1]);
-        let identity = Identity { cluster: CLUSTER, node: id };
+        let identity = Identity { cluster, node: id };
         let settings = Settings::default().buffered_bytes_max(BUFFERED_BYTES_MAX);
         let (ledger, recovered) = Ledger::open(disk.mount(), identity, settings).await?;
         let has_snapshot = recovered.snapshot.is_some();
-        let mut options = Options::new(CLUSTER, node, self.members.clone(), 8 + id);
+        let mut options = Options::new(cluster, node, self.members.clone(), 8 + id);
         options.snapshot_bytes = 10_000;
         self.starts.set(self.starts.get() + 1);
         let seed = id | self.starts.get() << 8;
@@ -60,13 +69,22 @@ impl World {
         Ok((node, ledger, has_snapshot))
     }
 
-    async fn put(&self, seed: u64, count: u64) -> Result<(), Box<dyn Error>> {
+    pub(crate) async fn put(&self, seed: u64, count: u64) -> Result<(), Box<dyn Error>> {
+        self.put_values(seed, count, 1_000).await
+    }
+
+    pub(crate) async fn put_values(
+        &self,
+        seed: u64,
+        count: u64,
+        bytes: usize,
+    ) -> Result<(), Box<dyn Error>> {
         let endpoint = Endpoint::builder().transport(self.network.transport()).seed(seed);
         let endpoint = endpoint.peers(&self.members).start().await?;
         let options = client::Options::new(CLUSTER, seed);
         let mut client = Client::new(&endpoint, &self.members, options);
         for number in 0..count {
-            client.put(number.to_string(), vec![b'v'; 1_000]).await?;
+            client.put(number.to_string(), vec![b'v'; bytes]).await?;
         }
         Ok(())
     }

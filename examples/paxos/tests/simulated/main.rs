@@ -12,4 +12,5 @@ mod node_mutants;
 mod nodes;
 mod reads;
 mod single_rules;
+mod told;
 mod world;
