@@ -28,7 +28,8 @@ type Sync = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
 /// Inputs of an actor, and its wait for the ledger.
 pub struct Turns<T> {
     inputs: mpsc::Receiver<T>,
-    sync: Option<Sync>,
+    /// The wait under way, and when it began.
+    sync: Option<(Instant, Sync)>,
 }
 
 impl<T> Turns<T> {
@@ -42,8 +43,15 @@ impl<T> Turns<T> {
     pub fn wait_durable(&mut self, ledger: &Ledger, position: Position) {
         if self.sync.is_none() {
             let ledger = ledger.clone();
-            self.sync = Some(Box::pin(async move { ledger.durable(position).await }));
+            let sync = Box::pin(async move { ledger.durable(position).await });
+            self.sync = Some((Instant::now(), sync));
         }
+    }
+
+    /// The beginning of the wait for the ledger that is under way. Waits are as short as two writes
+    /// and syncs: in one that lasts, the disk hangs.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.sync.as_ref().map(|(begun, _)| *begun)
     }
 
     /// The beginning of the next turn, at this time at the latest. The ledger comes first, then the
@@ -81,9 +89,9 @@ impl<T> std::fmt::Debug for Turns<T> {
 /// Inputs of one turn, at most: timers and the ledger must not wait for long.
 const INPUTS_MAX: usize = 1_024;
 
-async fn synced(sync: &mut Option<Sync>) -> Result<Durable, LedgerError> {
+async fn synced(sync: &mut Option<(Instant, Sync)>) -> Result<Durable, LedgerError> {
     match sync {
-        Some(sync) => sync.await,
+        Some((_, sync)) => sync.await,
         None => std::future::pending().await,
     }
 }
@@ -129,11 +137,13 @@ mod tests {
         for record in ["first", "second"] {
             let position = ledger.append(record.into());
             turns.wait_durable(&ledger, position);
+            let begun = turns.waits_since();
             turns.wait_durable(&ledger, Position::new(1_000)); // nothing: a wait is under way
+            assert!(begun.is_some() && turns.waits_since() == begun);
             send.try_send(record).unwrap();
             let news = turns.next(due).await.unwrap();
             let Some(News::Durable(durable)) = news else { panic!("{news:?}") };
-            assert_eq!(durable.up_to(), position);
+            assert_eq!((durable.up_to(), turns.waits_since()), (position, None));
             let news = turns.next(due).await.unwrap();
             let Some(News::Inputs(inputs)) = news else { panic!("{news:?}") };
             assert_eq!(inputs, [record]);

@@ -25,9 +25,7 @@ use super::requests::{Reading, Requests, Waiter, overloaded, stopping};
 use super::service::Known;
 use super::snapshots::Served;
 use super::{NodeError, Options};
-use crate::core::{
-    Answer, Ask, Effect, Recipients, Replica, Settings, Slot, Standing, Token, Value,
-};
+use crate::core::{Answer, Ask, Effect, Recipients, Replica, Slot, Standing, Token, Value};
 use crate::kv::{Foresight, Machine};
 use crate::proto::{self, Change, Entry, Inspection, PaxosClient, Question};
 
@@ -121,8 +119,6 @@ pub(super) struct Actor {
     has_told: bool,
     /// The words of members that answer no question, as they were told.
     refusals: BTreeMap<NodeId, String>,
-    /// Since when the ledger has had no room, whenever that was looked at.
-    full_since: Option<Instant>,
     batches: u64,
     batched: u64,
     polled: u64,
@@ -173,7 +169,6 @@ impl Actor {
             crowded: Once::new(),
             has_told: false,
             refusals: BTreeMap::new(),
-            full_since: None,
             batches: 0,
             batched: 0,
             polled: 0,
@@ -336,13 +331,10 @@ impl Actor {
     /// that stops, or when the disk hangs. A burst that the disk catches up with is no reason.
     fn hand_over(&mut self) {
         let now = Instant::now();
-        let Settings { heartbeat, election_timeout, .. } = self.options.core;
-        let is_full = !self.ledger.has_room();
-        self.full_since = is_full.then(|| self.full_since.unwrap_or(now));
-        let is_stuck = self.full_since.is_some_and(|since| since + election_timeout <= now);
+        let is_full = !self.ledger.has_room() && self.is_stuck();
         let is_over = self.stopping.is_some() && self.requests.len() == 0;
-        if (is_over || is_stuck) && self.next_hand_over <= now {
-            self.next_hand_over = now + heartbeat;
+        if (is_over || is_full) && self.next_hand_over <= now {
+            self.next_hand_over = now + self.options.core.heartbeat;
             self.replica.hand_over();
             self.perform();
         }
@@ -508,9 +500,10 @@ impl Actor {
         self.has_told = is_long;
     }
 
-    /// True when more waits for the disk than for one that works: questions are not taken.
+    /// True when answers have waited for the disk for as long as others wait for a leader.
     fn is_stuck(&self) -> bool {
-        self.held.len() >= HELD_MAX || !self.ledger.has_room()
+        let timeout = self.options.core.election_timeout;
+        self.turns.waits_since().is_some_and(|begun| begun + timeout <= Instant::now())
     }
 
     /// True when it was told to stop, and has nothing left to do or no time.

@@ -170,3 +170,17 @@ async fn a_node_whose_other_members_are_gone_says_why_there_is_no_leader()
     drop(last);
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_disk_hangs_says_why_there_is_no_leader() -> Result<(), Box<dyn Error>> {
+    let (log, _guard) = Log::begin();
+    let world = World::new(3)?;
+    let [leader, follower, last] = cluster(&world).await?;
+    world.disks[usize::try_from(last.0)? - 1].stall();
+    stop(&world, leader).await?;
+    log.told(&["no leader for long: the disk of this node does not write"]).await;
+    log.told(&["no leader for long: too few of the members", &format!("n{}", last.0)]).await;
+    assert_eq!(log.count(&["no leader for long"]), 2, "one of each node");
+    drop(follower);
+    Ok(())
+}
