@@ -207,8 +207,7 @@ impl Driver {
         let polled = self.with_quietly(|state| {
             let polled = state.inbox.poll_next(cx);
             if let Poll::Ready(Some(arrived)) = &polled {
-                let source = arrived.source();
-                state.node.set_unread_bytes(source, state.inbox.bytes(source));
+                state.node.handle_read(arrived.source(), arrived.cost());
             }
             polled
         });

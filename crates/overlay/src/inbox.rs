@@ -1,6 +1,6 @@
 //! Deliveries that were not read yet.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -49,6 +49,14 @@ impl Arrived {
             Self::Gap { source, .. } => *source,
         }
     }
+
+    /// Bytes that it takes in memory: empty ones, too, wait until they are read.
+    pub(crate) fn cost(&self) -> usize {
+        match self {
+            Self::Operation { payload, .. } => payload.len() + DELIVERY_BYTES,
+            Self::Gap { .. } => DELIVERY_BYTES,
+        }
+    }
 }
 
 impl From<Arrived> for Delivery {
@@ -63,12 +71,11 @@ impl From<Arrived> for Delivery {
     }
 }
 
-/// See the module. How much is in it the node is told, which then takes no more.
+/// See the module. The node counts what waits here, and takes no more of a source of which that is
+/// much.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     queue: VecDeque<Arrived>,
-    /// Bytes that wait, by source.
-    bytes: BTreeMap<Site, usize>,
     readers: Wakers,
     is_closed: bool,
 }
@@ -78,19 +85,20 @@ pub(crate) struct Inbox {
 const GAPS_MAX: usize = 4_096;
 
 impl Inbox {
-    pub(crate) fn push(&mut self, arrived: Arrived, wakers: &mut Wakers) {
+    /// True where it waits to be read.
+    #[must_use]
+    pub(crate) fn push(&mut self, arrived: Arrived, wakers: &mut Wakers) -> bool {
         if matches!(arrived, Arrived::Gap { .. }) && self.queue.len() >= GAPS_MAX {
-            return;
+            return false;
         }
-        *self.bytes.entry(arrived.source()).or_default() += cost(&arrived);
         self.queue.push_back(arrived);
         wakers.append(&mut self.readers);
+        true
     }
 
     /// The oldest; `None` when it is closed and empty.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Arrived>> {
         if let Some(arrived) = self.queue.pop_front() {
-            *self.bytes.entry(arrived.source()).or_default() -= cost(&arrived);
             return Poll::Ready(Some(arrived));
         }
         if self.is_closed {
@@ -100,40 +108,8 @@ impl Inbox {
         Poll::Pending
     }
 
-    /// Bytes of a source that wait.
-    pub(crate) fn bytes(&self, source: Site) -> usize {
-        self.bytes.get(&source).copied().unwrap_or(0)
-    }
-
     pub(crate) fn close(&mut self, wakers: &mut Wakers) {
         self.is_closed = true;
         wakers.append(&mut self.readers);
-    }
-}
-
-/// Bytes that a delivery takes in memory: empty ones, too, wait until they are read.
-fn cost(arrived: &Arrived) -> usize {
-    match arrived {
-        Arrived::Operation { payload, .. } => payload.len() + DELIVERY_BYTES,
-        Arrived::Gap { .. } => DELIVERY_BYTES,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn operations_without_bytes_count_until_they_are_read() {
-        let (mut inbox, mut wakers) = (Inbox::default(), Wakers::default());
-        let op = OpId { source: Site(1), life: Life(7), seq: 0 };
-        for _ in 0..1_000 {
-            let empty = Arrived::Operation { op, payload: Payload::cut(Bytes::new()) };
-            inbox.push(empty, &mut wakers);
-        }
-        assert_eq!(inbox.bytes(Site(1)), 1_000 * DELIVERY_BYTES);
-        let cx = Context::from_waker(std::task::Waker::noop());
-        while inbox.poll_next(&cx).is_ready() {}
-        assert_eq!(inbox.bytes(Site(1)), 0);
     }
 }

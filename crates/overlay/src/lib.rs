@@ -76,6 +76,7 @@ mod routes;
 mod send;
 mod site;
 mod sustainable;
+mod tally;
 mod trust;
 mod uplink;
 mod watch;

@@ -37,6 +37,7 @@ use crate::repair::{Fetches, Holdings};
 use crate::routes::{LinkRate, Routes};
 use crate::send::Sender;
 use crate::site::{SITES_MAX, Site, SiteSet};
+use crate::tally::Tally;
 use crate::trust::Trust;
 use crate::uplink::Uplink;
 use crate::wire::{ChunkDigest, Flaw, Life, OpId, Passed, View};
@@ -164,11 +165,10 @@ pub struct OverlayNode {
     site_bucket: Bucket,
     repair_bucket: Bucket,
     events: VecDeque<Event>,
-    undelivered_bytes: usize,
-    /// Delivered, and not read by the application, by source.
-    unread_bytes: Vec<usize>,
-    /// Both, by source.
-    waiting_bytes: Vec<usize>,
+    /// Bytes that wait for `poll_event`.
+    undelivered: Tally,
+    /// Those that it gave, and the application has not read.
+    unread: Tally,
     /// Factor on the rates of the plan, in thousandths.
     pacing_permille: u32,
     /// Chunks and bytes of the operation that was not ready.
@@ -315,9 +315,8 @@ impl OverlayNode {
             site_bucket: Bucket::new(now, None, limits.burst),
             repair_bucket: Bucket::new(now, repair_rate, limits.burst),
             events: VecDeque::new(),
-            undelivered_bytes: 0,
-            unread_bytes: vec![0; sites],
-            waiting_bytes: vec![0; sites],
+            undelivered: Tally::new(sites),
+            unread: Tally::new(sites),
             pacing_permille: 1_000,
             refused: None,
             turn: 0,
@@ -356,16 +355,22 @@ impl OverlayNode {
         Ok(())
     }
 
-    /// Sets how many of the bytes of a source that [`poll_event`](Self::poll_event) gave the
-    /// application it has not read yet. They count for [`Limits::undelivered_bytes_max`], so that
-    /// who does not read holds up its sources, and not events.
+    /// Counts bytes of a source that the application was given and has not read yet, until
+    /// [`handle_read`](Self::handle_read). They count for [`Limits::undelivered_bytes_max`], so
+    /// that who does not read holds up its sources, and not events.
     ///
     /// # Panics
     /// If there is no such site.
-    pub fn set_unread_bytes(&mut self, source: Site, bytes: usize) {
-        let before = std::mem::replace(&mut self.unread_bytes[source.index()], bytes);
-        let waiting = &mut self.waiting_bytes[source.index()];
-        *waiting = *waiting - before + bytes;
+    pub fn handle_unread(&mut self, source: Site, bytes: usize) {
+        self.unread.add(source, bytes);
+    }
+
+    /// Counts bytes of a source no longer that the application has read.
+    ///
+    /// # Panics
+    /// If there is no such site, or it has fewer that are [unread](Self::handle_unread).
+    pub fn handle_read(&mut self, source: Site, bytes: usize) {
+        self.unread.take(source, bytes);
     }
 
     /// Sends at so many thousandths of the plan's rates from now on. Default 1000.
@@ -447,13 +452,18 @@ impl OverlayNode {
                 .max()
                 .unwrap_or(0),
             unproven_bytes: self.proofs.held_bytes(),
-            undelivered_bytes: self.undelivered_bytes,
+            undelivered_bytes: self.undelivered.total(),
             held_bytes: self.holdings.bytes(),
             fetches: self.fetches.len(),
             queued: self.uplinks.iter().map(Uplink::len).sum(),
             in_line: self.line.len(),
             control: self.control.len(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.unread.total()
     }
 
     /// True while something that was not ready is to have room made for it.
@@ -534,8 +544,7 @@ impl OverlayNode {
 
     fn deliver(&mut self, op: OpId, payload: Payload) {
         self.counters.delivered += 1;
-        self.undelivered_bytes += payload.len() + DELIVERY_BYTES;
-        self.waiting_bytes[op.source.index()] += payload.len() + DELIVERY_BYTES;
+        self.undelivered.add(op.source, payload.len() + DELIVERY_BYTES);
         self.events.push_back(Event::Delivered { op, payload });
     }
 

@@ -149,8 +149,7 @@ impl State {
                     }
                 }
                 Event::Gap { source, life, from, to } => {
-                    let gap = Arrived::Gap { source, life, from, to };
-                    self.inbox.push(gap, &mut aftermath.wakers);
+                    self.arrive(Arrived::Gap { source, life, from, to }, aftermath);
                 }
                 Event::Unavailable { op } => self.bodies.give_up(op),
             }
@@ -166,8 +165,15 @@ impl State {
         if payload.is_body() {
             self.bodies.insert(now, op, payload);
         } else {
-            self.inbox.push(Arrived::Operation { op, payload }, &mut aftermath.wakers);
-            self.node.set_unread_bytes(op.source, self.inbox.bytes(op.source));
+            self.arrive(Arrived::Operation { op, payload }, aftermath);
+        }
+    }
+
+    /// Lets the application read it, and counts it until then.
+    fn arrive(&mut self, arrived: Arrived, aftermath: &mut Aftermath) {
+        let (source, bytes) = (arrived.source(), arrived.cost());
+        if self.inbox.push(arrived, &mut aftermath.wakers) {
+            self.node.handle_unread(source, bytes);
         }
     }
 

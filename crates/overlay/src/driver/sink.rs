@@ -250,7 +250,7 @@ mod tests {
     use crate::bodies::{Bodies, BodyLimits};
     use crate::driver::{Offer, Parts};
     use crate::event::BroadcastError;
-    use crate::node::{NodeConfig, OverlayNode};
+    use crate::node::{DELIVERY_BYTES, NodeConfig, OverlayNode};
     use crate::plan::Plan;
     use crate::site::SiteSet;
     use crate::wire::{Data, Forward, Life, OpId};
@@ -391,19 +391,37 @@ mod tests {
         driver.on_batch(by, frames).expect("it is right");
     }
 
+    #[tokio::test]
+    async fn operations_without_bytes_count_until_they_are_read() {
+        let (driver, flow) = (driver(), Deaf::of(Incarnation(1), 1));
+        driver.on_open(flow.clone()).expect("it is of a site");
+        bring(&driver, &flow, driver.roster.frame().clone());
+        for seq in 0..100 {
+            bring(&driver, &flow, data(1, seq, Bytes::new()).to_bytes());
+        }
+        let unread = || driver.with_quietly(|state| state.node.unread_bytes());
+        assert_eq!(unread(), 100 * DELIVERY_BYTES);
+        let cx = Context::from_waker(std::task::Waker::noop());
+        while driver.poll_next(&cx).is_ready() {}
+        assert_eq!(unread(), 0);
+        driver.close();
+    }
+
+    /// The first site's.
+    fn data(life: u64, seq: u64, payload: Bytes) -> Frame {
+        let op = OpId { source: Site(0), life: Life::of(Incarnation(life)), seq };
+        let forward = Forward::Nobody;
+        let (is_repair, is_body) = (false, false);
+        let (index, count, epoch) = (0, 1, 0);
+        Frame::Data(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
+    }
+
     /// It was read before, and waits for the lock while the site comes back.
     #[tokio::test]
     async fn a_batch_of_a_flow_of_an_earlier_life_does_not_count_for_the_next() {
         let driver = driver();
         let [before, now] = [1, 2].map(|life| Deaf::of(Incarnation(life), life));
-        let data = |life: u64, seq| {
-            let op = OpId { source: Site(0), life: Life::of(Incarnation(life)), seq };
-            let payload = Bytes::from_static(b"it");
-            let forward = Forward::Nobody;
-            let (is_repair, is_body) = (false, false);
-            let (index, count, epoch) = (0, 1, 0);
-            Frame::Data(Data { op, index, count, epoch, forward, is_repair, is_body, payload })
-        };
+        let data = |life: u64, seq| data(life, seq, Bytes::from_static(b"it"));
         let roster = driver.roster.frame().clone();
         for (flow, life) in [(&before, 1), (&now, 2)] {
             driver.on_open(flow.clone()).expect("it is of a site");

@@ -202,9 +202,10 @@ impl OverlayNode {
     /// thresholds, 1998.) A part of an equal share each may have in any case.
     pub(super) fn is_full(&self, source: Site) -> bool {
         let max = self.limits.undelivered_bytes_max;
-        let free = max.saturating_sub(self.waiting_bytes.iter().sum());
+        let free = max.saturating_sub(self.undelivered.total() + self.unread.total());
         let least = max / UNREAD_PER_FREE / self.sites;
-        self.waiting_bytes[source.index()] >= free.saturating_mul(UNREAD_PER_FREE).max(least)
+        self.undelivered.of(source) + self.unread.of(source)
+            >= free.saturating_mul(UNREAD_PER_FREE).max(least)
     }
 
     /// A chunk has come that is not taken. Its source sends it again, as if its relay had not

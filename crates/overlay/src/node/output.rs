@@ -152,8 +152,7 @@ impl OverlayNode {
             self.counters.given_up += u64::from(!missed.is_empty());
         }
         if let Event::Delivered { op, payload } = &event {
-            self.undelivered_bytes -= payload.len() + DELIVERY_BYTES;
-            self.waiting_bytes[op.source.index()] -= payload.len() + DELIVERY_BYTES;
+            self.undelivered.take(op.source, payload.len() + DELIVERY_BYTES);
         }
         Some(event)
     }
