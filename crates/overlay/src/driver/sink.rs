@@ -255,13 +255,27 @@ mod tests {
     use crate::site::SiteSet;
     use crate::wire::{Data, Forward, Life, OpId};
 
-    /// A connection to the first of the nodes, which takes nothing.
+    /// A connection to a node, with no transport below: it keeps what it is given, or takes nothing.
     #[derive(Debug)]
-    struct Deaf(Link);
+    struct Bare {
+        link: Link,
+        kept: Option<Mutex<Vec<Vec<u8>>>>,
+    }
 
-    impl Deaf {
-        fn of(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
-            Arc::new(Self(link(1, incarnation, nonce)))
+    impl Bare {
+        /// To the first of the nodes.
+        fn deaf(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
+            Arc::new(Self { link: link(1, incarnation, nonce), kept: None })
+        }
+
+        fn keeper(node: u64, incarnation: Incarnation, nonce: u64) -> Arc<Self> {
+            let (link, kept) = (link(node, incarnation, nonce), Some(Mutex::default()));
+            Arc::new(Self { link, kept })
+        }
+
+        /// Takes what it has kept.
+        fn take(&self) -> Vec<Vec<u8>> {
+            self.kept.as_ref().map_or_else(Vec::new, |kept| std::mem::take(&mut *kept.lock()))
         }
     }
 
@@ -276,37 +290,16 @@ mod tests {
         }
     }
 
-    /// A connection that keeps what it is given.
-    #[derive(Debug)]
-    struct Keeper(Link, Mutex<Vec<Vec<u8>>>);
-
-    impl Connection for Keeper {
+    impl Connection for Bare {
         fn link(&self) -> &Link {
-            &self.0
+            &self.link
         }
         fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
         fn append_bytes(&self, _: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
-            self.1.lock().push([head, &body].concat());
+            let kept = self.kept.as_ref().ok_or(NotWritable::Closed)?;
+            kept.lock().push([head, &body].concat());
             Ok(Appended::Writable)
         }
-        fn flush(&self) {}
-        fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
-            Poll::Ready(())
-        }
-        fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
-            Poll::Ready(())
-        }
-        fn close(&self, _: CloseReason) {}
-        fn counters(&self) -> Counters {
-            Counters::default()
-        }
-    }
-
-    impl Connection for Deaf {
-        fn link(&self) -> &Link {
-            &self.0
-        }
-        fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
         fn flush(&self) {}
         fn poll_flush(&self, _: &mut Context<'_>) -> Poll<()> {
             Poll::Ready(())
@@ -366,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn a_broadcast_that_nobody_waits_for_any_more_makes_no_room() {
         let driver = driver();
-        let flow = Deaf::of(Incarnation(1), 1);
+        let flow = Bare::deaf(Incarnation(1), 1);
         driver.on_open(flow.clone()).expect("it is of a site");
         bring(&driver, &flow, driver.roster.frame().clone());
         let payload = Bytes::from(vec![0; 8 << 20]);
@@ -393,7 +386,7 @@ mod tests {
 
     #[tokio::test]
     async fn operations_without_bytes_count_until_they_are_read() {
-        let (driver, flow) = (driver(), Deaf::of(Incarnation(1), 1));
+        let (driver, flow) = (driver(), Bare::deaf(Incarnation(1), 1));
         driver.on_open(flow.clone()).expect("it is of a site");
         bring(&driver, &flow, driver.roster.frame().clone());
         for seq in 0..100 {
@@ -420,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn a_batch_of_a_flow_of_an_earlier_life_does_not_count_for_the_next() {
         let driver = driver();
-        let [before, now] = [1, 2].map(|life| Deaf::of(Incarnation(life), life));
+        let [before, now] = [1, 2].map(|life| Bare::deaf(Incarnation(life), life));
         let data = |life: u64, seq| data(life, seq, Bytes::from_static(b"it"));
         let roster = driver.roster.frame().clone();
         for (flow, life) in [(&before, 1), (&now, 2)] {
@@ -442,16 +435,16 @@ mod tests {
     #[tokio::test]
     async fn all_others_are_told_of_a_site_of_which_one_of_several_flows_is_lost() {
         let driver = driver_of(3);
-        let relay = [1, 2].map(|nonce| Deaf::of(Incarnation(1), nonce));
-        let source = Arc::new(Keeper(link(3, Incarnation(1), 3), Mutex::default()));
+        let relay = [1, 2].map(|nonce| Bare::deaf(Incarnation(1), nonce));
+        let source = Bare::keeper(3, Incarnation(1), 3);
         let flows = relay.iter().cloned().chain([source.clone() as Arc<dyn Connection>]);
         for flow in flows {
             driver.on_open(flow.clone()).expect("it is of a site");
             bring(&driver, &flow, driver.roster.frame().clone());
         }
-        source.1.lock().clear();
+        source.take();
         driver.on_closed(relay[0].link(), CloseReason::Local);
-        let told = source.1.lock().clone();
+        let told = source.take();
         let unreached =
             told.iter().filter_map(|it| match Frame::decode(&Bytes::copy_from_slice(it)) {
                 Ok(Frame::View(view)) => Some(view.unreached),
