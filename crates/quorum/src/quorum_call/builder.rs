@@ -24,14 +24,21 @@ use super::{Deciding, Follow, Leaves, Members, QuorumCall};
 pub struct QuorumBuilder<Resp> {
     call: CallBuilder<Resp>,
     configuration: Option<Configuration>,
-    leaves: Option<Leaves>,
-    /// Branches of leaves were named, and there are none.
-    lacks_leaves: bool,
+    place: Place,
     cancels_late: bool,
     retry: Option<Retry>,
     hedge: Option<Hedge>,
     latencies: Option<Latencies>,
     late: Option<Follow<Resp>>,
+}
+
+/// Place of the members in the tree of a call.
+enum Place {
+    /// They are the branches of its root.
+    Branches,
+    /// So they are, and branches of leaves were named.
+    NoLeaves,
+    Leaves(Leaves),
 }
 
 /// A decided call that is read on. However the reading ends, what was asked runs on.
@@ -59,8 +66,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         Self {
             call,
             configuration,
-            leaves,
-            lacks_leaves: false,
+            place: leaves.map_or(Place::Branches, Place::Leaves),
             cancels_late: false,
             retry: None,
             hedge: None,
@@ -142,8 +148,10 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     where
         F: Fn(NodeId, &Path) -> bool + Send + Sync + 'static,
     {
-        self.lacks_leaves = self.leaves.is_none();
-        self.leaves = self.leaves.map(|leaves| leaves.at(is_at));
+        self.place = match self.place {
+            Place::Leaves(leaves) => Place::Leaves(leaves.at(is_at)),
+            Place::Branches | Place::NoLeaves => Place::NoLeaves,
+        };
         self
     }
 
@@ -215,12 +223,10 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// The call, unless what it was told has to do with replies.
     fn one_way(self) -> Result<CallBuilder<Resp>, MulticastError> {
-        let Self {
-            call, leaves, lacks_leaves, cancels_late, retry, hedge, latencies, late, ..
-        } = self;
+        let Self { call, place, cancels_late, retry, hedge, latencies, late, .. } = self;
         let settings = [
-            (leaves.is_some(), "among"),
-            (lacks_leaves, "leaves_at"),
+            (matches!(place, Place::Leaves(_)), "among"),
+            (matches!(place, Place::NoLeaves), "leaves_at"),
             (cancels_late, "cancel_late"),
             (retry.is_some(), "retry"),
             (hedge.is_some(), "hedge"),
@@ -238,7 +244,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         let asked = self.call.branches().map(|(peer, _)| peer.node());
         let Some(configuration) = &self.configuration else { return Ok(Roster::new(asked)?) };
         let mut roster = Roster::new(configuration.nodes())?;
-        if self.leaves.is_none() {
+        if !matches!(self.place, Place::Leaves(_)) {
             let asked: Vec<Option<usize>> = asked.map(|node| roster.index_of(node)).collect();
             let skipped = (0..configuration.len()).filter(|index| !asked.contains(&Some(*index)));
             skipped.for_each(|index| roster.skip(index));
@@ -251,20 +257,12 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         roster: Roster,
         needs: Needs,
     ) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self {
-            call,
-            configuration,
-            leaves,
-            lacks_leaves,
-            cancels_late,
-            retry,
-            hedge,
-            latencies,
-            late,
-        } = self;
-        if lacks_leaves {
-            return Err(QuorumError::NoLeaves);
-        }
+        let Self { call, configuration, place, cancels_late, retry, hedge, latencies, late } = self;
+        let leaves = match place {
+            Place::Branches => None,
+            Place::NoLeaves => return Err(QuorumError::NoLeaves),
+            Place::Leaves(leaves) => Some(leaves),
+        };
         if retry.is_some()
             && let Some((_, request)) = call.branches().find(|(_, r)| !r.is_idempotent())
         {
