@@ -307,7 +307,8 @@ fn more_telling(first: DialError, later: DialError) -> DialError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::fmt;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -320,11 +321,16 @@ mod tests {
     use crate::transport::{DialFuture, Lane, ListenFuture};
     use crate::{CallError, Cause, Context, Endpoint, Executed, Items, Method, Service, Status};
 
-    /// Panics when it is first dialled, and in the future of the next dial.
-    #[derive(Debug)]
-    struct Panicking(MemTransport, AtomicUsize);
+    /// A transport in whose place a function dials, where that gives a future.
+    pub(crate) struct Dialling<F>(pub(crate) MemTransport, pub(crate) F);
 
-    impl Transport for Panicking {
+    impl<F> fmt::Debug for Dialling<F> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Dialling(..)")
+        }
+    }
+
+    impl<F: Fn() -> Option<DialFuture> + Send + Sync + 'static> Transport for Dialling<F> {
         fn schemes(&self) -> &'static [&'static str] {
             self.0.schemes()
         }
@@ -339,11 +345,7 @@ mod tests {
             expected: Option<NodeId>,
             sink: Arc<dyn Sink>,
         ) -> DialFuture {
-            match self.1.fetch_add(1, Ordering::Relaxed) {
-                0 => panic!("on purpose"),
-                1 => Box::pin(async { panic!("on purpose") }),
-                _ => self.0.dial(address, expected, sink),
-            }
+            (self.1)().unwrap_or_else(|| self.0.dial(address, expected, sink))
         }
     }
 
@@ -354,7 +356,15 @@ mod tests {
         let mem = MemTransport::new();
         let server = Endpoint::builder().transport(mem.clone()).listen("mem://panics:0");
         let server = server.serve(echo).start().await.expect("the name is free");
-        let builder = Endpoint::builder().transport(Panicking(mem, AtomicUsize::new(0)));
+        let dials = AtomicUsize::new(0);
+        let panics = move || -> Option<DialFuture> {
+            match dials.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("on purpose"),
+                1 => Some(Box::pin(async { panic!("on purpose") })),
+                _ => None,
+            }
+        };
+        let builder = Endpoint::builder().transport(Dialling(mem, panics));
         let client = builder.start().await.expect("nothing to bind");
         let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
         for _ in 0..2 {

@@ -152,8 +152,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::driver::dial::tests::Dialling;
     use crate::transport::mem::MemTransport;
-    use crate::transport::{DialFuture, ListenFuture, Sink, Transport};
     use crate::{Endpoint, EndpointBuilder, NodeId};
 
     fn builder(node: u64) -> EndpointBuilder {
@@ -201,35 +201,14 @@ mod tests {
         assert!(given.elapsed() < Duration::from_millis(25), "after {:?}", given.elapsed());
     }
 
-    /// Counts dials.
-    #[derive(Debug, Default)]
-    struct Counting(MemTransport, watch::Sender<usize>);
-
-    impl Transport for Counting {
-        fn schemes(&self) -> &'static [&'static str] {
-            self.0.schemes()
-        }
-
-        fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
-            self.0.listen(address, sink)
-        }
-
-        fn dial(
-            &self,
-            address: &Address,
-            expected: Option<NodeId>,
-            sink: Arc<dyn Sink>,
-        ) -> DialFuture {
-            self.1.send_modify(|count| *count += 1);
-            self.0.dial(address, expected, sink)
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
     async fn a_connection_that_the_peer_makes_ends_the_pause_and_one_that_lasts_what_led_to_it() {
-        let counting = Counting::default();
-        let mut dials = counting.1.subscribe();
+        let (dialled, mut dials) = watch::channel(());
+        let counting = Dialling(MemTransport::new(), move || {
+            dialled.send_replace(());
+            None
+        });
         let client = Endpoint::builder().transport(counting).node(NodeId::new(2));
         let client = client.listen("mem://is dialled:0").start().await.expect("it is free");
         let server = builder(1).start().await.expect("nothing to bind");
