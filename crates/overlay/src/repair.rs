@@ -316,9 +316,13 @@ impl Fetches {
 
     /// Gives up what is missing up to here: only the user may still want it, out of its order.
     pub(crate) fn cancel_pulls(&mut self, from: OpId, to: u64) {
-        let end = OpId { seq: to, ..from };
-        self.table.retain(|op, fetching| !fetching.is_pull || !(from..end).contains(op));
-        self.forget_answers();
+        let within = from..OpId { seq: to.max(from.seq), ..from };
+        let pulls = self.table.range(within).filter(|(_, fetching)| fetching.is_pull);
+        let gone: Vec<OpId> = pulls.map(|(op, _)| *op).collect();
+        gone.iter().for_each(|op| drop(self.table.remove(op)));
+        if !gone.is_empty() {
+            self.forget_answers();
+        }
     }
 
     /// Drops what came of operations that are not asked for any more.

@@ -276,6 +276,9 @@ impl OverlayNode {
     pub(super) fn on_floor(&mut self, now: Timestamp, source: Site, floor: &Floor) {
         let Floor { life, seq, ref others } = *floor;
         let delivered = self.receiver.leave_out(now, source, life, others);
+        for (from, to) in others {
+            self.fetches.cancel_pulls(OpId { source, life, seq: *from }, *to);
+        }
         self.deliver_all(delivered);
         let (holes, delivered) = self.receiver.floor(now, source, life, seq);
         self.note_gaps(source, life, holes);
