@@ -26,8 +26,9 @@ pub struct Limits {
     /// MiB; what comes beyond it is asked for again.
     pub unproven_bytes_max: usize,
     /// Bytes delivered and not taken by `poll_event` yet, 128 more for each operation; what comes
-    /// beyond it is dropped, and sent again by its source. One source has up to eight times as much
-    /// as is still free. Default 64 MiB.
+    /// beyond it is dropped, and asked of its source again once there is room. One source has up to
+    /// eight times as much as is still free, and an eighth of an equal share in any case; what had
+    /// waited in its stream may come on top at once. Default 64 MiB.
     pub undelivered_bytes_max: usize,
     /// Bytes that one root may have queued here to be forwarded: what a relay grants it. Default 4
     /// MiB, more where the plan needs it: see [`Limits::memory_bytes_max`].
@@ -70,8 +71,8 @@ pub struct Limits {
     /// The most that timer may come to. Default 5 s.
     pub relay_timer_max: Duration,
     /// When a frame sent directly is sent again without an acknowledgement, at the earliest.
-    /// Connections lose nothing while they are up, so this is for receivers that had no room.
-    /// Default 2 s; doubles, until a receiver takes what left later.
+    /// Connections lose nothing while they are up, and a receiver that had no room says when it has:
+    /// this is for what is lost all the same. Default 2 s; doubles with each time.
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,

@@ -371,6 +371,7 @@ impl OverlayNode {
     /// If there is no such site, or it has fewer that are [unread](Self::handle_unread).
     pub fn handle_read(&mut self, source: Site, bytes: usize) {
         self.unread.take(source, bytes);
+        self.ask_again(source);
     }
 
     /// Sends at so many thousandths of the plan's rates from now on. Default 1000.

@@ -172,6 +172,24 @@ impl Receiver {
         Ok(taken)
     }
 
+    /// A source has sent a chunk that there was no room for.
+    pub(crate) fn turn_away(&mut self, source: Site, life: Life, seq: u64, bytes: usize) {
+        if let Some(stream) = self.stream_mut(source, life) {
+            stream.turn_away(seq, bytes);
+        }
+    }
+
+    /// True while something of the present life of a source was turned away.
+    pub(crate) fn has_turned_away(&self, source: Site) -> bool {
+        self.streams.get(&source).is_some_and(Stream::has_turned_away)
+    }
+
+    /// Takes those of what was turned away for which there is room now, of so many bytes at most.
+    pub(crate) fn recall(&mut self, source: Site, room: usize) -> Vec<u64> {
+        let stream = self.streams.get_mut(&source);
+        stream.map_or(Vec::new(), |stream| stream.recall(room, self.reorder_max))
+    }
+
     /// A source owes nothing below `seq`: what is missing there is to be asked of others. What is
     /// too far below for that, and what is delivered now.
     pub(crate) fn floor(

@@ -24,6 +24,7 @@ use convoke_core::time::Timestamp;
 use crate::ack_time::AckTime;
 use crate::event::{Event, Fault};
 use crate::limits::Limits;
+use crate::node::DELIVERY_BYTES;
 use crate::payload::Payload;
 use crate::routes::Relayed;
 use crate::site::{Site, SiteSet};
@@ -48,8 +49,6 @@ pub(crate) struct Sender {
     unacked_bytes: usize,
     unacked_max: usize,
     due: BTreeSet<(Timestamp, u64)>,
-    /// Those that were sent again directly, and are not due for a while on that account.
-    put_off: BTreeSet<u64>,
     /// Times that those behind a relay take, by relay; and those that are sent to directly.
     relay_times: Vec<AckTime>,
     direct_times: Vec<AckTime>,
@@ -63,6 +62,13 @@ pub(crate) struct Sender {
     owed_from: Vec<u64>,
     /// Sequence numbers that each site does not get.
     not_for: Vec<Others>,
+    /// Bytes that each site may have sent again for having had no room: twice what it acknowledges.
+    recalls: Vec<usize>,
+}
+
+/// Bytes that sending a chunk again counts for.
+fn recall_cost(payload: usize) -> usize {
+    payload + DELIVERY_BYTES
 }
 
 /// Effect of an acknowledgement.
@@ -74,8 +80,6 @@ pub(crate) struct Progress {
     pub(crate) proven: Vec<(Site, u64)>,
     /// Relays by which a frame took far longer than any takes directly.
     pub(crate) slow: Vec<(Site, u64)>,
-    /// Chunk that the receiver had no room for, and may have now.
-    pub(crate) recalled: Option<u64>,
     /// The receiver waits for something that it will not get.
     pub(crate) needs_floor: bool,
 }
@@ -93,7 +97,6 @@ impl Sender {
             unacked_bytes: 0,
             unacked_max: limits.unacked_bytes_max,
             due: BTreeSet::new(),
-            put_off: BTreeSet::new(),
             relay_times: vec![AckTime::default(); sites],
             direct_times: vec![AckTime::default(); sites],
             heard: vec![Heard::default(); sites],
@@ -101,6 +104,7 @@ impl Sender {
             holding: SiteSet::EMPTY,
             owed_from: vec![0; sites],
             not_for: vec![Others::default(); sites],
+            recalls: vec![0; sites],
         }
     }
 
@@ -317,12 +321,8 @@ impl Sender {
         let not_for = &mut self.not_for[from.index()];
         not_for.on_acked(ack.next);
         not_for.on_waits(now, ack.next, self.limits.fetch_timeout);
-        let heard_of = self.heard[from.index()].of;
         for seq in (self.first_owed(from)..ack.next).chain(ack.iter_beyond()) {
             self.acked(now, seq, from, &mut progress, events);
-        }
-        if self.heard[from.index()].of > heard_of {
-            progress.recalled = self.recall(from);
         }
         progress.needs_floor = ack.next < self.next_seq()
             && self.chunk(ack.next).is_none_or(|chunk| !chunk.missing.contains(from));
@@ -364,6 +364,8 @@ impl Sender {
         let overtakes = left_at.filter(|_| via.is_none() && !was_resent);
         self.heard[by.index()].note(now, overtakes);
         self.earn(by, len);
+        let recalls = &mut self.recalls[by.index()];
+        *recalls = (*recalls + 2 * recall_cost(len)).min(self.unacked_max);
         if let Some(took) = took.filter(|_| !was_resent) {
             match via {
                 Some(route) => self.relay_times[route.relay.index()].sample(took),
@@ -412,9 +414,6 @@ impl Sender {
             self.chunks.pop_front();
             self.base += 1;
         }
-        while self.put_off.first().is_some_and(|seq| *seq < self.base) {
-            self.put_off.pop_first();
-        }
     }
 
     /// The digest of a frame of this stream, made once.
@@ -459,6 +458,22 @@ impl Sender {
             chunk.relay_due = None;
         }
         Some(is_done && !chunk.was_missed)
+    }
+
+    /// A receiver had no room for what it was sent directly, and has some now. Whether it is sent it
+    /// again: if it has acknowledged half as much as it was sent again so.
+    pub(crate) fn on_room(&mut self, seq: u64, by: Site) -> bool {
+        let was_sent = |chunk: &&mut Chunk| {
+            chunk.missing.contains(by)
+                && chunk.sent.difference(chunk.queued).contains(by)
+                && chunk.goes_directly(by)
+        };
+        let left = self.recalls[by.index()];
+        let Some(chunk) = self.chunk_mut(seq).filter(was_sent) else { return false };
+        let Some(left) = left.checked_sub(recall_cost(chunk.payload.len())) else { return false };
+        chunk.attempts = 0;
+        self.recalls[by.index()] = left;
+        true
     }
 
     /// Takes a receiver from those that a relay was sent a chunk for. The chunk, if it was one.

@@ -87,7 +87,7 @@ impl OverlayNode {
         }
         if self.is_full(source) {
             if from == source || (data.is_repair && self.proofs.check(&data) == Proof::Right) {
-                self.find_no_room(now, from, source, data.seq());
+                self.find_no_room(now, from, data.op, (data.seq(), data.payload.len()));
             } else if !data.is_repair {
                 // Its notice may be on its way: its source is told then.
                 return self.prove(now, from, data);
@@ -162,6 +162,7 @@ impl OverlayNode {
 
     pub(super) fn receive(&mut self, now: Timestamp, from: Site, data: Data) -> Result<(), Fault> {
         let (op, count, seq) = (data.op, data.count, data.seq());
+        let bytes = data.payload.len();
         match self.receiver.take(now, data)? {
             Taken::New { complete, delivered } => {
                 self.proofs.on_taken(now, op.source, seq, from);
@@ -180,7 +181,7 @@ impl OverlayNode {
                 }
             }
             Taken::Duplicate => self.counters.duplicates += 1,
-            Taken::NoRoom => self.find_no_room(now, from, op.source, seq),
+            Taken::NoRoom => self.find_no_room(now, from, op, (seq, bytes)),
             Taken::Stale => self.counters.stale += 1,
         }
         self.poll_acks(now);
@@ -201,19 +202,44 @@ impl OverlayNode {
     /// others, and several come to as much each. (Choudhury and Hahne, dynamic queue length
     /// thresholds, 1998.) A part of an equal share each may have in any case.
     pub(super) fn is_full(&self, source: Site) -> bool {
-        let max = self.limits.undelivered_bytes_max;
-        let free = max.saturating_sub(self.undelivered.total() + self.unread.total());
-        let least = max / UNREAD_PER_FREE / self.sites;
-        self.undelivered.of(source) + self.unread.of(source)
-            >= free.saturating_mul(UNREAD_PER_FREE).max(least)
+        self.room_for(source) == 0
     }
 
-    /// A chunk has come that is not taken. Its source sends it again, as if its relay had not
-    /// brought it.
-    pub(super) fn find_no_room(&mut self, now: Timestamp, from: Site, source: Site, seq: u64) {
+    /// Bytes that are taken of a source until it is full.
+    fn room_for(&self, source: Site) -> usize {
+        let max = self.limits.undelivered_bytes_max;
+        let waiting = self.undelivered.of(source) + self.unread.of(source);
+        let free = max.saturating_sub(self.undelivered.total() + self.unread.total());
+        let least = max / UNREAD_PER_FREE / self.sites;
+        // Each byte that is taken takes from what is free, too.
+        let shared = free.saturating_mul(UNREAD_PER_FREE).saturating_sub(waiting);
+        shared.div_ceil(UNREAD_PER_FREE + 1).max(least.saturating_sub(waiting))
+    }
+
+    /// A chunk of so many bytes has come that is not taken. If a relay has brought it, its source
+    /// sends it again, as if that had not; what the source has sent is asked for once there is room.
+    pub(super) fn find_no_room(
+        &mut self,
+        now: Timestamp,
+        from: Site,
+        op: OpId,
+        (seq, bytes): (u64, usize),
+    ) {
         self.counters.no_room += 1;
-        if self.proofs.on_no_room(now, source, seq, from) {
-            self.note_missed(source, from, Flaw::Full, vec![seq]);
+        if from == op.source {
+            self.receiver.turn_away(op.source, op.life, seq, bytes);
+        } else if self.proofs.on_no_room(now, op.source, seq, from) {
+            self.note_missed(op.source, from, Flaw::Full, vec![seq]);
+        }
+    }
+
+    /// Asks a source for what there was no room for, as far as there is some now.
+    pub(super) fn ask_again(&mut self, source: Site) {
+        if self.receiver.has_turned_away(source) && self.sendable().contains(source) {
+            let seqs = self.receiver.recall(source, self.room_for(source));
+            if !seqs.is_empty() {
+                self.note_missed(source, source, Flaw::Full, seqs);
+            }
         }
     }
 
@@ -231,13 +257,16 @@ impl OverlayNode {
         Ok(())
     }
 
+    /// Delivers operations of one source.
     pub(super) fn deliver_all(&mut self, delivered: Vec<(OpId, Payload)>) {
+        let source = delivered.first().map(|(op, _)| op.source);
         delivered.into_iter().for_each(|(op, payload)| self.deliver(op, payload));
+        source.into_iter().for_each(|source| self.ask_again(source));
     }
 
     pub(super) fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
         let progress = self.sender.on_ack(now, from, ack, &mut self.events)?;
-        let Progress { finished, proven, slow, recalled, needs_floor } = progress;
+        let Progress { finished, proven, slow, needs_floor } = progress;
         self.hold(finished);
         if self.reach.up().contains(from) {
             self.gone.remove(from); // It reads again.
@@ -252,9 +281,6 @@ impl OverlayNode {
                 self.leave_relay(now, relay); // What it has would come as late.
             }
         }
-        if let Some(seq) = recalled {
-            self.send_again(seq, SiteSet::EMPTY.with(from));
-        }
         if needs_floor {
             self.tell_floor(now, from);
         }
@@ -263,7 +289,7 @@ impl OverlayNode {
     }
 
     /// Tells a site where it can go on; the same again only after a while.
-    fn tell_floor(&mut self, now: Timestamp, site: Site) {
+    pub(super) fn tell_floor(&mut self, now: Timestamp, site: Site) {
         let floor = self.sender.floor(site);
         let is_told = self.floors[site.index()]
             .is_some_and(|(told, at)| told == floor && now.since(at) < self.limits.fetch_timeout);

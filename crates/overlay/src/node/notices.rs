@@ -87,7 +87,7 @@ impl OverlayNode {
         }
         match self.proofs.check(&data) {
             Proof::Right if self.is_full(op.source) => {
-                self.find_no_room(now, from, op.source, seq);
+                self.find_no_room(now, from, op, (seq, data.payload.len()));
                 Ok(())
             }
             Proof::Right => self.receive(now, from, data),
@@ -130,6 +130,10 @@ impl OverlayNode {
         for seq in seqs {
             if flaw == Flaw::Late {
                 self.on_late(now, relay, by);
+            } else if flaw == Flaw::Full && relay == self.me {
+                if self.sender.on_room(seq, by) {
+                    self.send_again(seq, SiteSet::EMPTY.with(by));
+                }
             } else if flaw == Flaw::Full {
                 if let Some(is_proven) = self.sender.on_full(seq, (relay, by)) {
                     self.send_again(seq, SiteSet::EMPTY.with(by));

@@ -153,6 +153,7 @@ impl OverlayNode {
         }
         if let Event::Delivered { op, payload } = &event {
             self.undelivered.take(op.source, payload.len() + DELIVERY_BYTES);
+            self.ask_again(op.source);
         }
         Some(event)
     }

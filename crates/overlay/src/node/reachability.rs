@@ -288,6 +288,11 @@ impl OverlayNode {
     pub(super) fn poll_reach(&mut self, now: Timestamp) {
         if self.reach.poll_ping(now) {
             self.tell(Control::Ping);
+            // One that was given up is owed what is new once it acknowledges where to go on, which
+            // may have been lost.
+            for site in self.gone.intersection(self.sendable()).iter() {
+                self.tell_floor(now, site);
+            }
         }
         let quiet = self.reach.expire(now);
         if !quiet.is_empty() {

@@ -34,6 +34,10 @@ fn started(mut config: NodeConfig) -> OverlayNode {
     // Those who say nothing in these tests are there all the same.
     config.limits.quiet_after = Duration::from_secs(1_000);
     config.limits.ping_period = Duration::from_secs(999);
+    linked(config)
+}
+
+fn linked(config: NodeConfig) -> OverlayNode {
     let mut node = OverlayNode::new(at(0), config).expect("it is right");
     for site in 1..4 {
         let event = LinkEvent::Up { incarnation: incarnation(Site(site)) };
@@ -425,7 +429,7 @@ fn a_small_payload_keeps_nothing_of_what_it_came_with() {
 
 /// It had much unread, and what was sent again meanwhile found no room each time.
 #[test]
-fn a_site_that_takes_data_again_soon_gets_what_it_had_no_room_for() {
+fn a_site_that_says_that_it_has_room_gets_what_it_had_none_for() {
     let mut node = node();
     let ack = |node: &mut OverlayNode, now, site, next, beyond: &[u64]| {
         let beyond = crate::wire::bits_beyond(next, beyond.iter().copied());
@@ -436,9 +440,15 @@ fn a_site_that_takes_data_again_soon_gets_what_it_had_no_room_for() {
         let to_it = |(to, data): (Site, Data)| (to == Site(2)).then_some(data.op.seq);
         sent_data(node, now).into_iter().filter_map(to_it).collect::<Vec<_>>()
     };
+    let asks = |node: &mut OverlayNode, now| {
+        let missed = Missed { life: life(ME), relay: ME, flaw: Flaw::Full, seqs: vec![0] };
+        node.handle_frame(now, Site(2), Frame::Missed(missed)).expect("it may be");
+        sends(node, now)
+    };
     node.broadcast(at(0), Bytes::from(vec![0; 5_000])).expect("there is room");
-    assert_eq!(sends(&mut node, at(0)), [0]);
+    assert!(asks(&mut node, at(0)).contains(&0), "it leaves for the first time");
     [1, 3].into_iter().for_each(|site| ack(&mut node, at(10), site, 1, &[]));
+    assert!(asks(&mut node, at(20)).is_empty(), "it has taken nothing yet");
     let mut again = Vec::new();
     for millis in (0..15_000).step_by(100) {
         node.handle_timeout(at(millis));
@@ -449,14 +459,103 @@ fn a_site_that_takes_data_again_soon_gets_what_it_had_no_room_for() {
     assert_eq!(sends(&mut node, at(15_000)), [1]);
     [1, 3].into_iter().for_each(|site| ack(&mut node, at(15_010), site, 2, &[]));
     ack(&mut node, at(15_020), 2, 0, &[1]);
-    node.handle_timeout(at(15_020));
-    assert_eq!(sends(&mut node, at(15_020)), [0], "it has just taken what left later");
-    // Once: that one may be on its way.
-    node.broadcast(at(15_030), Bytes::from(vec![0; 5_000])).expect("there is room");
-    assert_eq!(sends(&mut node, at(15_030)), [2]);
-    ack(&mut node, at(15_040), 2, 0, &[1, 2]);
-    node.handle_timeout(at(15_040));
-    assert!(sends(&mut node, at(15_040)).is_empty());
+    assert!(sends(&mut node, at(15_020)).is_empty(), "it may have no room yet");
+    // And no more than twice what it takes.
+    let asked = [15_030, 15_040, 15_050].map(|millis| asks(&mut node, at(millis)).len());
+    assert_eq!(asked, [1, 1, 0]);
+}
+
+/// Sequence numbers that a node asks the first site for, as there is room for them.
+fn asked_again(node: &mut OverlayNode) -> Vec<u64> {
+    let said = drain(node, at(2)).into_iter();
+    let asked = said.filter_map(|it| match it.frame {
+        Frame::Missed(missed) if missed.relay == it.to && missed.flaw == Flaw::Full => {
+            Some(missed.seqs)
+        }
+        _ => None,
+    });
+    asked.flatten().collect()
+}
+
+#[test]
+fn what_waited_for_another_and_found_no_room_is_asked_for_as_that_comes() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    config.order = Order::SourceFifo;
+    config.limits.reorder_bytes_max = 12_000;
+    let mut node = started(config);
+    let take = |node: &mut OverlayNode, seq| {
+        let frame = Frame::Data(data(Site(1), seq, Forward::Nobody, 5_000));
+        node.handle_frame(at(1), Site(1), frame).expect("it is right");
+        asked_again(node)
+    };
+    (1..6).for_each(|seq| assert_eq!(take(&mut node, seq), []));
+    assert_eq!(node.counters().no_room, 3, "two wait");
+    assert_eq!(take(&mut node, 0), [3, 4]);
+    // One of them finds no room once more.
+    assert_eq!(take(&mut node, 4), []);
+    assert_eq!(take(&mut node, 3), [5]);
+    assert_eq!(take(&mut node, 5), []);
+    assert_eq!(node.counters().delivered, 6);
+}
+
+#[test]
+fn what_found_no_room_is_asked_for_as_the_application_reads() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    (config.limits.payload_bytes_max, config.limits.undelivered_bytes_max) = (6_000, 6_000);
+    let mut node = started(config);
+    for seq in 0..9 {
+        let frame = Frame::Data(data(Site(1), seq, Forward::Nobody, 5_000));
+        node.handle_frame(at(1), Site(1), frame).expect("it is right");
+    }
+    let counters = node.counters();
+    assert_eq!((counters.delivered, counters.no_room), (2, 7));
+    assert_eq!(asked_again(&mut node), []);
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        assert!(node.poll_event().is_some());
+        asked.extend(asked_again(&mut node));
+    }
+    assert_eq!(asked, [2, 3], "one for each that was read");
+    // In the application it counts as before.
+    node.handle_unread(Site(1), 6_000);
+    assert_eq!(asked_again(&mut node), []);
+    node.handle_read(Site(1), 6_000);
+    assert_eq!(asked_again(&mut node), [4]);
+}
+
+/// The first word of it may be lost, such as with a helper.
+#[test]
+fn a_site_that_was_given_up_is_told_where_to_go_on_until_it_says_so() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    (config.limits.payload_bytes_max, config.limits.unacked_bytes_max) = (6_000, 6_000);
+    config.limits.memory_bytes_max = 0;
+    let mut node = linked(config);
+    let ack = |node: &mut OverlayNode, now, site, next| {
+        let ack = Ack { life: life(ME), next, beyond: Bytes::new() };
+        node.handle_frame(now, Site(site), Frame::Ack(ack)).expect("it is right");
+    };
+    let floors_of_a_second = |node: &mut OverlayNode, second: u64| {
+        let tenths = (0..10).map(|tenth| at(second * 1_000 + tenth * 100));
+        let told = tenths.map(|now| {
+            for site in [1, 2, 3].map(Site) {
+                node.handle_frame(now, site, Frame::Ping { at: 0 }).expect("it lives");
+            }
+            node.handle_timeout(now);
+            let is_floor = |it: &Transmit| it.to == Site(2) && matches!(it.frame, Frame::Floor(_));
+            drain(node, now).iter().filter(|it| is_floor(it)).count()
+        });
+        told.sum::<usize>()
+    };
+    node.broadcast(at(0), vec![0; 5_000].into()).expect("there is room");
+    assert_eq!(floors_of_a_second(&mut node, 0), 0);
+    [1, 3].into_iter().for_each(|site| ack(&mut node, at(1_000), site, 1));
+    assert_eq!(node.broadcast(at(1_000), vec![0; 5_000].into()), Err(BroadcastError::NotReady));
+    let told: Vec<usize> = (1..10).map(|second| floors_of_a_second(&mut node, second)).collect();
+    assert!(node.gone.contains(Site(2)) && told.ends_with(&[1, 1, 1]), "{told:?}");
+    ack(&mut node, at(10_000), 2, 1);
+    assert_eq!(floors_of_a_second(&mut node, 11), 0);
+    node.broadcast(at(12_000), vec![0; 5_000].into()).expect("there is room");
+    assert!(sent_data(&mut node, at(12_000)).iter().any(|(to, _)| *to == Site(2)));
 }
 
 #[test]

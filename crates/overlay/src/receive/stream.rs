@@ -41,7 +41,13 @@ pub(super) struct Stream {
     skipped: Holes,
     /// Skipped ones that the source has not given up: not acknowledged, and not taken either.
     refused: BTreeSet<u64>,
+    /// Chunks that the source has sent and there was no room for, with their bytes; the lowest.
+    turned_away: BTreeMap<u64, usize>,
 }
+
+/// Chunks that were turned away and are remembered. Others come when the timers of their source say
+/// so.
+const TURNED_AWAY_MAX: usize = 1 << 10;
 
 /// Ranges of skipped sequence numbers remembered. An operation in a forgotten one counts as
 /// delivered.
@@ -62,6 +68,7 @@ impl Stream {
             bytes: 0,
             skipped: Vec::new(),
             refused: BTreeSet::new(),
+            turned_away: BTreeMap::new(),
         }
     }
 
@@ -145,6 +152,40 @@ impl Stream {
         let is_oldest = data.op.seq <= self.next
             && self.partial_with(self.next).is_none_or(|first| first == data.op.seq);
         is_oldest || (data.count == 1 && order == Order::Unordered)
+    }
+
+    /// Its source has sent a chunk that there was no room for.
+    pub(super) fn turn_away(&mut self, seq: u64, bytes: usize) {
+        if self.wants(seq) {
+            self.turned_away.insert(seq, bytes);
+            if self.turned_away.len() > TURNED_AWAY_MAX {
+                self.turned_away.pop_last();
+            }
+        }
+    }
+
+    pub(super) fn has_turned_away(&self) -> bool {
+        !self.turned_away.is_empty()
+    }
+
+    /// Takes those of what was turned away for which there is room now, of so many bytes at most.
+    pub(super) fn recall(&mut self, room: usize, bytes_max: usize) -> Vec<u64> {
+        let mut left = room.min(bytes_max.saturating_sub(self.bytes));
+        let mut recalled = Vec::new();
+        while let Some((seq, bytes)) = self.turned_away.pop_first() {
+            // What all others wait for is taken in any case.
+            let is_oldest = self.partial_with(seq).unwrap_or(seq) <= self.next;
+            if !self.wants(seq) {
+                continue;
+            }
+            if bytes > left && !(is_oldest && recalled.is_empty()) {
+                self.turned_away.insert(seq, bytes);
+                break;
+            }
+            left = left.saturating_sub(bytes);
+            recalled.push(seq);
+        }
+        recalled
     }
 
     fn has(&self, seq: u64) -> bool {

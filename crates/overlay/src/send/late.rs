@@ -19,9 +19,6 @@ const RELAY_PATIENCE: Duration = Duration::from_secs(1);
 /// second here sources did not leave a relay that had stopped reading.
 const PROGRESS: Duration = Duration::from_millis(500);
 
-/// Chunks that were put off which an acknowledgement looks through for one to be sent again.
-const RECALL_LOOKS: usize = 64;
-
 /// Receivers that have not acknowledged in time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Late {
@@ -87,32 +84,11 @@ impl Sender {
             to = to.union(direct);
             if !direct.is_empty() {
                 chunk.attempts += 1;
-                self.put_off.insert(seq);
             }
             chunk.direct_due = Some(now + direct_timer);
         }
         self.arm(seq);
         Some(Late { seq, to, blamed, missed })
-    }
-
-    /// Takes out the first chunk that was put off and is owed to a site which has acknowledged what
-    /// left after its last copy: the site had no room for that, and has some now. One for each such
-    /// acknowledgement, as it may have room for no more.
-    pub(super) fn recall(&mut self, site: Site) -> Option<u64> {
-        let heard_of = self.heard[site.index()].of;
-        while let Some(first) = self.put_off.first().copied()
-            && self.chunk(first).is_none_or(|chunk| chunk.missing.is_empty())
-        {
-            self.put_off.remove(&first);
-        }
-        let is_due = |seq: &&u64| {
-            let chunk = self.chunk(**seq).filter(|chunk| chunk.missing.contains(site));
-            chunk.is_some_and(|it| it.goes_directly(site) && it.last_left_at < heard_of)
-        };
-        let first = self.put_off.iter().take(RECALL_LOOKS).find(is_due).copied()?;
-        self.put_off.remove(&first);
-        self.chunk_mut(first).into_iter().for_each(|chunk| chunk.attempts = 0);
-        Some(first)
     }
 
     /// The time until which a chunk may be on its way to its relay still. Links keep their order,

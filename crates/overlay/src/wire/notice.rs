@@ -79,7 +79,7 @@ pub enum Flaw {
     /// blame.
     Late,
     /// They came, and there was no room for them: its application does not read. The relay is not
-    /// to blame.
+    /// to blame. By its source: there is room now.
     Full,
 }
 
@@ -88,7 +88,7 @@ pub enum Flaw {
 pub struct Missed {
     /// In which life of the receiver.
     pub life: Life,
-    /// The relay.
+    /// The relay; the receiver itself for what it has sent directly.
     pub relay: Site,
     /// The fault.
     pub flaw: Flaw,

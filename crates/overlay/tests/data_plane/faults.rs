@@ -151,7 +151,18 @@ fn run(seed: u64) {
 
 #[test]
 fn nothing_comes_twice_or_changed_and_what_is_owed_comes_whatever_fails() {
-    for seed in 0..40 {
+    // Of the last ones one each showed operations out of order, receivers that were full and heard
+    // of nothing again for long, and a site that was given up for ever.
+    for seed in (0..40).chain([104, 187, 439, 667]) {
+        run(seed);
+    }
+}
+
+/// Takes minutes, and is for changes to the data plane.
+#[test]
+#[ignore = "thousands of seeds, for a release build"]
+fn the_same_holds_for_thousands_of_seeds() {
+    for seed in 40..3_000 {
         run(seed);
     }
 }
