@@ -40,6 +40,8 @@ struct Link {
     heard_at: Timestamp,
     /// When it ceased to be usable last.
     lost_at: Timestamp,
+    /// When its site last said that it does not reach this one.
+    deaf_at: Timestamp,
     view: View,
     /// When the view came; none since the link is up.
     told_at: Option<Timestamp>,
@@ -98,10 +100,19 @@ impl Reach {
         link.told_at = Some(now);
         if !view.unreached.contains(self.me) {
             self.deaf.remove(from);
-        } else if self.deaf.insert(from) {
-            link.lost_at = now;
+        } else {
+            link.deaf_at = now;
+            if self.deaf.insert(from) {
+                link.lost_at = now;
+            }
         }
         std::mem::replace(&mut link.view, view) != view
+    }
+
+    /// A site answers what it was asked at this time: then it reaches this one, though its word that
+    /// it does again may have been lost. Whether that is news.
+    pub(crate) fn on_answer(&mut self, from: Site, asked_at: Timestamp) -> bool {
+        asked_at > self.links[from.index()].deaf_at && self.deaf.remove(from)
     }
 
     /// A round trip was measured.
@@ -304,6 +315,17 @@ mod tests {
         assert!(reach.reached().contains(Site(1)));
         assert!(reach.on_view(at(3), Site(1), unreached(3, &[0])));
         assert!(!reach.reached().contains(Site(1)));
+    }
+
+    #[test]
+    fn who_answers_what_it_was_asked_since_hears_again() {
+        let mut reach = reach();
+        assert!(!reach.on_answer(Site(1), at(1)), "it was not deaf");
+        for (version, millis) in [(1, 5), (2, 9)] {
+            reach.on_view(at(millis), Site(1), unreached(version, &[0]));
+        }
+        assert!(!reach.on_answer(Site(1), at(9)) && !reach.reached().contains(Site(1)));
+        assert!(reach.on_answer(Site(1), at(10)) && reach.reached().contains(Site(1)));
     }
 
     #[test]

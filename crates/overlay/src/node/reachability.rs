@@ -341,6 +341,9 @@ impl OverlayNode {
 
     pub(super) fn on_pong(&mut self, now: Timestamp, from: Site, at: u64) {
         let Some(took) = now.as_nanos().checked_sub(at) else { return };
+        if self.reach.on_answer(from, Timestamp::from_nanos(at)) {
+            self.on_reach_changed(now);
+        }
         let rtt = Duration::from_nanos(took);
         let before = self.reach.rtt(from);
         self.reach.on_rtt(now, from, rtt);

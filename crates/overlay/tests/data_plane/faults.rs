@@ -152,19 +152,18 @@ fn run(seed: u64) {
 #[test]
 fn nothing_comes_twice_or_changed_and_what_is_owed_comes_whatever_fails() {
     // Of the last ones one each showed operations out of order, receivers that were full and heard
-    // of nothing again for long, and a site that was given up for ever.
-    for seed in (0..40).chain([104, 187, 439, 667]) {
+    // of nothing again for long, and sites that were given up, and taken for deaf, for ever.
+    for seed in (0..40).chain([104, 187, 439, 667, 781]) {
         run(seed);
     }
 }
 
-/// Takes minutes, and is for changes to the data plane.
+/// Takes minutes, and is for changes to the data plane. `SEED` names one that failed.
 #[test]
-#[ignore = "thousands of seeds, for a release build"]
-fn the_same_holds_for_thousands_of_seeds() {
-    for seed in 40..3_000 {
-        run(seed);
-    }
+#[ignore = "a thousand seeds, for a release build"]
+fn the_same_holds_for_a_thousand_seeds() {
+    let only = std::env::var("SEED").ok().map(|seed| seed.parse().expect("a number"));
+    only.map_or(40..1_040, |seed| seed..seed + 1).for_each(run);
 }
 
 #[test]
