@@ -42,7 +42,7 @@
 //!
 //! Comments become documentation. Maps are `BTreeMap`s, so that the same message always has the
 //! same bytes. The including crate depends on `convoke` alone (and `prost-types`, for a `Timestamp`
-//! and the like), and sees no warnings of this code, even where it denies `missing_docs`,
+//! and the like), and sees no warnings of this code, even where it denies `missing_docs`, `unused`,
 //! `unreachable_pub` or clippy's `pedantic`. Only `forbid` cannot be quieted.
 //!
 //! # Options

@@ -3,9 +3,13 @@
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -22,9 +26,13 @@ pub struct Option {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -40,9 +48,13 @@ pub struct Self_ {
 /// The methods of `names.T`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -62,9 +74,13 @@ pub mod t {
 /// To be implemented with `async fn`s and served as [`TServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -86,9 +102,13 @@ pub trait T: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `names.T` by an implementation of [`T`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -102,9 +122,13 @@ pub struct TServer<S> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -125,9 +149,13 @@ impl<S: T> TServer<S> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -143,9 +171,13 @@ impl<S> ::core::fmt::Debug for TServer<S> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -165,9 +197,13 @@ impl<S: T> ::convoke::IntoService for TServer<S> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -181,9 +217,13 @@ pub struct TClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -207,9 +247,13 @@ impl TClient {
 /// The methods of `names.Send`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -262,9 +306,13 @@ pub mod send {
 /// To be implemented with `async fn`s and served as [`SendServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -353,9 +401,13 @@ pub trait Send: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `names.Send` by an implementation of [`Send`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -369,9 +421,13 @@ pub struct SendServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -392,9 +448,13 @@ impl<T: Send> SendServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -410,9 +470,13 @@ impl<T> ::core::fmt::Debug for SendServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -440,9 +504,13 @@ impl<T: Send> ::convoke::IntoService for SendServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -456,9 +524,13 @@ pub struct SendClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -527,9 +599,13 @@ impl SendClient {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -544,9 +620,13 @@ pub struct SendMembers {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -568,9 +648,13 @@ impl SendMembers {
 /// The methods of `names.Type`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -590,9 +674,13 @@ pub mod r#type {
 /// To be implemented with `async fn`s and served as [`TypeServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -614,9 +702,13 @@ pub trait Type: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `names.Type` by an implementation of [`Type`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -630,9 +722,13 @@ pub struct TypeServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -653,9 +749,13 @@ impl<T: Type> TypeServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -671,9 +771,13 @@ impl<T> ::core::fmt::Debug for TypeServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -693,9 +797,13 @@ impl<T: Type> ::convoke::IntoService for TypeServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -709,9 +817,13 @@ pub struct TypeClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -735,9 +847,13 @@ impl TypeClient {
 /// The methods of `names.Crate`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -757,9 +873,13 @@ pub mod crate_ {
 /// To be implemented with `async fn`s and served as [`CrateServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -781,9 +901,13 @@ pub trait Crate: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `names.Crate` by an implementation of [`Crate`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -797,9 +921,13 @@ pub struct CrateServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -820,9 +948,13 @@ impl<T: Crate> CrateServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -838,9 +970,13 @@ impl<T> ::core::fmt::Debug for CrateServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -860,9 +996,13 @@ impl<T: Crate> ::convoke::IntoService for CrateServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -876,9 +1016,13 @@ pub struct CrateClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,

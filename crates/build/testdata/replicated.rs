@@ -3,9 +3,13 @@
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -22,9 +26,13 @@ pub struct Key {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -45,9 +53,13 @@ pub struct Entry {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -64,9 +76,13 @@ pub struct Stored {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -79,9 +95,13 @@ pub struct Nothing {}
 /// The methods of `replicated.Storage`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -141,9 +161,13 @@ pub mod storage {
 /// To be implemented with `async fn`s and served as [`StorageServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -256,9 +280,13 @@ pub trait Storage: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `replicated.Storage` by an implementation of [`Storage`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -273,9 +301,13 @@ pub struct StorageServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -306,9 +338,13 @@ impl<T: Storage> StorageServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -324,9 +360,13 @@ impl<T> ::core::fmt::Debug for StorageServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -399,9 +439,13 @@ impl<T: Storage> ::convoke::IntoService for StorageServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -415,9 +459,13 @@ pub struct StorageClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -479,9 +527,13 @@ impl StorageClient {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -496,9 +548,13 @@ pub struct StorageMembers {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -595,9 +651,13 @@ impl StorageMembers {
 /// The methods of `replicated.Rumours`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -617,9 +677,13 @@ pub mod rumours {
 /// To be implemented with `async fn`s and served as [`RumoursServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -643,9 +707,13 @@ pub trait Rumours: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `replicated.Rumours` by an implementation of [`Rumours`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -659,9 +727,13 @@ pub struct RumoursServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -682,9 +754,13 @@ impl<T: Rumours> RumoursServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -700,9 +776,13 @@ impl<T> ::core::fmt::Debug for RumoursServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -722,9 +802,13 @@ impl<T: Rumours> ::convoke::IntoService for RumoursServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -738,9 +822,13 @@ pub struct RumoursClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -773,9 +861,13 @@ impl RumoursClient {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -790,9 +882,13 @@ pub struct RumoursMembers {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,

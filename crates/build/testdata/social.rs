@@ -4,9 +4,13 @@
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -26,9 +30,13 @@ pub struct ProfileRequest {
 #[derive(Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -53,9 +61,13 @@ pub struct Profile {
 /// Nested message and enum types in `Profile`.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -107,9 +119,13 @@ pub mod profile {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -128,9 +144,13 @@ pub struct FriendsNamedRequest {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -149,9 +169,13 @@ pub struct ProfilesRequest {
 #[prost(prost_path = "::convoke::prost")]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -169,9 +193,13 @@ pub struct Change {
 /// The methods of `social.Graph`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -226,9 +254,13 @@ pub mod graph {
 /// To be implemented with `async fn`s and served as [`GraphServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -323,9 +355,13 @@ pub trait Graph: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `social.Graph` by an implementation of [`Graph`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -339,9 +375,13 @@ pub struct GraphServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -362,9 +402,13 @@ impl<T: Graph> GraphServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -380,9 +424,13 @@ impl<T> ::core::fmt::Debug for GraphServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -409,9 +457,13 @@ impl<T: Graph> ::convoke::IntoService for GraphServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -425,9 +477,13 @@ pub struct GraphClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -498,9 +554,13 @@ impl GraphClient {
 /// The methods of `social.Log`, by which a task delegates to them.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -536,9 +596,13 @@ pub mod log {
 /// To be implemented with `async fn`s and served as [`LogServer`].
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -590,9 +654,13 @@ pub trait Log: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Serves `social.Log` by an implementation of [`Log`]: an endpoint's `serve` takes it.
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -606,9 +674,13 @@ pub struct LogServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -629,9 +701,13 @@ impl<T: Log> LogServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -647,9 +723,13 @@ impl<T> ::core::fmt::Debug for LogServer<T> {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -672,9 +752,13 @@ impl<T: Log> ::convoke::IntoService for LogServer<T> {
 #[derive(Clone, Debug)]
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
@@ -688,9 +772,13 @@ pub struct LogClient {
 }
 #[allow(
     warnings,
+    deprecated,
+    future_incompatible,
     missing_docs,
-    text_direction_codepoint_in_literal,
+    nonstandard_style,
+    rust_2018_idioms,
     unreachable_pub,
+    unused,
     clippy::all,
     clippy::pedantic,
     clippy::restriction,

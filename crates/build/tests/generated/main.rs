@@ -3,6 +3,12 @@
 
 #![deny(
     warnings,
+    deprecated,
+    future_incompatible,
+    nonstandard_style,
+    rust_2018_idioms,
+    unused,
+    dead_code,
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,

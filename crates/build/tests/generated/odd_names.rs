@@ -1,15 +1,21 @@
-//! The generated code of `testdata/names.proto`, whose names Rust has for itself, compiled and run.
+//! The generated code of `testdata/names.proto`, whose names Rust has for itself, compiled and run,
+//! by the file that includes it.
 
-#[deny(clippy::nursery, clippy::cargo, reason = "generated code is quiet under these, too")]
+#[deny(
+    clippy::nursery,
+    clippy::cargo,
+    clippy::allow_attributes,
+    reason = "generated code is quiet under these, too"
+)]
 mod generated {
-    include!("../../testdata/names.rs");
+    include!("../../testdata/all.rs");
 }
 
 use std::time::Duration;
 
 use convoke::{Context, Endpoint, Finish, Items, Status, Task};
 
-use self::generated::{Option, Self_, Send, SendClient, SendServer, T, TClient, TServer};
+use self::generated::names::{Option, Self_, Send, SendClient, SendServer, T, TClient, TServer};
 
 struct Node;
 
