@@ -50,7 +50,8 @@ impl Builder {
     }
 
     /// Also writes this file, which includes those of all packages, each in its module: one
-    /// `include!` brings all of them. Relative to the output folder. Default: none.
+    /// `include!` brings all of them. A name without a folder, since it lies beside them in the
+    /// output folder, and other than theirs. Default: none.
     #[must_use]
     pub fn include_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.include_file = Some(file.into());
@@ -149,6 +150,9 @@ impl Builder {
         }
         let folder = output::folder(self.out_dir.take())?;
         let modules = self.generate(&compiled)?;
+        if let Some(file) = &self.include_file {
+            output::check_include_file(file, &folder, &modules)?;
+        }
         if let Some(path) = &self.descriptor_set {
             output::write(path, &compiled.encode())?;
         }

@@ -45,6 +45,15 @@ pub enum Error {
         /// Reason.
         message: String,
     },
+    /// [`Builder::include_file`](crate::Builder::include_file) names a file that cannot be the one
+    /// that includes the others.
+    #[error("include_file(\"{}\"): {message}", path.display())]
+    IncludeFile {
+        /// The file.
+        path: PathBuf,
+        /// The defect, and what to do.
+        message: String,
+    },
     /// There is no folder to write to: neither `OUT_DIR`, which build scripts have, nor
     /// [`Builder::out_dir`](crate::Builder::out_dir).
     #[error("OUT_DIR is not set: call this from a build script, or set `out_dir`")]

@@ -24,6 +24,36 @@ pub(crate) fn child(outer: &Module, inner: &Module) -> Option<String> {
     if is_below { inner.parts().nth(outer.len()).map(str::to_owned) } else { None }
 }
 
+/// Refuses a name for the file that includes those of `modules`, which has to lie beside them in
+/// `folder` and be none of them.
+///
+/// # Errors
+/// [`Error::IncludeFile`], which says what is wrong with the name.
+pub(crate) fn check_include_file(
+    file: &Path,
+    folder: &Path,
+    modules: &BTreeMap<Module, String>,
+) -> Result<(), Error> {
+    let refused = |message| Err(Error::IncludeFile { path: file.to_owned(), message });
+    let path = folder.join(file);
+    let Some(name) = path.file_name().filter(|_| path.parent() == Some(folder)) else {
+        return refused(
+            "it has to lie beside the files it includes: give its name alone".to_owned(),
+        );
+    };
+    // Where a file system takes no notice of case, names that differ in it are one file.
+    match modules.keys().find(|module| name.eq_ignore_ascii_case(file_name(module))) {
+        Some(module) if module.is_empty() => {
+            refused("it is the file of what has no package: give it another name".to_owned())
+        }
+        Some(module) => {
+            let package = module.parts().collect::<Vec<_>>().join(".");
+            refused(format!("it is the file of package `{package}`: give it another name"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Code that includes the file of each module where it belongs. The files lie beside it.
 pub(crate) fn includes(modules: &BTreeMap<Module, String>) -> String {
     let mut root = Tree::default();

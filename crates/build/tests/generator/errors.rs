@@ -369,6 +369,42 @@ fn without_a_folder_nothing_is_written() {
     assert!(matches!(error, Error::NoOutDir), "{error}");
 }
 
+/// Error for this file that includes the others, with nothing written.
+fn complaint_of_include_file(package: &str, file: &str) -> String {
+    let (protos, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let proto = format!("syntax = \"proto3\"; {package} message M {{}}");
+    fs::write(protos.path().join("a.proto"), proto).unwrap();
+    let builder = convoke_build::configure().out_dir(out.path()).include_file(file);
+    let builder = builder.emit_rerun_if_changed(false);
+    let error = builder.compile_protos(&["a.proto"], &[protos.path()]).unwrap_err();
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "nothing is written");
+    error.to_string()
+}
+
+#[test]
+fn a_file_of_all_packages_is_the_file_of_none() {
+    for file in ["tiny.rs", "Tiny.rs", "./tiny.rs"] {
+        let expected = format!(
+            "include_file(\"{file}\"): it is the file of package `tiny`: give it another name"
+        );
+        assert_eq!(complaint_of_include_file("package tiny;", file), expected);
+    }
+    let expected =
+        "include_file(\"_.rs\"): it is the file of what has no package: give it another name";
+    assert_eq!(complaint_of_include_file("", "_.rs"), expected);
+}
+
+#[test]
+fn a_file_of_all_packages_lies_beside_theirs() {
+    for file in ["sub/all.rs", "../all.rs", ""] {
+        let expected = format!(
+            "include_file(\"{file}\"): it has to lie beside the files it includes: give its name \
+             alone"
+        );
+        assert_eq!(complaint_of_include_file("package tiny;", file), expected);
+    }
+}
+
 #[test]
 fn each_package_has_a_file_and_one_includes_them_all() {
     let main = "syntax = \"proto3\"; package p; import \"b.proto\"; message M { q.r.N n = 1; }";
