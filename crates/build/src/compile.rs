@@ -1,6 +1,7 @@
 //! From `.proto` files to descriptors, by protox, which finds `convoke/options.proto` without a
 //! copy.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost_reflect::{DescriptorPool, FileDescriptor};
@@ -135,14 +136,36 @@ fn check_exists(proto: &Path, includes: &[&Path]) -> Result<(), Error> {
 fn readable(error: &protox::Error, includes: &[&Path]) -> Error {
     // Only `Debug` has the place.
     let text = format!("{error:?}");
-    let placed = error.file().and_then(|file| Some((file, text.strip_prefix(file)?)));
-    let message = match placed {
-        Some((file, rest)) => {
-            let found = includes.iter().map(|folder| folder.join(file)).find(|path| path.exists());
-            let path = found.unwrap_or_else(|| file.into());
-            format!("{}:{}", path.display(), rest.trim_start_matches(':'))
-        }
+    let message = match error.file() {
+        Some(file) => match text.strip_prefix(file) {
+            Some(rest) => {
+                format!("{}:{}", found(file, includes).display(), rest.trim_start_matches(':'))
+            }
+            // Those that quote the file are about it, not about a place in it.
+            None if text.contains(file) => text,
+            None => without_place(&found(file, includes), &text),
+        },
         None => text,
     };
     Error::Proto { message }
+}
+
+/// The file as it is found from here.
+fn found(file: &str, includes: &[&Path]) -> PathBuf {
+    let found = includes.iter().map(|folder| folder.join(file)).find(|path| path.exists());
+    found.unwrap_or_else(|| file.into())
+}
+
+/// A defect to which the compiler gives no place: that the file ends too early is at its end, and of
+/// others the file is known.
+fn without_place(file: &Path, text: &str) -> String {
+    let end = text.ends_with("but reached end of file").then(|| fs::read_to_string(file).ok());
+    match end.flatten() {
+        Some(source) => {
+            let last = source.lines().enumerate().last();
+            let (line, column) = last.map_or((1, 1), |(i, last)| (i + 1, last.chars().count() + 1));
+            format!("{}:{line}:{column}: {text}", file.display())
+        }
+        None => format!("{}: {text}", file.display()),
+    }
 }

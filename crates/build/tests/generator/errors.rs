@@ -59,6 +59,28 @@ fn a_syntax_error_has_file_line_and_column() {
 }
 
 #[test]
+fn a_file_that_ends_too_early_has_its_last_line() {
+    for (body, place) in [("message N {\n  uint64 n = 1;\n", "6:16"), ("message N", "5:10")] {
+        let said = complaint(body);
+        let expected = format!("a.proto:{place}: expected ");
+        assert!(said.starts_with(&expected), "{said}");
+        assert!(said.ends_with(", but reached end of file"), "{said}");
+    }
+}
+
+#[test]
+fn a_defect_without_a_place_has_its_file() {
+    assert_eq!(complaint("package q;"), "a.proto: multiple package names specified");
+}
+
+#[test]
+fn a_defect_of_the_whole_file_names_it_once() {
+    let importing = "syntax = \"proto3\"; import \"a.proto\";";
+    let said = compile(&[("a.proto", importing)]).unwrap_err().to_string();
+    assert_eq!(said, "import cycle detected: a.proto -> a.proto");
+}
+
+#[test]
 fn an_unknown_type_has_file_line_and_column() {
     let said = complaint("message N { Nothing x = 1; }");
     assert!(said.starts_with("a.proto:5:13: name 'Nothing' is not defined"), "{said}");
