@@ -169,7 +169,8 @@ impl Builder {
     fn generate(&mut self, compiled: &Compiled) -> Result<BTreeMap<Module, String>, Error> {
         names::check(compiled)?;
         let options = Options::read(compiled)?;
-        let generator = Generator::new(self.convoke_path.clone(), options, self.also.take());
+        let also = self.also.take();
+        let generator = Generator::new(self.convoke_path.clone(), options.clone(), also);
         self.prost.service_generator(Box::new(generator));
         let files = compiled.files().into_iter();
         let requests =
@@ -188,7 +189,12 @@ impl Builder {
             let inner = raw.keys().filter_map(|other| output::child(module, other));
             Ok((module.clone(), polish(module, code, inner)?))
         });
-        polished.collect()
+        let polished: Result<_, Error> = polished.collect();
+        if let Err(Error::NameClash { .. }) = polished {
+            // It has the code alone; this looks where in the files the two names are.
+            names::check_items(compiled, &options)?;
+        }
+        polished
     }
 }
 

@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
+use prost_build::Module;
 use prost_reflect::{
-    EnumDescriptor, FieldDescriptor, FileDescriptor, MessageDescriptor, ServiceDescriptor,
+    EnumDescriptor, FieldDescriptor, FileDescriptor, MessageDescriptor, MethodDescriptor,
+    OneofDescriptor, ServiceDescriptor,
 };
 
 use crate::compile::Compiled;
 use crate::error::Error;
+use crate::options::Options;
 
 /// Refuses the first such name.
 ///
@@ -45,6 +48,34 @@ pub(crate) fn check_without_prefix(compiled: &Compiled) -> Result<(), Error> {
     })
 }
 
+/// Refuses the second of two types or modules that would have one name in one place. That is to be
+/// asked where a clash is known: a type that is taken from elsewhere has no name here.
+///
+/// # Errors
+/// [`Error::Options`], which says where it is.
+pub(crate) fn check_items(compiled: &Compiled, options: &Options) -> Result<(), Error> {
+    let pool = compiled.pool();
+    let mut items = Items::default();
+    pool.files().for_each(|file| items.take_packages(file.package_name()));
+    for message in pool.all_messages().filter(|message| !message.is_map_entry()) {
+        let names = Names { compiled, file: &message.parent_file() };
+        names.place(items.of_message(&message), message.path(), message.full_name())?;
+        for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
+            names.place(items.of_oneof(&oneof), oneof.path(), oneof.full_name())?;
+        }
+    }
+    for kind in pool.all_enums() {
+        let names = Names { compiled, file: &kind.parent_file() };
+        names.place(items.of_type(kind.full_name(), kind.name()), kind.path(), kind.full_name())?;
+    }
+    for service in pool.services() {
+        let names = Names { compiled, file: &service.parent_file() };
+        let taken = items.of_service(&service, options);
+        names.place(taken, service.path(), service.full_name())?;
+    }
+    Ok(())
+}
+
 /// The names in a file.
 struct Names<'a> {
     compiled: &'a Compiled,
@@ -60,9 +91,12 @@ impl Names<'_> {
 
     fn of_service(&self, service: &ServiceDescriptor) -> Result<(), Error> {
         self.check(service.path(), service.full_name(), service.name())?;
+        let mut methods = Taken::default();
         service.methods().try_for_each(|method| {
-            let full_name = format!("{}/{}", service.full_name(), method.name());
-            self.check(method.path(), &full_name, method.name())
+            let (full_name, name) = (full_name(&method), method.name());
+            self.check(method.path(), &full_name, name)?;
+            let taken = methods.take(name.to_snake_case(), name, "the method");
+            self.place(taken, method.path(), &full_name)
         })
     }
 
@@ -79,7 +113,7 @@ impl Names<'_> {
         let mut names = Taken::default();
         let mut take = |name: &str, path: &[i32], full_name: &str| {
             let taken = names.take(name.to_snake_case(), name, "the field");
-            taken.map_err(|what| self.misuse(path, full_name, what))
+            self.place(taken, path, full_name)
         };
         let is_alone = |field: &FieldDescriptor| {
             field.containing_oneof().is_none_or(|oneof| oneof.is_synthetic())
@@ -93,7 +127,7 @@ impl Names<'_> {
             oneof.fields().try_for_each(|field| {
                 let name = field.name();
                 let taken = variants.take(name.to_upper_camel_case(), name, "the variant");
-                taken.map_err(|what| self.misuse(field.path(), field.full_name(), what))
+                self.place(taken, field.path(), field.full_name())
             })
         })
     }
@@ -114,9 +148,8 @@ impl Names<'_> {
         // Of several values with one number the first has the variant.
         for value in kind.values().filter(|value| numbers.insert(value.number())) {
             let name = value.name();
-            variants
-                .take(variant(name), name, "the variant")
-                .map_err(|what| self.misuse(value.path(), value.full_name(), what))?;
+            let taken = variants.take(variant(name), name, "the variant");
+            self.place(taken, value.path(), value.full_name())?;
         }
         Ok(())
     }
@@ -129,12 +162,80 @@ impl Names<'_> {
             "`{name}` has no letter, of which a name in Rust could be made: rename it in the \
              .proto file"
         );
-        Err(self.misuse(path, full_name, what))
+        self.place(Err(what), path, full_name)
     }
 
-    fn misuse(&self, path: &[i32], full_name: &str, what: String) -> Error {
-        self.compiled.misuse(self.file, path, full_name, what)
+    /// Says of a defect where it is.
+    fn place(&self, found: Result<(), String>, path: &[i32], full_name: &str) -> Result<(), Error> {
+        found.map_err(|what| self.compiled.misuse(self.file, path, full_name, what))
     }
+}
+
+/// Types and modules, by the module of Rust that they are in.
+#[derive(Default)]
+struct Items(BTreeMap<String, Taken>);
+
+impl Items {
+    /// Takes the modules of a package, which may have several files and others below it.
+    fn take_packages(&mut self, package: &str) {
+        for (end, _) in package.match_indices('.').chain([(package.len(), "")]) {
+            let package = &package[..end];
+            let name = package.rsplit('.').next().unwrap_or(package);
+            // That another file has taken it is no clash.
+            let _ = self.place_of(package).take(name.to_snake_case(), package, MODULE);
+        }
+    }
+
+    fn of_message(&mut self, message: &MessageDescriptor) -> Result<(), String> {
+        let (full_name, name) = (message.full_name(), message.name());
+        self.of_type(full_name, name)?;
+        let has_module = message.child_messages().any(|inner| !inner.is_map_entry())
+            || message.child_enums().len() > 0
+            || message.oneofs().any(|oneof| !oneof.is_synthetic());
+        match has_module {
+            true => self.place_of(full_name).take(name.to_snake_case(), name, MODULE),
+            false => Ok(()),
+        }
+    }
+
+    fn of_type(&mut self, full_name: &str, name: &str) -> Result<(), String> {
+        self.place_of(full_name).take(name.to_upper_camel_case(), name, TYPE)
+    }
+
+    /// Takes a name beside those of the types in its message, from which prost tells it apart.
+    fn of_oneof(&mut self, oneof: &OneofDescriptor) -> Result<(), String> {
+        let (message, name) = (oneof.parent_message(), oneof.name().to_upper_camel_case());
+        let is_same = |other: &str| other.to_upper_camel_case() == name;
+        let is_taken = message.child_messages().any(|inner| is_same(inner.name()))
+            || message.child_enums().any(|kind| is_same(kind.name()));
+        let end = if is_taken { "OneOf" } else { "" };
+        self.place_of(oneof.full_name()).take(format!("{name}{end}"), oneof.name(), TYPE)
+    }
+
+    fn of_service(&mut self, service: &ServiceDescriptor, options: &Options) -> Result<(), String> {
+        let (place, name) = (self.place_of(service.full_name()), service.name());
+        let rust = name.to_upper_camel_case();
+        let has_members =
+            service.methods().any(|method| options.method(&full_name(&method)).has_members());
+        for end in ["", "Server", "Client"].into_iter().chain(has_members.then_some("Members")) {
+            place.take(format!("{rust}{end}"), name, TYPE)?;
+        }
+        place.take(name.to_snake_case(), name, MODULE)
+    }
+
+    /// Names in the module of what has this full name.
+    fn place_of(&mut self, full_name: &str) -> &mut Taken {
+        let outer = full_name.rsplit_once('.').map_or("", |(outer, _)| outer);
+        self.0.entry(Module::from_protobuf_package_name(outer).to_string()).or_default()
+    }
+}
+
+const TYPE: &str = "the type";
+const MODULE: &str = "the module";
+
+/// `package.Service/Method`.
+fn full_name(method: &MethodDescriptor) -> String {
+    format!("{}/{}", method.parent_service().full_name(), method.name())
 }
 
 /// Names in Rust that are taken in one place, each with that in the file.

@@ -12,7 +12,7 @@ use crate::error::Error;
 pub(crate) use method::MethodOptions;
 
 /// Options of all services, by full name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     services: BTreeMap<String, ServiceOptions>,
     methods: BTreeMap<String, MethodOptions>,

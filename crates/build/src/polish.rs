@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use prost_build::Module;
 use syn::visit_mut::VisitMut;
-use syn::{Attribute, Ident, Item, TraitItem, parse_quote};
+use syn::{Attribute, Ident, Item, parse_quote};
 
 use crate::error::Error;
 
@@ -81,8 +81,7 @@ fn check_names(
 ) -> Result<(), Error> {
     let package = module.parts().collect::<Vec<_>>().join(".");
     let inner = inner.map(|name| (name, "the module of a package")).collect();
-    check_types(&format!("package `{package}`"), items, inner)?;
-    items.iter().try_for_each(|item| check_methods(&package, item))
+    check_types(&format!("package `{package}`"), items, inner)
 }
 
 /// Refuses two types or modules of one name, also in the modules of messages and services.
@@ -106,25 +105,6 @@ fn check_types(
             && let Some((_, items)) = &module.content
         {
             check_types(&format!("{place}, module `{name}`"), items, BTreeMap::new())?;
-        }
-    }
-    Ok(())
-}
-
-/// Rust names of methods differ in more than case and underscores.
-fn check_methods(package: &str, item: &Item) -> Result<(), Error> {
-    let Item::Trait(service) = item else { return Ok(()) };
-    let mut seen = BTreeMap::new();
-    for method in &service.items {
-        let TraitItem::Fn(method) = method else { continue };
-        let name = &method.sig.ident;
-        if seen.insert(name, ()).is_some() {
-            let message = format!(
-                "package `{package}`: two methods of `{}` would be called `{name}`: rename one in \
-                 the .proto file",
-                service.ident
-            );
-            return Err(Error::NameClash { message });
         }
     }
     Ok(())

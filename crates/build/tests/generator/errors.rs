@@ -230,21 +230,31 @@ fn a_method_that_changes_nothing_is_idempotent() {
     );
 }
 
+/// Asserts that of a file with this body the thing with the full name `of` is refused, at `place`,
+/// as its name and another would be the same `rust`.
+fn refuses_two(body: &str, place: &str, of: &str, names: [&str; 2], rust: &str) {
+    let [name, other] = names;
+    let said = complaint(body);
+    let expected = format!(
+        "a.proto:{place}: {of}: `{name}` and `{other}` would both be {rust} in Rust: rename one \
+         in the .proto file"
+    );
+    assert_eq!(said, expected);
+}
+
 #[test]
 fn a_message_with_the_name_of_the_members_is_refused() {
     let rpc = "rpc A(M) returns (M) { option (convoke.quorum) = true; }";
-    let said = complaint(&format!("message SMembers {{}} service S {{ {rpc} }}"));
-    assert!(said.starts_with("package `p`: `SMembers` would be the name of"), "{said}");
-    let said =
-        complaint(&format!("service S {{ {rpc} rpc On(M) returns (M); rpc On_(M) returns (M); }}"));
-    assert!(said.starts_with("package `p`: two methods of `S` would be called `on_`"), "{said}");
+    let message = format!("message SMembers {{}} service S {{ {rpc} }}");
+    refuses_two(&message, "5:21", "p.S", ["S", "SMembers"], "the type `SMembers`");
+    let methods = format!("service S {{ {rpc}\nrpc On(M) returns (M); rpc On_(M) returns (M); }}");
+    refuses_two(&methods, "6:24", "p.S/On_", ["On_", "On"], "the method `on`");
 }
 
 #[test]
 fn a_message_with_the_name_of_a_client_is_refused() {
-    let said = complaint("message SClient {} service S {}");
-    let expected = "package `p`: `SClient` would be the name of a struct and of a struct";
-    assert!(said.starts_with(expected), "{said}");
+    let body = "message SClient {} service S {}";
+    refuses_two(body, "5:20", "p.S", ["S", "SClient"], "the type `SClient`");
 }
 
 #[test]
@@ -254,55 +264,86 @@ fn a_package_with_the_name_of_a_module_is_refused() {
     let inner = "syntax = \"proto3\"; package p.inner; message N {}";
     let error = compile(&[("a.proto", main), ("b.proto", inner)]).unwrap_err();
     let expected =
-        "package `p`: `inner` would be the name of the module of a package and of a module";
+        "a.proto:2:1: p.Inner: `Inner` and `p.inner` would both be the module `inner` in Rust";
     assert!(error.to_string().starts_with(expected), "{error}");
 }
 
 #[test]
 fn methods_that_differ_in_case_alone_are_refused() {
-    let said = complaint("service S { rpc GetX(M) returns (M); rpc get_x(M) returns (M); }");
-    assert!(said.starts_with("package `p`: two methods of `S` would be called `get_x`"), "{said}");
+    let body = "service S { rpc GetX(M) returns (M); rpc get_x(M) returns (M); }";
+    refuses_two(body, "5:38", "p.S/get_x", ["get_x", "GetX"], "the method `get_x`");
+}
+
+#[test]
+fn services_that_differ_in_case_alone_are_refused() {
+    let body = "service HTTPServer {}\nservice HttpServer {}";
+    let names = ["HttpServer", "HTTPServer"];
+    refuses_two(body, "6:1", "p.HttpServer", names, "the type `HttpServer`");
 }
 
 #[test]
 fn a_message_with_the_name_of_a_service_is_refused() {
-    let said = complaint("message graph {} service Graph {}");
-    let expected = "package `p`: `Graph` would be the name of a struct and of a trait";
-    assert!(said.starts_with(expected), "{said}");
+    let body = "message graph {} service Graph {}";
+    refuses_two(body, "5:18", "p.Graph", ["Graph", "graph"], "the type `Graph`");
 }
 
 #[test]
 fn methods_that_rust_has_one_name_for_are_refused() {
     for (one, other, name) in
-        [("Self", "self", "self_"), ("New", "new", "new_"), ("Type", "_type", "r#type")]
+        [("Self", "self", "self"), ("New", "new", "new"), ("Type", "_type", "type")]
     {
-        let said = complaint(&format!(
-            "service S {{ rpc {one}(M) returns (M); rpc {other}(M) returns (M); }}"
-        ));
-        let expected = format!("package `p`: two methods of `S` would be called `{name}`");
-        assert!(said.starts_with(&expected), "{said}");
+        let body =
+            format!("service S {{\n rpc {one}(M) returns (M);\n rpc {other}(M) returns (M);\n}}");
+        let (of, rust) = (format!("p.S/{other}"), format!("the method `{name}`"));
+        refuses_two(&body, "7:2", &of, [other, one], &rust);
     }
 }
 
 #[test]
 fn types_within_a_message_that_rust_has_one_name_for_are_refused() {
-    for (body, place, name) in [
-        ("message N { message foo {} message Foo {} }", "module `n`", "Foo"),
+    for (body, place, of, names, rust) in [
+        (
+            "message N { message foo {} message Foo {} }",
+            "5:28",
+            "p.N.Foo",
+            ["Foo", "foo"],
+            "the type `Foo`",
+        ),
         (
             "message N { message Foo { message X {} } message foo_ { message Y {} } }",
-            "module `n`",
-            "Foo",
+            "5:42",
+            "p.N.foo_",
+            ["foo_", "Foo"],
+            "the type `Foo`",
         ),
         (
             "message N { message O { enum e { A = 0; } message E {} } }",
-            "module `n`, module `o`",
-            "E",
+            "5:25",
+            "p.N.O.e",
+            ["e", "E"],
+            "the type `E`",
         ),
+        (
+            "message N { message Kind {} message KindOneOf {} oneof kind { M m = 1; } }",
+            "5:29",
+            "p.N.KindOneOf",
+            ["KindOneOf", "kind"],
+            "the type `KindOneOf`",
+        ),
+        ("message N { message X {} } service n {}", "5:28", "p.n", ["n", "N"], "the type `N`"),
     ] {
-        let said = complaint(body);
-        let expected = format!("package `p`, {place}: `{name}` would be the name of");
-        assert!(said.starts_with(&expected), "{said}");
+        refuses_two(body, place, of, names, rust);
     }
+}
+
+#[test]
+fn types_taken_from_elsewhere_have_no_name_that_clashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let proto = "syntax = \"proto3\"; package p; message graph {} service Graph {}";
+    fs::write(folder.path().join("a.proto"), proto).unwrap();
+    let builder = convoke_build::configure().out_dir(folder.path()).emit_rerun_if_changed(false);
+    let builder = builder.extern_path(".p.graph", "::other::Graph");
+    builder.compile_protos(&["a.proto"], &[folder.path()]).unwrap();
 }
 
 #[test]
