@@ -23,7 +23,7 @@ impl Propagator for OpenTelemetry {
         start: &SpanStart,
         parent: Option<TraceContext>,
     ) -> Option<TraceContext> {
-        if let Some(parent) = parent {
+        if let Some(parent) = parent.filter(|parent| !is_above(start, *parent)) {
             // It fails where no layer of OpenTelemetry is installed; there are no ids then either.
             let _ = span.set_parent(Context::new().with_remote_span_context(remote(parent)));
         }
@@ -43,6 +43,13 @@ impl Propagator for OpenTelemetry {
             span.set_attribute("error.type", error);
         }
     }
+}
+
+/// True of the parent of a call that is made inside a span of its trace: that of its task, or one
+/// that the handler has made below it, which is then the parent already.
+fn is_above(start: &SpanStart, parent: TraceContext) -> bool {
+    let is_of_its_trace = |current: TraceContext| current.trace_id() == parent.trace_id();
+    start.kind == SpanKind::Call && own(&Span::current()).is_some_and(is_of_its_trace)
 }
 
 /// The place in a trace that came with a request.

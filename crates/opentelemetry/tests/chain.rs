@@ -14,12 +14,14 @@ use opentelemetry::trace::{SpanKind, TracerProvider as _};
 use opentelemetry::{Context as Current, KeyValue};
 use opentelemetry_sdk::propagation::BaggagePropagator;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use tracing::Instrument as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 const START: Method<String, String> = Method::new("chain.Chain/Start");
 const MIDDLE: Method<String, String> = Method::new("chain.Chain/Middle");
 const END: Method<String, String> = Method::new("chain.Chain/End");
 const FAIL: Method<String, String> = Method::new("chain.Chain/Fail");
+const WORK: Method<String, String> = Method::new("chain.Chain/Work");
 const TENANT: Method<String, String> = Method::new("chain.Chain/Tenant");
 
 /// Exported spans of this thread.
@@ -84,7 +86,12 @@ async fn chain() -> (Endpoint, [Endpoint; 3]) {
         let text = task.call(MIDDLE, text).to(ask).await?;
         Ok::<Finish, Status>(task.tail(hand_on, END.request(text)).await?)
     };
+    let work = move |text, context: Context| async move {
+        let call = async { context.client().call(MIDDLE, text).to(ask).await };
+        Ok::<_, Status>(call.instrument(tracing::info_span!("work")).await?)
+    };
     let service = Service::new().tree(START, start).unary(FAIL, fail).unary(TENANT, tenant);
+    let service = service.unary(WORK, work);
     let first = node(1, &[&second, &third], service).await;
     let client = node(4, &[&first], Service::new()).await;
     (client, [first, second, third])
@@ -133,6 +140,42 @@ async fn a_chain_of_three_nodes_is_one_trace_with_the_right_parents() {
     }
     assert_eq!(attribute(&asked, "server.address").as_deref(), Some("n2"));
     assert_eq!(attribute(&middle, "server.address"), None);
+}
+
+#[tokio::test]
+async fn a_call_inside_a_span_of_the_handler_is_below_it() {
+    let exported = Exported::install();
+    let (client, nodes) = chain().await;
+    client.call(WORK, "work".to_owned()).to(nodes[0].node()).await.unwrap();
+    stop(client, nodes).await;
+
+    let spans = exported.spans();
+    let task = find(&spans, SpanKind::Server, &WORK);
+    let work = spans.iter().find(|span| span.name == "work").unwrap();
+    let call = find(&spans, SpanKind::Client, &MIDDLE);
+    let asked = find(&spans, SpanKind::Server, &MIDDLE);
+    for (above, below, is_remote) in
+        [(&task, work, false), (work, &call, false), (&call, &asked, true)]
+    {
+        assert_eq!(below.parent_span_id, above.span_context.span_id(), "{}", below.name);
+        assert_eq!(below.parent_span_is_remote, is_remote, "{}", below.name);
+        assert_eq!(below.span_context.trace_id(), task.span_context.trace_id());
+    }
+}
+
+#[tokio::test]
+async fn a_call_inside_a_span_of_another_trace_stays_in_its_own() {
+    let exported = Exported::install();
+    let (client, nodes) = chain().await;
+    let root = TraceContext::new(0xaaaa, 0xbbbb, 1).unwrap();
+    let request = TENANT.request("elsewhere".to_owned()).trace_context(root);
+    let call = async { client.invoke(request).to(nodes[0].node()).await };
+    call.instrument(tracing::info_span!("elsewhere")).await.unwrap();
+    stop(client, nodes).await;
+
+    let call = find(&exported.spans(), SpanKind::Client, &TENANT);
+    assert_eq!(call.span_context.trace_id().to_string(), format!("{:032x}", 0xaaaa));
+    assert_eq!(call.parent_span_id.to_string(), format!("{:016x}", 0xbbbb));
 }
 
 #[tokio::test]
