@@ -60,7 +60,7 @@ async fn pair() -> Result<(Endpoint, Endpoint, Peer)> {
     Ok((server, client, peer))
 }
 
-/// Everything recorded so far: names with labels and value.
+/// Everything recorded since the last look: names with labels and value.
 struct Recorded(Vec<(String, Labels, DebugValue)>);
 
 type Labels = Vec<(String, String)>;
@@ -300,6 +300,49 @@ async fn replies_are_counted_by_their_way() -> Result {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_starts_again_adds_to_what_was_carried_before() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let server = builder(1).listen("tcp://127.0.0.1:0").start().await?;
+    let mut carried = 0;
+    for _ in 0..2 {
+        let client = builder(2).metrics().start().await?;
+        let peer = client.connect(server.addresses()).await?;
+        client.call(ECHO, "a".into()).to(peer).await?;
+        client.sample_metrics();
+        assert!(client.clone().shutdown(Duration::from_secs(60)).await);
+        client.sample_metrics();
+        carried += client.counters().bytes_received;
+    }
+    let counted = Recorded::of(&snapshotter);
+    let counted = counted.counter("convoke_bytes_received_total", &[("node", "n2")]);
+    assert!(counted >= carried, "{counted} of {carried}");
+    Ok(())
+}
+
+#[test]
+fn an_endpoint_that_is_gone_has_nothing_open() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (_server, client, peer) = pair().await?;
+        let _call = client.call(NEVER, String::new()).to(peer).open()?;
+        client.call(ECHO, "behind it".into()).to(peer).await?;
+        client.sample_metrics();
+        Result::Ok(())
+    })?;
+    drop(runtime);
+    let seen = Recorded::of(&snapshotter);
+    for gauge in ["convoke_calls_open", "convoke_connections_open"] {
+        assert_eq!(seen.gauge(gauge, "n2"), Some(0.0), "{gauge}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -323,6 +366,7 @@ async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     }
     let bytes = seen.counter("convoke_bytes_sent_total", &[("node", "n2")]);
     assert!(bytes > 0 && bytes <= carried.bytes_sent, "{bytes} of {carried:?}");
+    assert!(seen.counter("convoke_bytes_received_total", &[("node", "n1")]) > 0);
 
     drop(call);
     assert!(server.clone().shutdown(Duration::from_secs(60)).await);
@@ -335,7 +379,7 @@ async fn what_is_open_and_what_was_carried_is_sampled() -> Result {
     server.sample_metrics();
     let seen = Recorded::of(&snapshotter);
     assert_eq!(seen.gauge("convoke_connections_open", "n1"), Some(0.0));
-    assert!(seen.counter("convoke_bytes_received_total", &[("node", "n1")]) > 0);
+    assert!(server.counters().bytes_received > 0);
     Ok(())
 }
 

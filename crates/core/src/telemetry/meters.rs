@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use convoke_proto::encoded::Encoded;
 use convoke_proto::failure::Failure;
@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::transport::{CloseReason, Connection, Counters, Link};
 use crate::way::Way;
 
-use super::{CallEnd, TaskEnd};
+use super::{CallEnd, RECORDER, TaskEnd};
 
 /// Counters of an endpoint.
 #[derive(Debug)]
@@ -46,8 +46,16 @@ struct Sampled {
     tasks_running: Gauge,
     tasks_waiting: Gauge,
     connections_open: Gauge,
-    ignored: [Counter; IGNORED.len()],
-    carried: [Counter; 6],
+    ignored: [Rising; IGNORED.len()],
+    carried: [Rising; CARRIED.len()],
+}
+
+/// Counter of what is read as a total, from the start of this endpoint on. The counter may be older:
+/// an endpoint of the same name before it in the process has had the same.
+#[derive(Debug)]
+struct Rising {
+    counter: Counter,
+    seen: AtomicU64,
 }
 
 /// The metrics of a method as it is called.
@@ -78,10 +86,11 @@ impl Meters {
         let node = node.to_string();
         let tasks = methods.map(|(id, name)| (id, Arc::new(TaskMeters::new(&node, name))));
         let carried = CARRIED
-            .map(|(name, ..)| metrics::counter!(name, vec![Label::new("node", node.clone())]));
+            .map(|(name, ..)| metrics::counter!(name, vec![Label::new("node", node.clone())]))
+            .map(Rising::new);
         let ignored = IGNORED.map(|(reason, _)| {
             let labels = [("node", node.clone()), ("reason", reason.to_owned())];
-            metrics::counter!("convoke_frames_ignored_total", &labels)
+            Rising::new(metrics::counter!("convoke_frames_ignored_total", &labels))
         });
         let replies = WAYS.map(|way| {
             let labels = [("node", node.clone()), ("way", way.to_owned())];
@@ -172,11 +181,32 @@ impl Meters {
         self.sampled.tasks_waiting.set(waiting as f64);
         self.sampled.connections_open.set(connections as f64);
         for ((_, read), counter) in IGNORED.iter().zip(&self.sampled.ignored) {
-            counter.absolute(read(&ignored));
+            counter.rise_to(read(&ignored));
         }
         for ((_, _, read), counter) in CARRIED.iter().zip(&self.sampled.carried) {
-            counter.absolute(read(&carried));
+            counter.rise_to(read(&carried));
         }
+    }
+}
+
+impl Drop for Sampled {
+    /// An endpoint that is gone has nothing open.
+    fn drop(&mut self) {
+        let Self { calls_open, tasks_running, tasks_waiting, connections_open, .. } = self;
+        for gauge in [calls_open, tasks_running, tasks_waiting, connections_open] {
+            RECORDER.call(|| gauge.set(0.0));
+        }
+    }
+}
+
+impl Rising {
+    fn new(counter: Counter) -> Self {
+        Self { counter, seen: AtomicU64::new(0) }
+    }
+
+    fn rise_to(&self, total: u64) {
+        let seen = self.seen.fetch_max(total, Ordering::Relaxed);
+        self.counter.increment(total.saturating_sub(seen));
     }
 }
 
@@ -332,5 +362,23 @@ fn describe() {
     gauge!("convoke_connections_open", count, "connections that are open");
     for (name, unit, _) in CARRIED {
         counter!(name, unit, "carried by all connections so far");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_goes_on_where_another_of_its_name_ended() {
+        let counted = Arc::new(AtomicU64::new(0));
+        for before in [0, 7] {
+            let counter = Rising::new(Counter::from_arc(counted.clone()));
+            // Of two samples taken at once the older may come last.
+            for total in [3, 3, 7, 5] {
+                counter.rise_to(total);
+            }
+            assert_eq!(counted.load(Ordering::Relaxed), before + 7);
+        }
     }
 }
