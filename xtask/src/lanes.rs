@@ -47,6 +47,8 @@ pub(crate) struct Lane {
 pub(crate) enum Plan {
     /// Runs these, in order; passes when all succeed.
     Run(Vec<Step>),
+    /// Runs these likewise; the rest of the lane cannot run, for this reason.
+    Partly(Vec<Step>, String),
     /// Has looked for itself and complains of these; passes when there are none.
     Found(Vec<String>),
     /// Cannot run, for this reason.
@@ -259,6 +261,10 @@ fn run_lanes_by(
 fn carry_out(lane: &str, plan: Plan, fail_fast: bool, runner: Runner<'_>) -> Outcome {
     match plan {
         Plan::Run(steps) => run_steps(&steps, fail_fast, runner),
+        Plan::Partly(steps, reason) => match run_steps(&steps, fail_fast, runner) {
+            Outcome::Passed => Outcome::Partly(reason),
+            failed => failed,
+        },
         Plan::Found(complaints) => {
             println!("$ cargo xtask test --only {lane}");
             complaints.iter().for_each(|complaint| println!("{complaint}"));
@@ -325,6 +331,16 @@ mod tests {
     #[test]
     fn a_lane_passes_when_all_its_commands_do() {
         assert_eq!(outcome_of(&["good", "fine"], false), Outcome::Passed);
+    }
+
+    #[test]
+    fn a_lane_that_ran_in_part_says_why_unless_that_part_failed() {
+        let outcome = |command: &str| {
+            let plan = Plan::Partly(vec![Step::cargo([command])], "no library".to_owned());
+            carry_out("features", plan, false, &fake)
+        };
+        assert_eq!(outcome("good"), Outcome::Partly("no library".to_owned()));
+        assert_eq!(outcome("bad"), Outcome::Failed("cargo bad".to_owned()));
     }
 
     #[test]

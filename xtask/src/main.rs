@@ -37,7 +37,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::lanes::{LANES, Lane, RELEASE, Selection};
-use crate::step::Step;
+use crate::report::Report;
+use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
 
 /// The project's own commands.
@@ -53,7 +54,8 @@ enum Command {
     /// Runs the lanes of checks that CI runs and prints a table of what passed.
     ///
     /// Lanes run one after another and a failing one does not stop the later ones. The last line
-    /// counts lanes; the exit code is non-zero when any failed.
+    /// counts lanes. The exit code is non-zero when any failed, and 77 when lanes were named and none
+    /// of them could run, nor a part of one.
     Test {
         /// Run these lanes only (comma-separated).
         #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names(LANES))]
@@ -140,9 +142,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Test { only, fail_fast, list: false } => {
+            let is_named = !only.is_empty();
             let report = lanes::run(&workspace, &Selection { only, fail_fast });
             print!("\n{report}");
-            Ok(if report.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+            Ok(code_of_test(&report, is_named))
         }
         Command::Crates(options) => {
             crates::run(&workspace, &options)?;
@@ -167,6 +170,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 .args(arguments)],
         ),
         Command::Wan { arguments } => wan::run(&workspace, arguments),
+    }
+}
+
+/// The exit code of `test`: whoever names lanes wants to know of them, and takes an exit with 0 for
+/// a pass.
+fn code_of_test(report: &Report, is_named: bool) -> ExitCode {
+    if report.has_failures() {
+        ExitCode::FAILURE
+    } else if is_named && report.is_all_skipped() {
+        ExitCode::from(CANNOT_RUN)
+    } else {
+        ExitCode::SUCCESS
     }
 }
 
@@ -200,7 +215,10 @@ fn lane_names(lanes: &'static [Lane]) -> PossibleValuesParser {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::report::Outcome;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -212,6 +230,21 @@ mod tests {
         let refused = Cli::try_parse_from(["xtask", "test", "--only", "fmt,bogus"]);
         let message = refused.expect_err("there is no such lane").to_string();
         assert!(LANES.iter().all(|lane| message.contains(lane.name)), "{message}");
+    }
+
+    #[test]
+    fn lanes_that_were_named_and_could_not_run_have_not_passed() {
+        let of = |outcome: Outcome, is_named| {
+            let mut report = Report::default();
+            report.add("deny", outcome, Duration::ZERO);
+            code_of_test(&report, is_named)
+        };
+        let reason = || "no tool".to_owned();
+        let skipped = || Outcome::Skipped(reason());
+        assert_eq!(of(skipped(), true), ExitCode::from(CANNOT_RUN));
+        assert_eq!(of(skipped(), false), ExitCode::SUCCESS);
+        assert_eq!(of(Outcome::Partly(reason()), true), ExitCode::SUCCESS);
+        assert_eq!(of(Outcome::Failed(reason()), true), ExitCode::FAILURE);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
+    /// With why the rest could not run, and what would let it.
+    Partly(String),
     /// With what failed.
     Failed(String),
     /// With why it could not run, and what would let it.
@@ -35,8 +37,14 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_))) > 0
     }
 
+    /// True when a lane, or a part of one, could not run.
     pub(crate) fn has_skips(&self) -> bool {
-        self.count(|outcome| matches!(outcome, Outcome::Skipped(_))) > 0
+        self.count(|outcome| matches!(outcome, Outcome::Skipped(_) | Outcome::Partly(_))) > 0
+    }
+
+    /// True when no lane could run, nor a part of one.
+    pub(crate) fn is_all_skipped(&self) -> bool {
+        self.count(|outcome| !matches!(outcome, Outcome::Skipped(_))) == 0
     }
 
     fn count(&self, counts: impl Fn(&Outcome) -> bool) -> usize {
@@ -45,11 +53,12 @@ impl Report {
 }
 
 impl Outcome {
-    /// The word of the table and the reason beside it. Skipped lanes shout: a skip nobody notices
-    /// is a check nobody has.
+    /// The word of the table and the reason beside it. Skipped lanes shout, also those of a part: a
+    /// skip nobody notices is a check nobody has.
     pub(crate) fn words(&self) -> (&'static str, &str) {
         match self {
             Self::Passed => ("passed", ""),
+            Self::Partly(reason) => ("PARTLY", reason),
             Self::Failed(reason) => ("FAILED", reason),
             Self::Skipped(reason) => ("SKIPPED", reason),
         }
@@ -65,13 +74,17 @@ impl fmt::Display for Report {
             let line = format!("{lane:width$}  {word:7}  {:>7.1}  {reason}", took.as_secs_f64());
             writeln!(f, "{}", line.trim_end())?;
         }
-        writeln!(
+        write!(
             f,
             "{} passed, {} failed, {} skipped",
             self.count(|outcome| matches!(outcome, Outcome::Passed)),
             self.count(|outcome| matches!(outcome, Outcome::Failed(_))),
             self.count(|outcome| matches!(outcome, Outcome::Skipped(_))),
-        )
+        )?;
+        match self.count(|outcome| matches!(outcome, Outcome::Partly(_))) {
+            0 => writeln!(f),
+            partly => writeln!(f, ", {partly} in part"),
+        }
     }
 }
 
@@ -93,6 +106,24 @@ mod tests {
         let report = report(&[Outcome::Passed, skipped, Outcome::Passed]);
         assert_eq!(report.to_string().lines().last(), Some("2 passed, 0 failed, 1 skipped"));
         assert!(!report.has_failures() && report.has_skips());
+    }
+
+    #[test]
+    fn a_lane_that_ran_in_part_has_neither_passed_nor_been_skipped() {
+        let partly = Outcome::Partly("no library".to_owned());
+        let report = report(&[Outcome::Passed, partly]);
+        let said = report.to_string();
+        assert!(said.contains("features  PARTLY       1.2  no library\n"), "{said}");
+        assert!(said.ends_with("\n1 passed, 0 failed, 0 skipped, 1 in part\n"), "{said}");
+        assert!(!report.has_failures() && report.has_skips() && !report.is_all_skipped());
+    }
+
+    #[test]
+    fn a_report_of_skips_alone_says_so() {
+        let skipped = || Outcome::Skipped("no tool".to_owned());
+        assert!(report(&[skipped(), skipped()]).is_all_skipped());
+        assert!(!report(&[skipped(), Outcome::Passed]).is_all_skipped());
+        assert!(!report(&[skipped(), Outcome::Failed("bad".to_owned())]).is_all_skipped());
     }
 
     #[test]

@@ -82,8 +82,11 @@ type Planner = fn(&Workspace) -> anyhow::Result<Plan>;
 /// that cannot be planned say so themselves.
 fn checks(workspace: &Workspace, is_selected: impl Fn(&str) -> bool) -> Vec<Step> {
     let lanes: [(&str, Planner); 3] =
-        [("features", features::plan_quietly), ("docs", super::docs), ("rdma", rdma::plan_checks)];
-    let steps = |plan| if let Ok(Plan::Run(steps)) = plan { steps } else { Vec::new() };
+        [("features", features::plan), ("docs", super::docs), ("rdma", rdma::plan_checks)];
+    let steps = |plan| match plan {
+        Ok(Plan::Run(steps) | Plan::Partly(steps, _)) => steps,
+        _ => Vec::new(),
+    };
     let selected = lanes.into_iter().filter(|(name, _)| is_selected(name));
     selected.flat_map(|(_, plan)| steps(plan(workspace))).collect()
 }

@@ -12,26 +12,21 @@ use crate::published::{Published, published};
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-/// Plans a check per feature, and says which cannot be checked here.
+/// Plans a check per feature, and says which features cannot be checked here.
 ///
 /// # Errors
 /// `cargo metadata` fails, or a manifest cannot be read.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let missing = crate::rdma::missing_to_build();
-    if !missing.is_empty() {
-        let left_out = system_features(&published(workspace)?);
-        println!("SKIPPED: {left_out}: missing {}", missing.join(" "));
-    }
-    plan_quietly(workspace)
+    Ok(plan_for(&published(workspace)?, &crate::rdma::missing_to_build()))
 }
 
-/// Plans a check per feature.
-///
-/// # Errors
-/// Those of [`plan`].
-pub(super) fn plan_quietly(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let has_system = crate::rdma::missing_to_build().is_empty();
-    Ok(Plan::Run(steps(&published(workspace)?, has_system)))
+fn plan_for(crates: &[Published], missing: &[&str]) -> Plan {
+    let steps = steps(crates, missing.is_empty());
+    if missing.is_empty() {
+        return Plan::Run(steps);
+    }
+    let left_out = system_features(crates);
+    Plan::Partly(steps, format!("without {left_out}: missing {}", missing.join(" ")))
 }
 
 /// These have features by design: were they to lose them unnoticed, the lane would check nothing.
@@ -104,7 +99,12 @@ mod tests {
         let lines: Vec<_> = steps(&crates, true).iter().map(Step::to_string).collect();
         let verbs = "cargo clippy -p wired --no-default-features --features verbs -- -D warnings";
         assert_eq!((lines.len(), lines[2].as_str()), (3, verbs));
-        assert_eq!(steps(&crates, false).len(), 2);
-        assert_eq!(super::system_features(&crates), "wired/verbs");
+        assert_eq!(plan_for(&crates, &[]), Plan::Run(steps(&crates, true)));
+        let reason = "without wired/verbs: missing libibverbs-dev".to_owned();
+        let partly = Plan::Partly(steps(&crates, false), reason);
+        assert_eq!(
+            (plan_for(&crates, &["libibverbs-dev"]), steps(&crates, false).len()),
+            (partly, 2)
+        );
     }
 }
