@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::programs::executables;
 use crate::step::{CANNOT_RUN, Step};
 use crate::workspace::Workspace;
 
@@ -36,6 +37,9 @@ const ROWS: [Row; 7] = [
     row("items", 1, 10_000, 5_450, 0.1),
     row("replies", 1, 10_000, 6_000, 0.1),
 ];
+
+/// The program that is counted, and its package.
+const PROGRAM: &str = "profile";
 
 /// The feature of the program that builds in what no call of it uses.
 const EVERYTHING: &str = "everything";
@@ -98,10 +102,9 @@ pub(crate) fn run(workspace: &Workspace, features: &[String]) -> anyhow::Result<
 /// Builds the program with these features, counts these rows, and prints them. Gives the lines of
 /// those that are over their bound.
 fn count(workspace: &Workspace, features: &[String], rows: &[Row]) -> anyhow::Result<Vec<String>> {
-    let build = build(features);
-    println!("$ {build}");
-    ensure!(build.run(workspace.root())?, "`{build}` failed");
-    let program = workspace.target()?.join("release").join("profile");
+    let built = executables(workspace, build(features))?;
+    let program = built.into_iter().find(|(target, _)| target.name == PROGRAM);
+    let (_, program) = program.with_context(|| format!("cargo built no {PROGRAM}"))?;
     println!("kind     callers   instructions  at most  allocations at most");
     let mut over = Vec::new();
     for row in rows {
@@ -126,7 +129,7 @@ pub(crate) fn builds() -> [Step; 2] {
 
 /// Builds the program that is counted, with these features on top of the default ones.
 fn build(features: &[String]) -> Step {
-    Step::cargo(["build", "--release", "-p", "profile"]).args(with(features))
+    Step::cargo(["build", "--release", "-p", PROGRAM]).args(with(features))
 }
 
 /// The argument of cargo that turns these on.

@@ -121,16 +121,20 @@ impl Step {
         }
     }
 
-    /// Runs it to its end in `folder` and gives its standard output; it complains to ours.
+    /// Like [`run_within`](Self::run_within), with no input, and gives its standard output; it
+    /// complains to ours.
     ///
     /// # Errors
-    /// The program could not be started or did not succeed.
-    pub(crate) fn output(&self, folder: &Path) -> anyhow::Result<String> {
+    /// The program could not be started, did not succeed, or hung and was killed.
+    pub(crate) fn output_within(&self, limit: Duration, folder: &Path) -> anyhow::Result<String> {
         let mut command = self.command(folder);
-        let output =
-            command.stderr(Stdio::inherit()).output().with_context(|| self.not_started())?;
-        ensure!(output.status.success(), "`{self}` failed");
-        String::from_utf8(output.stdout).with_context(|| format!("reading what `{self}` printed"))
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| self.not_started())?;
+        let mut printed = child.stdout.take().expect("it is piped");
+        let reader = std::thread::spawn(move || std::io::read_to_string(&mut printed));
+        ensure!(limit::wait(&mut child, limit)?.success(), "`{self}` failed");
+        let printed = reader.join().expect("it does not panic");
+        printed.with_context(|| format!("reading what `{self}` printed"))
     }
 
     fn command(&self, folder: &Path) -> Command {
@@ -184,6 +188,21 @@ mod tests {
         let said = Step::new("sh").args(["-c", "echo unheard; exit 3"]);
         let outcome = said.run_unheard(Duration::MAX, Path::new(".")).expect("there is a shell");
         assert!(!outcome);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_it_prints_is_its_output_unless_it_fails_or_hangs() {
+        let output = |script: &str, limit| {
+            Step::new("sh").args(["-c", script]).output_within(limit, Path::new("."))
+        };
+        // More than a pipe holds.
+        let long = output("yes | head -c 300000; echo heard >&2", Duration::MAX);
+        assert_eq!(long.expect("it succeeds").len(), 300_000);
+        let failed = output("echo no; exit 3", Duration::MAX).expect_err("it fails");
+        assert!(failed.to_string().ends_with("failed"), "{failed}");
+        let hung = output("exec sleep 600", Duration::from_millis(50)).expect_err("it hangs");
+        assert!(hung.to_string().starts_with("it hung"), "{hung}");
     }
 
     #[test]

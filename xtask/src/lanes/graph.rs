@@ -11,22 +11,25 @@ use crate::programs::Programs;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
-/// Plans a run per number of shards.
+/// Builds the example, and plans a run per number of shards.
 ///
 /// # Errors
-/// `CONVOKE_SHARED` names a folder without the data set.
+/// `CONVOKE_SHARED` names a folder without the data set, or the example does not compile.
 pub(super) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let named = std::env::var_os("CONVOKE_SHARED").map(PathBuf::from);
-    let program = Programs::of(workspace)?.run("graph");
-    plan_in(workspace.root(), named.as_deref(), &program)
+    plan_in(workspace.root(), named.as_deref(), || Programs::build(workspace)?.run("graph"))
 }
 
-fn plan_in(root: &Path, named: Option<&Path>, program: &Step) -> anyhow::Result<Plan> {
+fn plan_in(
+    root: &Path,
+    named: Option<&Path>,
+    build: impl FnOnce() -> anyhow::Result<Step>,
+) -> anyhow::Result<Plan> {
     let data = named.unwrap_or(Path::new("../shared")).join("data").join("ldbc-snb");
     if root.join(&data).is_dir() {
-        let mut steps = vec![Programs::build_all()];
-        steps.extend(SHARD_COUNTS.iter().map(|shards| step(program, &data, shards)));
-        return Ok(Plan::Run(steps));
+        let program = build()?;
+        let steps = SHARD_COUNTS.iter().map(|shards| step(&program, &data, shards));
+        return Ok(Plan::Run(steps.collect()));
     }
     // A folder someone named is one they count on: not a reason to skip.
     ensure!(named.is_none(), "CONVOKE_SHARED is set, but {} is no folder", data.display());
@@ -49,16 +52,19 @@ const SHARD_COUNTS: [&str; 3] = ["1", "4", "7"];
 mod tests {
     use super::*;
 
+    fn unbuilt() -> anyhow::Result<Step> {
+        panic!("without data nothing is built")
+    }
+
     #[test]
     fn data_that_nobody_named_may_be_absent() {
-        let plan = plan_in(Path::new("no/such/root"), None, &Step::new("graph")).expect("a plan");
+        let plan = plan_in(Path::new("no/such/root"), None, unbuilt).expect("a plan");
         assert!(matches!(plan, Plan::Skip(reason) if reason.contains("CONVOKE_SHARED")));
     }
 
     #[test]
     fn data_that_somebody_named_must_be_there() {
-        let error =
-            plan_in(Path::new("no/such/root"), Some(Path::new("elsewhere")), &Step::new("graph"));
+        let error = plan_in(Path::new("no/such/root"), Some(Path::new("elsewhere")), unbuilt);
         assert!(error.expect_err("there is no data").to_string().contains("elsewhere"));
     }
 

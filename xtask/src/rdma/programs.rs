@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
-use cargo_metadata::{Message, Metadata};
+use cargo_metadata::Metadata;
 
 use super::plan::{Kind, Program};
 use super::replicated;
+use crate::programs::executables;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -73,11 +74,9 @@ pub(crate) fn build_step(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Resul
 
 fn artifacts(workspace: &Workspace, kinds: &[Kind]) -> anyhow::Result<Vec<Artifact>> {
     let Some(step) = build_step(workspace, kinds)? else { return Ok(Vec::new()) };
-    let step = step.args(["--message-format", "json-render-diagnostics"]);
-    println!("$ {step}");
-    let messages = step.output(workspace.root())?;
-    let messages = Message::parse_stream(messages.as_bytes());
-    Ok(messages.filter_map(|message| artifact(message.ok()?)).collect())
+    let built = executables(workspace, step)?.into_iter();
+    let artifact = |(target, path)| Target::read(&target).map(|target| Artifact { target, path });
+    Ok(built.filter_map(artifact).collect())
 }
 
 impl Target {
@@ -113,12 +112,6 @@ fn targets(metadata: &Metadata) -> anyhow::Result<Vec<Target>> {
     let package = metadata.packages.iter().find(|package| package.name == PACKAGE);
     let package = package.with_context(|| format!("there is no package {PACKAGE}"))?;
     Ok(package.targets.iter().filter_map(Target::read).collect())
-}
-
-/// The program that a message of cargo speaks of, if it is one that uses verbs.
-fn artifact(message: Message) -> Option<Artifact> {
-    let Message::CompilerArtifact(built) = message else { return None };
-    Some(Artifact { target: Target::read(&built.target)?, path: built.executable?.into() })
 }
 
 /// Programs are mostly what debuggers want to know; a machine would have it all in memory.
@@ -157,16 +150,8 @@ mod tests {
     }
 
     fn kind_of(kind: &str, name: &str, needs: &str) -> Option<(Kind, String)> {
-        let profile = json!({
-            "opt_level": "3", "debug_assertions": false, "overflow_checks": false, "test": true
-        });
-        let message = json!({
-            "reason": "compiler-artifact", "package_id": "x", "profile": profile, "features": [],
-            "filenames": [], "executable": "/x", "fresh": false,
-            "target": target(kind, name, &[needs])
-        });
-        let message = serde_json::from_value(message).expect("a message of cargo");
-        artifact(message).map(|Artifact { target, .. }| (target.kind, target.name))
+        let target = serde_json::from_value(target(kind, name, &[needs])).expect("a target");
+        Target::read(&target).map(|target| (target.kind, target.name))
     }
 
     #[test]
@@ -179,10 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn programs_without_verbs_and_other_messages_are_left_out() {
+    fn programs_without_verbs_are_left_out() {
         assert_eq!(kind_of("test", "conformance", "sim"), None);
         assert_eq!(kind_of("bench", "credits", ""), None);
-        assert_eq!(artifact(Message::TextLine("warning: something".to_owned())), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use cargo_metadata::Message;
 
 use crate::programs;
 use crate::workspace::Workspace;
@@ -20,20 +19,9 @@ pub(crate) const PROGRAM: &str = "pbft";
 /// It does not compile.
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     // Of the packages that the lane `sim` builds together, so that it is there already.
-    let step = programs::build(true).args([
-        "--bin",
-        PROGRAM,
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
-    println!("$ {step}");
-    let messages = step.output(workspace.root())?;
-    let executable = |message| match message {
-        Ok(Message::CompilerArtifact(artifact)) => artifact.executable.map(PathBuf::from),
-        _ => None,
-    };
-    let built = Message::parse_stream(messages.as_bytes()).find_map(executable);
-    built.with_context(|| format!("cargo built no {PROGRAM}"))
+    let build = programs::build(true).args(["--bin", PROGRAM]);
+    let built = programs::executables(workspace, build)?.into_iter().next();
+    built.map(|(_, path)| path).with_context(|| format!("cargo built no {PROGRAM}"))
 }
 
 /// Runs of the program, each a name and arguments, of which the suite adds the address and places
