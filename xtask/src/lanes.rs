@@ -183,11 +183,23 @@ fn fuzz_test() -> Step {
 }
 
 /// Built with the features of the lane `test`, so that it is there already; the variable has it do
-/// something.
+/// something. A test whose language is not there tests nothing.
 fn grpc_foreign(workspace: &Workspace) -> anyhow::Result<Plan> {
     let test = Step::cargo(["test", "--workspace", "--test", "foreign"]);
     let test = test.args(all_portable(workspace)?).args(["--", "--nocapture"]);
-    one(test.env("CONVOKE_FOREIGN_GRPC", "1"))
+    let test = test.env("CONVOKE_FOREIGN_GRPC", "1");
+    let has = |program, question| workspace.output_of(program, &[question]).is_ok();
+    let has_python = has("python3", "--version") || has("python", "--version");
+    Ok(plan_foreign(test, has_python, has("go", "version")))
+}
+
+fn plan_foreign(test: Step, has_python: bool, has_go: bool) -> Plan {
+    match (has_python, has_go) {
+        (true, true) => Plan::Run(vec![test]),
+        (true, false) => Plan::Partly(vec![test], "there is no go".to_owned()),
+        (false, true) => Plan::Partly(vec![test], "there is no python3".to_owned()),
+        (false, false) => Plan::Skip("there is neither python3 nor go".to_owned()),
+    }
 }
 
 /// A plan of a single command, which nothing can keep from being made.
@@ -373,6 +385,17 @@ mod tests {
         let only = vec!["absent".to_owned(), "clean".to_owned()];
         let selection = Selection { only, ..Selection::default() };
         assert_eq!(last_line(&selection), "1 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn foreign_clients_need_a_language_of_theirs() {
+        let test = Step::cargo(["test"]);
+        let plan = |has_python, has_go| plan_foreign(test.clone(), has_python, has_go);
+        assert_eq!(plan(true, true), Plan::Run(vec![test.clone()]));
+        let without = |reason: &str| Plan::Partly(vec![test.clone()], reason.to_owned());
+        assert_eq!(plan(true, false), without("there is no go"));
+        assert_eq!(plan(false, true), without("there is no python3"));
+        assert!(matches!(plan(false, false), Plan::Skip(_)));
     }
 
     #[test]

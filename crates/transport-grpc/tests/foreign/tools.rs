@@ -27,10 +27,15 @@ pub(crate) fn python(folder: &Path) -> Found {
 }
 
 /// The client in Go, built from its source beside this file.
+///
+/// # Panics
+/// Its source does not compile, which is no reason to test nothing.
 pub(crate) fn go_client(folder: &Path) -> Found {
+    succeed(go()?.args(["mod", "download"]).current_dir(GO_SOURCES))?;
     let program = folder.join("foreign").with_extension(std::env::consts::EXE_EXTENSION);
     let build = ["build", "-mod=readonly", "-o"];
-    succeed(go()?.args(build).arg(&program).arg(".").current_dir(GO_SOURCES))?;
+    let built = succeed(go()?.args(build).arg(&program).arg(".").current_dir(GO_SOURCES));
+    built.unwrap_or_else(|why| panic!("the client in Go does not build: {why}"));
     Ok(program)
 }
 
