@@ -234,6 +234,11 @@ impl State {
     }
 }
 
+/// Least time between two looks at which casts of a mailbox have expired, and so the most by which
+/// one outlives its time. Each look is at all that wait in it, and without it a member that gives
+/// each of its casts a time of its own would have one for each.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(250);
+
 /// Nodes that may be named as members: a bound for a program that runs away.
 const MEMBERS_MAX: usize = 1 << 16;
 
@@ -415,10 +420,11 @@ impl Mailboxes {
         let has_room = match boxes.get_mut(&key) {
             Some(State::Early { mail, at, .. }) => {
                 let has_room = mail.post(post, (bounds.casts_max, bounds.box_bytes_max));
-                if has_room && expires < *at && !mutant::is(Mutant::ExpiryOfFirst) {
+                let sooner = full_pause(expires);
+                if has_room && sooner < *at && !mutant::is(Mutant::ExpiryOfFirst) {
                     expiries.remove(&(*at, key));
-                    expiries.insert((expires, key));
-                    *at = expires;
+                    expiries.insert((sooner, key));
+                    *at = sooner;
                 }
                 has_room
             }
@@ -621,6 +627,7 @@ impl Mailboxes {
         self.dropped.expired += dropped as u64;
         match next {
             Some(next) => {
+                let next = next.max(now + EXPIRY_PAUSE);
                 *next_at = next;
                 self.expiries.insert((next, key));
             }
@@ -671,6 +678,13 @@ impl Mailboxes {
     pub fn dropped(&self) -> CastsDropped {
         self.dropped
     }
+}
+
+/// The first whole multiple of the pause from a time on. What shortens the time of a mailbox ends at
+/// one of these, so that however many do, it is looked at once more in a pause at most.
+fn full_pause(at: Timestamp) -> Timestamp {
+    let pause = u64::try_from(EXPIRY_PAUSE.as_nanos()).unwrap_or(1);
+    at.as_nanos().checked_next_multiple_of(pause).map_or(Timestamp::MAX, Timestamp::from_nanos)
 }
 
 /// Tells a reader, if it waits.

@@ -189,6 +189,24 @@ fn each_cast_has_an_expiry_of_its_own() {
     assert_eq!((mailboxes.held_bytes(), mailboxes.poll_timeout()), (0, None));
 }
 
+/// Each look is at all that wait.
+#[test]
+fn casts_that_each_have_a_time_of_their_own_expire_together() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    let lasting = |micros| Cast { budget_us: micros, ..cast(0, 0) };
+    (0..1_000).for_each(|at| post(&mut mailboxes, 1, call(1), lasting(1_000_000 + at * 1_000)));
+    let mut now = NOW;
+    // One shortens it after each look.
+    let mut looks = 0;
+    while mailboxes.dropped().expired < 1_000 {
+        now = mailboxes.poll_timeout().unwrap();
+        mailboxes.handle_timeout(now);
+        looks += 1;
+        mailboxes.handle_cast(now, (node(2), true), call(1), lasting(1), 0);
+    }
+    assert_eq!((now, looks), (NOW + Duration::from_secs(2), 5));
+}
+
 #[test]
 fn strangers_leave_nothing_behind() {
     let mut mailboxes = mailboxes(&Limits::default());
@@ -302,7 +320,7 @@ fn copies_of_what_a_member_has_cast_leave_room_for_its_next_phase() {
         post(&mut mailboxes, 1, call(2), cast(1, 0));
     }
     post(&mut mailboxes, 1, call(2), Cast { budget_us: 1, ..cast(0, 0) });
-    mailboxes.handle_timeout(NOW + Duration::from_micros(1));
+    mailboxes.handle_timeout(NOW + EXPIRY_PAUSE);
     for _ in 0..2 {
         post(&mut mailboxes, 1, call(2), cast(0, 0));
     }
