@@ -78,8 +78,11 @@ async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerS
         let (limits, configured) = (driver.limits.clone(), driver.configured.clone());
         let known = driver.configured_addresses(node);
         let seed = driver.identity.incarnation.0 ^ node.get();
-        let (dialled_at, dialled) = (driver.now(), driver.keep_warm(node).await);
-        drop(driver);
+        let dialled_at = driver.now();
+        // In a task of its own, so that a dial under way goes on when nobody wants to keep up what
+        // it makes: the peer may have taken it already, and ended its own for it.
+        let dial = driver.clone().runtime.spawn(async move { driver.keep_warm(node).await });
+        let Ok(dialled) = dial.await else { return };
         match dialled {
             Ok(()) => {
                 if state.wait_for(|state| *state != PeerState::Connected).await.is_err() {
@@ -154,6 +157,7 @@ mod tests {
     use super::*;
     use crate::driver::dial::tests::Dialling;
     use crate::transport::mem::MemTransport;
+    use crate::transport::{DialFuture, ListenFuture, Sink, Transport};
     use crate::{Endpoint, EndpointBuilder, NodeId};
 
     fn builder(node: u64) -> EndpointBuilder {
@@ -199,6 +203,52 @@ mod tests {
         client.peer(server.node(), server.addresses()).expect("they are addresses");
         state.wait_for(|state| *state == PeerState::Connected).await.expect("it runs");
         assert!(given.elapsed() < Duration::from_millis(25), "after {:?}", given.elapsed());
+    }
+
+    /// Takes a second for each dial, and counts those that have come to their end.
+    #[derive(Debug, Default)]
+    struct Slow(MemTransport, watch::Sender<usize>);
+
+    impl Transport for Slow {
+        fn schemes(&self) -> &'static [&'static str] {
+            self.0.schemes()
+        }
+
+        fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+            self.0.listen(address, sink)
+        }
+
+        fn dial(
+            &self,
+            address: &Address,
+            expected: Option<NodeId>,
+            sink: Arc<dyn Sink>,
+        ) -> DialFuture {
+            let (dial, ended) = (self.0.dial(address, expected, sink), self.1.clone());
+            Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let dialled = dial.await;
+                ended.send_modify(|count| *count += 1);
+                dialled
+            })
+        }
+    }
+
+    /// Each of two who dial each other could otherwise end what the other has kept.
+    #[tokio::test(start_paused = true)]
+    async fn a_dial_under_way_goes_on_when_nobody_wants_the_connection_any_more() {
+        let server = builder(1).listen("mem://slowly:0").start().await.expect("it is free");
+        let slow = Slow::default();
+        let ended = slow.1.subscribe();
+        let client = Endpoint::builder().transport(slow).node(NodeId::new(2));
+        let client = client.start().await.expect("nothing to bind");
+        let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
+        let state = client.watch_peer(peer);
+        let kept = client.keep_connected(peer);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(kept);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!((*ended.borrow(), *state.borrow()), (1, PeerState::Connected));
     }
 
     #[tokio::test(start_paused = true)]
