@@ -19,6 +19,7 @@ use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{About, Cast, Digest};
 use smallvec::SmallVec;
 
+use crate::coop::poll_in_budget;
 use crate::driver::{Driver, Node};
 
 use super::Context;
@@ -342,13 +343,15 @@ impl CastSpace {
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_cast(&self, cx: &mut TaskContext<'_>) -> Poll<Option<((u64, u64), ReceivedCast)>> {
-        self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
-            match mailboxes.poll_cast(self.name) {
-                Some((from, tag, cast)) => {
-                    Poll::Ready(((tag.view, tag.sequence), ReceivedCast::of(from, cast)))
+        poll_in_budget(cx, |cx| {
+            self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
+                match mailboxes.poll_cast(self.name) {
+                    Some((from, tag, cast)) => {
+                        Poll::Ready(((tag.view, tag.sequence), ReceivedCast::of(from, cast)))
+                    }
+                    None => Poll::Pending,
                 }
-                None => Poll::Pending,
-            }
+            })
         })
     }
 

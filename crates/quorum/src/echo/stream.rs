@@ -1,6 +1,6 @@
 //! All votes of a space in one stream, for a protocol that keeps its own books.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -50,9 +50,16 @@ pub struct EchoStream {
     members: Configuration,
     keep: Duration,
     gate: Option<Gate>,
-    /// Votes of a later epoch than the members', until they change.
-    later: VecDeque<TaggedCast>,
+    later: Later,
     refused: StreamRefused,
+}
+
+/// Votes of a later epoch than the members', until they change.
+#[derive(Default)]
+struct Later {
+    votes: VecDeque<TaggedCast>,
+    /// Numbers of votes, and bytes of their payloads, by member.
+    of: BTreeMap<NodeId, (usize, usize)>,
 }
 
 /// Numbers of votes that a stream did not give.
@@ -79,7 +86,7 @@ impl EchoStream {
         gate: Option<Gate>,
     ) -> Self {
         space.stream();
-        let (later, refused) = (VecDeque::new(), StreamRefused::default());
+        let (later, refused) = (Later::default(), StreamRefused::default());
         Self { space, members, keep, gate, later, refused }
     }
 
@@ -131,9 +138,8 @@ impl EchoStream {
                 }
             };
             if cast.body.epoch > self.members.epoch() {
-                match self.has_room_for_later(&cast) && !mutant::is(Mutant::LaterDropped) {
-                    true => self.later.push_back(cast),
-                    false => self.refused.wrong_epoch += 1,
+                if !self.later.push(cast) {
+                    self.refused.wrong_epoch += 1;
                 }
             } else if self.is_of_member(&cast) {
                 return Poll::Ready(Some(cast));
@@ -153,23 +159,14 @@ impl EchoStream {
         false
     }
 
-    fn has_room_for_later(&self, cast: &TaggedCast) -> bool {
-        let of_sender = self.later.iter().filter(|other| other.from == cast.from);
-        let (kept, bytes) = of_sender.fold((0, cast.body.payload.len()), |(kept, bytes), other| {
-            (kept + 1, bytes + other.body.payload.len())
-        });
-        kept < LATER_MAX && bytes <= LATER_BYTES_MAX
-    }
-
     /// A vote that came before its epoch, about what is not closed by now.
     fn take_later(&mut self) -> Option<TaggedCast> {
-        while self.later.front()?.body.epoch <= self.members.epoch() {
-            let next = self.later.pop_front()?;
+        loop {
+            let next = self.later.pop_until(self.members.epoch())?;
             if next.tag >= self.space.floor() {
                 return Some(next);
             }
         }
-        None
     }
 
     /// Sends a vote about a tag to all other members.
@@ -226,16 +223,14 @@ impl EchoStream {
             return Err(EchoError::NotMember { node });
         }
         self.members = members.clone();
-        self.later.retain(|cast| members.contains(cast.from));
-        // Those of this epoch first, so that none waits behind one of a later.
-        self.later.make_contiguous().sort_by_key(|cast| cast.body.epoch);
+        self.later.change_members(members);
         self.space.change_members(members.nodes());
         Ok(())
     }
 
     /// Members that vote in a later epoch than this stream's, as they say.
     pub fn later(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.members.nodes().filter(|node| self.later.iter().any(|cast| cast.from == *node))
+        self.members.nodes().filter(|node| self.later.of.contains_key(node))
     }
 
     /// Members to which votes could not be sent since this was last asked: whom to send them to
@@ -262,6 +257,43 @@ impl EchoStream {
     /// The members that vote.
     pub fn members(&self) -> &Configuration {
         &self.members
+    }
+}
+
+impl Later {
+    /// Keeps a vote. False when too much of its member is kept.
+    fn push(&mut self, cast: TaggedCast) -> bool {
+        let (count, bytes) = self.of.get(&cast.from).copied().unwrap_or_default();
+        let bytes = bytes + cast.body.payload.len();
+        let has_room = count < LATER_MAX && bytes <= LATER_BYTES_MAX;
+        if !has_room || mutant::is(Mutant::LaterDropped) {
+            return false;
+        }
+        self.of.insert(cast.from, (count + 1, bytes));
+        self.votes.push_back(cast);
+        true
+    }
+
+    /// The next vote of an epoch up to this one.
+    fn pop_until(&mut self, epoch: u64) -> Option<TaggedCast> {
+        let is_of_it = self.votes.front()?.body.epoch <= epoch;
+        let next = if is_of_it { self.votes.pop_front() } else { None }?;
+        if let Some((count, bytes)) = self.of.get_mut(&next.from) {
+            *count -= 1;
+            *bytes -= next.body.payload.len();
+            if *count == 0 {
+                self.of.remove(&next.from);
+            }
+        }
+        Some(next)
+    }
+
+    /// Drops what is not of these members, and gives what is of an earlier epoch first, so that none
+    /// waits behind one of a later.
+    fn change_members(&mut self, members: &Configuration) {
+        self.votes.retain(|cast| members.contains(cast.from));
+        self.of.retain(|node, _| members.contains(*node));
+        self.votes.make_contiguous().sort_by_key(|cast| cast.body.epoch);
     }
 }
 

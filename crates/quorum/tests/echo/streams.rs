@@ -5,7 +5,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use convoke_core::{NodeId, Service};
+use bytes::Bytes;
+use convoke_core::{Announce, CastBody, Digest, NodeId, Service};
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::{
     EchoCore, EchoPlan, EchoSpace, EchoStream, EchoVote, TaggedCast, digest_of,
@@ -289,4 +290,26 @@ async fn early_votes_of_a_member_that_joins_are_kept_for_who_expects_it() {
         from.sort_unstable();
         assert_eq!(from, if expects { vec![2, 4] } else { vec![2] });
     }
+}
+
+/// Nothing of it is given, and yet others have their turns.
+#[tokio::test(start_paused = true)]
+async fn votes_that_are_refused_do_not_hold_the_thread_of_their_reader() {
+    let cluster = cluster().await;
+    let server = |at: usize| cluster.servers[at].as_ref().expect("it lives");
+    let space = EchoSpace::builder("log", &cluster.members);
+    let announce = Announce { senders_min: usize::MAX, source: None };
+    let liar = server(1).cast_space(space.id(), 1, announce, None).expect("once");
+    let mut votes = space.stream(server(0)).expect("once");
+    for sequence in 0..1_000 {
+        let (digest, payload) = (Digest::ZERO, Bytes::new());
+        let body = CastBody { phase: 0, sender: 2, epoch: 0, digest, payload };
+        liar.send((0, sequence), Duration::from_secs(1), [node(1)], body);
+    }
+    cluster.settle().await;
+    assert!(poll_fn(|cx| Poll::Ready(votes.poll_next(cx).is_pending())).await);
+    let refused = votes.refused().wrong_index;
+    assert!((1..500).contains(&refused), "{refused} in one turn");
+    assert!(timeout(Duration::from_secs(1), votes.next()).await.is_err());
+    assert_eq!(votes.refused().wrong_index, 1_000);
 }
