@@ -63,6 +63,8 @@ pub struct EchoRound {
     is_stale: bool,
     /// Votes of this node wait to be released.
     is_holding: bool,
+    /// Payloads of votes that count are kept.
+    keeps_payloads: bool,
     casts: Vec<ReceivedCast>,
 }
 
@@ -124,6 +126,7 @@ impl EchoRound {
             seen: None,
             is_stale: false,
             is_holding: false,
+            keeps_payloads: true,
             casts: Vec::new(),
         };
         if round.is_call() {
@@ -344,8 +347,10 @@ impl EchoRound {
         poll_fn(|cx| self.poll_quorum(cx, phase)).await
     }
 
-    /// Casts the digest, and waits for a quorum of it in every phase of the plan.
+    /// Casts the digest, and waits for a quorum of it in every phase of the plan. Payloads of votes
+    /// are dropped: nobody could look at them.
     pub(super) async fn agree(mut self, digest: Digest) -> Result<EchoOutcome, EchoError> {
+        self.keeps_payloads = false;
         let outcome = self.quorums(digest).await;
         self.end();
         outcome
@@ -515,8 +520,7 @@ impl EchoRound {
         self.port.take(&mut casts);
         let has_some = !casts.is_empty();
         for ReceivedCast { from, body } in casts.drain(..) {
-            // What is refused is the sender's doing, and has been noted.
-            let _ = self.core.handle_cast(from, body);
+            self.count(from, body);
         }
         self.casts = casts;
         has_some
@@ -525,10 +529,18 @@ impl EchoRound {
     fn count_good(&mut self, gate: &mut Gate, cx: &mut TaskContext<'_>) -> bool {
         let mut has_some = false;
         while let Poll::Ready(cast) = gate.poll_good(cx, |_| self.next_waiting()) {
-            let _ = self.core.handle_cast(cast.from, cast.body);
+            self.count(cast.from, cast.body);
             has_some = true;
         }
         has_some
+    }
+
+    fn count(&mut self, from: NodeId, mut body: CastBody) {
+        if !self.keeps_payloads {
+            body.payload = Bytes::new();
+        }
+        // What is refused is the sender's doing, and has been noted.
+        let _ = self.core.handle_cast(from, body);
     }
 
     fn next_waiting(&mut self) -> Option<TaggedCast> {

@@ -25,8 +25,14 @@ pub struct Evidence {
     pub phase: u16,
     /// The vote that counts.
     pub first: Vote,
-    /// The one that came later.
+    /// The one that came later. Of a payload above [`Self::PAYLOAD_BYTES_MAX`] nothing is kept.
     pub second: Vote,
+}
+
+impl Evidence {
+    /// Largest payload of a second vote that is kept: room for a signature of any common kind, and
+    /// little enough that liars do not make a round large.
+    pub const PAYLOAD_BYTES_MAX: usize = 8 << 10;
 }
 
 /// Effect of a cast.
@@ -177,10 +183,13 @@ impl Tally {
         phase: u16,
         (member, node): (u16, NodeId),
         first: Digest,
-        second: Vote,
+        mut second: Vote,
     ) {
         if self.evidence.iter().any(|one| one.node == node && one.phase == phase) {
             return;
+        }
+        if second.payload.len() > Evidence::PAYLOAD_BYTES_MAX {
+            second.payload = Bytes::new();
         }
         let payload = self.payload(phase, member).cloned().unwrap_or_default();
         let first = Vote { digest: first, payload };

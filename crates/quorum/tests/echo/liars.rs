@@ -10,6 +10,7 @@ use convoke_core::{
 use convoke_quorum::Configuration;
 use convoke_quorum::echo::{
     EchoError, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum, digest_of,
+    echo_phases,
 };
 use tokio::time::sleep;
 
@@ -216,5 +217,42 @@ pub(crate) async fn votes_that_could_not_be_sent_are_told_of_and_sent_again_when
     assert_eq!(reached.expect("all say it again").expect("no split").count, 4);
     for waits in waiting {
         assert_eq!(waits.await.expect("it does not panic"), Ok(4));
+    }
+}
+
+/// Nobody could look at them, and they would be kept for as long as the phases last.
+#[tokio::test(start_paused = true)]
+async fn payloads_of_votes_that_echo_phases_count_are_not_kept() {
+    let evidence = Arc::new(Mutex::new(Vec::new()));
+    let found = evidence.clone();
+    let cluster = Cluster::start(7, 4, move |me, members| {
+        let found = found.clone();
+        Service::new().unary(WRITE, move |text: String, context: Context| {
+            let (members, found) = (members.clone(), found.clone());
+            async move {
+                let digest = digest_of(text.as_bytes());
+                if me == node(4) {
+                    let port = context.casts().expect("it is the first");
+                    for digest in [digest, Digest::ZERO] {
+                        let payload = vec![7; 100].into();
+                        let body = CastBody { phase: 0, sender: 3, epoch: 0, digest, payload };
+                        port.send(members.nodes().filter(|node| *node != me), body);
+                    }
+                    return Ok::<_, Status>(text);
+                }
+                sleep(10 * DELAY).await;
+                let outcome = echo_phases(&context, &members, 1, digest).await?;
+                found.lock().expect("nobody panics with it").extend(outcome.evidence);
+                Ok(text)
+            }
+        })
+    })
+    .await;
+    let written = cluster.write("heron").await;
+    assert_eq!(written.replies.len(), 4, "{written:?}");
+    let evidence = evidence.lock().expect("nobody panics with it");
+    assert_eq!(evidence.len(), 3, "{evidence:?}");
+    for found in &*evidence {
+        assert!(found.first.payload.is_empty() && found.second.payload.is_empty(), "{found:?}");
     }
 }

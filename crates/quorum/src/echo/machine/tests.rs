@@ -94,6 +94,22 @@ fn a_second_differing_vote_is_evidence_and_counts_for_nothing() {
     assert_eq!(core.payload(0, node(2)), Some(&Bytes::from_static(b"a")));
 }
 
+/// A liar could else make a round as large as all of its phases with the largest payload each.
+#[test]
+fn of_a_second_vote_no_more_is_kept_than_a_signature_takes() {
+    let mut core = majority(4, 2);
+    let max = Evidence::PAYLOAD_BYTES_MAX;
+    for (phase, bytes) in [(0, max), (1, max + 1)] {
+        for (digest, payload) in [(A, Bytes::new()), (B, vec![7; bytes].into())] {
+            let cast = CastBody { phase, sender: 1, epoch: 0, digest, payload };
+            core.handle_cast(node(2), cast).unwrap();
+        }
+    }
+    let kept: Vec<usize> = core.evidence().iter().map(|of| of.second.payload.len()).collect();
+    assert_eq!(kept, [max, 0]);
+    assert!(core.evidence().iter().all(|of| of.second.digest == B));
+}
+
 #[test]
 fn what_is_none_of_the_round_is_refused_counted_and_forgotten() {
     let members = members(4).with_epoch(7);
