@@ -662,6 +662,10 @@ pub struct EchoOutcome {
 /// # }
 /// ```
 ///
+/// All that members have to agree on belongs into the digest. Where one call may ask for several
+/// methods, that is the method, too: a client that asks one member for another method with the same
+/// message is else taken for one that has told all the same.
+///
 /// A vote for which the connection to a member has no room is said again once there is, also after
 /// this has resolved, until the deadline of the call.
 ///

@@ -20,9 +20,9 @@ pub trait EchoExt: Sized {
     /// `members`.
     ///
     /// The handler runs first: what it stores is stored before this member votes for it. Then its
-    /// reply is held, the member casts the digest of the encoded request to all others, and the
-    /// reply leaves once every phase has its majority. A handler that fails does not vote. For
-    /// crashes only: see [`EchoPlan::majority`].
+    /// reply is held, the member casts a digest of the method's name and the encoded request to all
+    /// others, and the reply leaves once every phase has its majority. Metadata is not in the
+    /// digest. A handler that fails does not vote. For crashes only: see [`EchoPlan::majority`].
     ///
     /// The members are a configuration, or [`EchoMembers`] that may change while it runs.
     ///
@@ -94,7 +94,7 @@ impl EchoExt for Service {
                 let reply = handled.await?;
                 // Whoever has the next request first must not wait for this node to come to it.
                 context.release();
-                round.agree(digest).await?;
+                round.agree(digest_with(name, digest)).await?;
                 Ok::<_, Status>(reply)
             }
         })
@@ -159,6 +159,12 @@ fn join(context: &Context, members: &Configuration, phases: u16) -> Result<EchoR
 fn digested<Req, Resp>(method: Method<Req, Resp>) -> Method<Digested<Req>, Resp> {
     let same = Method::new(method.name());
     if method.is_ordered() { same.ordered() } else { same }
+}
+
+/// Digest of a request to a method: else members that were asked for different methods with the
+/// same message would agree.
+fn digest_with(method: &str, request: Digest) -> Digest {
+    digest_of(&[method.as_bytes(), &request.0].concat())
 }
 
 /// A message and the digest of the bytes it was decoded from. Encoding it anew need not give these

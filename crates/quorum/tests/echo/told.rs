@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::sync::Mutex;
 
-use convoke_core::{Call, Cause, Code, Context, NodeId, Service, Status};
+use convoke_core::{Call, CallError, Cause, Code, Context, Method, NodeId, Service, Status};
 use convoke_quorum::Membership;
 use convoke_quorum::echo::{
     EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
@@ -366,4 +366,28 @@ async fn who_waits_at_an_endpoint_that_stops_is_told() {
     assert_eq!(never.expect("it is told"), Err(EchoError::Stopped));
     let held = timeout(Duration::from_secs(60), round.held()).await;
     assert_eq!(held.expect("it is told"), Err(EchoError::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asks_members_for_different_methods_with_one_message_is_told() {
+    const REMOVE: Method<String, String> = Method::new("test.Storage/Remove");
+    let cluster = Cluster::start(7, 3, |_, members| {
+        let same = |text: String, _: Context| async move { Ok::<_, Status>(text) };
+        Service::new().echo(WRITE, 1, &members, same).echo(REMOVE, 1, &members, same)
+    })
+    .await;
+    let write = cluster.client.invoke(WRITE.request("heron".into()));
+    let call = write.to_all([node(1), node(2)]).branch(node(3), REMOVE.request("heron".into()));
+    let mut call = call.open().expect("one call");
+    let (mut replies, mut failures) = (Vec::new(), Vec::new());
+    while let Some(reply) = call.next().await {
+        match reply {
+            Ok(reply) => replies.push(reply.from()),
+            Err(CallError::Branch(failure)) => failures.push((failure.node, failure.code)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    replies.sort();
+    assert_eq!(replies, [node(1), node(2)]);
+    assert_eq!(failures, [(Some(node(3)), Code::Aborted as u32)]);
 }
