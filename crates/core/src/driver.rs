@@ -49,7 +49,7 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -152,6 +152,8 @@ pub(crate) struct Driver {
     idle: Notify,
     flusher: Arc<Flusher>,
     own_starts: OwnStarts,
+    /// Nodes whose casts every core was told to keep, by who told last.
+    voters: RwLock<BTreeSet<NodeId>>,
     /// A reply has come through another node.
     has_relayed: AtomicBool,
     logged: Logged,
@@ -232,6 +234,7 @@ impl Driver {
             idle: Notify::new(),
             flusher: Arc::default(),
             own_starts: OwnStarts::default(),
+            voters: RwLock::default(),
             has_relayed: AtomicBool::new(false),
             logged: Logged::default(),
         });
@@ -342,9 +345,14 @@ impl Driver {
         self.cores.each().for_each(|mut core| act(&mut core.node));
     }
 
-    /// Keeps the casts of these nodes in whichever core, also before a reader is there.
+    /// Keeps the casts of these nodes in whichever core, also before a reader is there. Those of
+    /// one call after the other are the same, most often, and no core is asked for them.
     pub(crate) fn know_voters(&self, voters: &BTreeSet<NodeId>) {
+        if voters.is_subset(&self.voters.read().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
         self.ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
+        *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.clone();
     }
 
     /// Ends a scope in which handlers were polled or a caller has done several things: alone it

@@ -206,7 +206,8 @@ impl CastPort {
 
     /// The epoch of the configuration that this node was told of; 0 is none.
     pub fn epoch(&self) -> u64 {
-        self.driver.ask_any_node(Node::epoch)
+        // Every core knows; this one's is locked for the port anyway, and by fewer others.
+        self.driver.ask_node(self.key.origin(), |node| node.epoch())
     }
 
     fn reader(&self) -> MailReader {
