@@ -28,6 +28,7 @@ mod load;
 mod logged;
 mod methods;
 mod outlet;
+mod owed;
 mod own_starts;
 mod parked;
 #[cfg(feature = "tower")]
@@ -94,6 +95,8 @@ use logged::Logged;
 pub(crate) use methods::MakeRoom;
 pub(crate) use methods::{MethodEntry, MethodTable, room};
 use outlet::Outlet;
+use owed::Owed;
+pub use owed::OwedPlace;
 use own_starts::OwnStarts;
 #[cfg(feature = "tower")]
 pub(crate) use passage::Passage;
@@ -152,6 +155,7 @@ pub(crate) struct Driver {
     idle: Notify,
     flusher: Arc<Flusher>,
     own_starts: OwnStarts,
+    owed: Owed,
     /// Nodes whose casts every core was told to keep, by who told last.
     voters: RwLock<BTreeSet<NodeId>>,
     /// A reply has come through another node.
@@ -234,6 +238,7 @@ impl Driver {
             idle: Notify::new(),
             flusher: Arc::default(),
             own_starts: OwnStarts::default(),
+            owed: Owed::default(),
             voters: RwLock::default(),
             has_relayed: AtomicBool::new(false),
             logged: Logged::default(),

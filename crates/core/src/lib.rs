@@ -96,7 +96,7 @@ pub use convoke_proto::node::Reach;
 pub use convoke_proto::task::SendError;
 pub use convoke_proto::wire::{Cause, Digest, Executed};
 pub use convoke_proto::{id, time, wire};
-pub use driver::{KeepConnected, Load, PeerState};
+pub use driver::{KeepConnected, Load, OwedPlace, PeerState};
 pub use endpoint::{Endpoint, EndpointBuilder, OpenConnection};
 pub use error::{CallError, Code, ConnectError, StartError, Status};
 #[cfg(feature = "json")]

@@ -20,7 +20,7 @@ use convoke_proto::wire::{About, Cast, Digest};
 use smallvec::SmallVec;
 
 use crate::coop::poll_in_budget;
-use crate::driver::{Driver, Node};
+use crate::driver::{Driver, Node, OwedPlace};
 
 use super::Context;
 
@@ -202,6 +202,13 @@ impl CastPort {
     pub fn dial(&self, nodes: impl IntoIterator<Item = NodeId>) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
         self.driver.with_node(self.key.origin(), |node, now| node.dial_all(now, nodes));
+    }
+
+    /// A place for who stays only to send something again to a member that is slow. `None` when no
+    /// more wait for it, or for all: an endpoint has 1,024 places, and a member takes no more of
+    /// them than it leaves free.
+    pub fn owe(&self, to: NodeId) -> Option<OwedPlace> {
+        self.driver.owe(to)
     }
 
     /// The epoch of the configuration that this node was told of; 0 is none.

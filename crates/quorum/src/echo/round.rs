@@ -7,10 +7,9 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
 use convoke_core::seam::EndpointSeam as _;
-use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, Reach, ReceivedCast};
+use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, OwedPlace, Reach, ReceivedCast};
 use convoke_proto::mutant::{self, Mutant};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 
 use crate::Configuration;
 
@@ -67,10 +66,6 @@ pub struct EchoRound {
     keeps_payloads: bool,
     casts: Vec<ReceivedCast>,
 }
-
-/// Rounds in a process that have ended but for votes that found no room on a connection; the votes
-/// of one more are not said again.
-const ENDING_MAX: usize = 1_024;
 
 /// Subject of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,35 +367,44 @@ impl EchoRound {
     /// Ends, once its votes have left for members whose connections had no room for them: one that
     /// is slow may be told by nobody else.
     fn end(mut self) {
-        static PLACES: Semaphore = Semaphore::const_new(ENDING_MAX);
-        if !self.is_owing() {
+        self.note_missed();
+        if self.missed.is_empty() {
             return;
         }
-        let Ok(place) = PLACES.try_acquire() else { return };
+        let mut owed: Vec<OwedPlace> =
+            self.reachable(&self.missed).filter_map(|node| self.port.owe(node)).collect();
+        if owed.is_empty() {
+            return;
+        }
         let (runtime, time) = (self.runtime.clone(), self.port.remaining());
         runtime.spawn(async move {
-            let _place = place;
             // What is said after the deadline of the call helps nobody.
-            let _ = tokio::time::timeout(time, poll_fn(|cx| self.poll_said(cx))).await;
+            let _ = tokio::time::timeout(time, poll_fn(|cx| self.poll_said(cx, &mut owed))).await;
         });
     }
 
-    /// True while a vote is owed to a member that is connected, or being dialled.
-    fn is_owing(&mut self) -> bool {
+    /// Those of these members that are connected, or being dialled.
+    fn reachable(&self, nodes: &[NodeId]) -> impl Iterator<Item = NodeId> {
+        let (reach, _) = self.port.reach(nodes.iter().copied());
+        nodes.iter().zip(reach).filter(|(_, reach)| !reach.is_down).map(|(node, _)| *node)
+    }
+
+    /// True while a vote is owed to a member that is connected, or being dialled. The places of
+    /// members that have theirs are given back.
+    fn is_owing(&mut self, owed: &mut Vec<OwedPlace>) -> bool {
         self.note_missed();
-        !self.missed.is_empty() && {
-            let (reach, _) = self.port.reach(self.missed.iter().copied());
-            reach.iter().any(|reach| !reach.is_down)
-        }
+        owed.retain(|place| self.missed.contains(&place.member()));
+        let members: Vec<NodeId> = owed.iter().map(OwedPlace::member).collect();
+        self.reachable(&members).next().is_some()
     }
 
     /// Waits until nothing is owed any more, and counts meanwhile, so that nothing waits here.
-    fn poll_said(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
+    fn poll_said(&mut self, cx: &mut TaskContext<'_>, owed: &mut Vec<OwedPlace>) -> Poll<()> {
         loop {
             let waiting = self.port.poll_waiting(cx, 1);
             if waiting.is_ready {
                 self.count_waiting(cx);
-            } else if waiting.is_over || !self.is_owing() {
+            } else if waiting.is_over || !self.is_owing(owed) {
                 return Poll::Ready(());
             } else if self.seen == Some(waiting.changes) || !self.look_who_is_down() {
                 return Poll::Pending;
