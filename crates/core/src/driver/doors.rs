@@ -1,7 +1,7 @@
 //! Listeners of an endpoint, and its close.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use convoke_proto::id::NodeId;
 use convoke_transport::parts::{Mutex, wake_all};
@@ -19,6 +19,8 @@ pub(super) struct Doors {
     addresses: OnceLock<Vec<Address>>,
     /// Connections that are kept up with the endpoint.
     kept: Mutex<BTreeMap<NodeId, KeepConnected>>,
+    /// Those that some of its users keep up together.
+    shared: Mutex<BTreeMap<NodeId, Weak<KeepConnected>>>,
 }
 
 impl Driver {
@@ -35,6 +37,22 @@ impl Driver {
     /// Keeps a connection up until the endpoint closes or the node is forgotten.
     pub(super) fn keep_connection(&self, node: NodeId, kept: KeepConnected) {
         self.doors.kept.lock().insert(node, kept);
+    }
+
+    /// Keeps a connection up while any of those lives that were given this for it: nobody is
+    /// dialled several times for several who want it. `None` where one is kept up anyway.
+    pub(crate) fn keep_connected_for_some(&self, node: NodeId) -> Option<Arc<KeepConnected>> {
+        if self.doors.kept.lock().contains_key(&node) {
+            return None;
+        }
+        let mut shared = self.doors.shared.lock();
+        if let Some(kept) = shared.get(&node).and_then(Weak::upgrade) {
+            return Some(kept);
+        }
+        shared.retain(|_, kept| kept.strong_count() > 0);
+        let kept = Arc::new(self.keep_connected(node));
+        shared.insert(node, Arc::downgrade(&kept));
+        Some(kept)
     }
 
     /// Closes the connections to a node and forgets its addresses.

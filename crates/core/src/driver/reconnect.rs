@@ -252,6 +252,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn several_who_want_a_connection_up_share_its_dials() {
+        let (dialled, mut dials) = watch::channel(0_usize);
+        let counting = Dialling(MemTransport::new(), move || {
+            dialled.send_modify(|count| *count += 1);
+            None
+        });
+        let client = Endpoint::builder().transport(counting).node(NodeId::new(2));
+        let client = client.start().await.expect("nothing to bind");
+        let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
+        let keep = |_| client.driver().keep_connected_for_some(peer.node());
+        let kept: Vec<_> = (0..10).map(keep).collect();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        // Of pauses that double from 50 ms to 5 s, of which at least a half is kept.
+        let one = *dials.borrow_and_update();
+        assert!((12..40).contains(&one), "{one} dials");
+        drop(kept);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(!dials.has_changed().expect("it runs"), "nobody wants it");
+    }
+
+    #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
     async fn a_connection_that_the_peer_makes_ends_the_pause_and_one_that_lasts_what_led_to_it() {
         let (dialled, mut dials) = watch::channel(());

@@ -20,7 +20,7 @@ use convoke_proto::wire::{About, Cast, Digest};
 use smallvec::SmallVec;
 
 use crate::coop::poll_in_budget;
-use crate::driver::{Driver, Node, OwedPlace};
+use crate::driver::{Driver, KeepConnected, Node, OwedPlace};
 
 use super::Context;
 
@@ -202,6 +202,12 @@ impl CastPort {
     pub fn dial(&self, nodes: impl IntoIterator<Item = NodeId>) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
         self.driver.with_node(self.key.origin(), |node, now| node.dial_all(now, nodes));
+    }
+
+    /// Dials a node until there is a connection to it, and again whenever that is lost, while what
+    /// this returns lives; once for all who ask for it. `None` where the endpoint does so anyway.
+    pub fn keep_connected(&self, node: NodeId) -> Option<Arc<KeepConnected>> {
+        self.driver.keep_connected_for_some(node)
     }
 
     /// A place for who stays only to send something again to a member that is slow. `None` when no

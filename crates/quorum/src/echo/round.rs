@@ -7,7 +7,9 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bytes::Bytes;
 use convoke_core::id::Incarnation;
 use convoke_core::seam::EndpointSeam as _;
-use convoke_core::{CastBody, CastPort, Context, Digest, NodeId, OwedPlace, Reach, ReceivedCast};
+use convoke_core::{
+    CastBody, CastPort, Context, Digest, KeepConnected, NodeId, OwedPlace, Reach, ReceivedCast,
+};
 use convoke_proto::mutant::{self, Mutant};
 use tokio::runtime::Handle;
 
@@ -54,8 +56,10 @@ pub struct EchoRound {
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
     down: Vec<NodeId>,
-    /// Members to which a vote could not be sent.
+    /// Members that may lack a vote: it could not be sent, or their connection broke after that.
     missed: Vec<NodeId>,
+    /// Of a tag, what dials them until they are told.
+    dialled: Vec<(NodeId, Arc<KeepConnected>)>,
     /// After how many changes that was.
     seen: Option<u64>,
     /// This node was told of a later epoch by then.
@@ -118,6 +122,7 @@ impl EchoRound {
             lives: Vec::new(),
             down: Vec::new(),
             missed: Vec::new(),
+            dialled: Vec::new(),
             seen: None,
             is_stale: false,
             is_holding: false,
@@ -267,18 +272,29 @@ impl EchoRound {
         }
     }
 
-    /// Members to which a vote could not be sent, for want of a connection or of room on it. While
-    /// the round is awaited, the votes are sent again when connections change; see
-    /// [`Self::repeat_to`].
+    /// Members that may lack a vote: there was no connection to send it on, or no room, or the
+    /// connection broke after that. While the round is awaited, the votes are sent again when
+    /// connections change; see [`Self::repeat_to`]. About a tag these members are dialled until
+    /// then.
     pub fn missed(&self) -> &[NodeId] {
         &self.missed
     }
 
     fn note_missed(&mut self) {
-        for node in self.port.take_missed() {
-            if !self.missed.contains(&node) {
-                self.missed.push(node);
-            }
+        self.port.take_missed().into_iter().for_each(|node| self.note_missed_at(node));
+    }
+
+    fn note_missed_at(&mut self, node: NodeId) {
+        if self.missed.contains(&node) {
+            return;
+        }
+        self.missed.push(node);
+        // In a call it counts as down. About a tag it may not have heard of it, and so have no reason
+        // to dial.
+        if !self.is_call()
+            && let Some(kept) = self.port.keep_connected(node)
+        {
+            self.dialled.push((node, kept));
         }
     }
 
@@ -573,6 +589,14 @@ impl EchoRound {
         let epoch = self.core.members().epoch();
         self.is_stale = epoch > 0 && self.port.epoch() > epoch;
         self.note_missed();
+        if !self.said.is_empty() {
+            // What was on its way is lost with a connection.
+            for (at, life) in self.lives.clone().into_iter().enumerate() {
+                if life.is_some() && reach[at].life.is_none() {
+                    self.note_missed_at(self.core.members().members()[at].node());
+                }
+            }
+        }
         self.see_lives(&reach);
         let is_back = |node: &NodeId| {
             let index = self.core.members().index_of(*node);
@@ -580,6 +604,7 @@ impl EchoRound {
         };
         let back: Vec<NodeId> = self.missed.iter().copied().filter(is_back).collect();
         self.missed.retain(|node| !back.contains(node));
+        self.dialled.retain(|(node, _)| !back.contains(node));
         if !mutant::is(Mutant::MissedForgotten) {
             back.into_iter().for_each(|node| self.repeat_to(node));
         }

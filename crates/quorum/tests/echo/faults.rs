@@ -180,3 +180,25 @@ async fn calls_that_wait_for_a_vote_in_vain_leave_nothing_behind() {
         assert_eq!((load.mailboxes, load.tasks, load.waiting), (0, 0, 0), "{load:?}");
     }
 }
+
+/// The third might still vote, so nobody gives up.
+#[tokio::test(start_paused = true)]
+async fn votes_that_a_broken_connection_took_are_said_again_in_the_same_call() {
+    let cluster = Cluster::start(1, 3, storage(1)).await;
+    cluster.network.partition(node(CLIENT), node(3));
+    let ways = [(1, 2), (2, 1)].map(|(from, to)| (node(from), node(to)));
+    ways.iter().for_each(|(from, to)| cluster.network.partition(*from, *to));
+    let mend = async {
+        cluster.settle().await;
+        assert_eq!(cluster.network.cut(node(1), node(2)), 1);
+        ways.iter().for_each(|(from, to)| cluster.network.heal(*from, *to));
+        cluster.settle().await;
+        let server = cluster.servers[0].as_ref().expect("it lives");
+        server.warm_up(node(2)).await.expect("it listens");
+    };
+    let two = [1, 2].map(|id| node(id).into());
+    let write = cluster.write_to("heron", &two, Duration::from_secs(5));
+    let (written, ()) = tokio::join!(write, mend);
+    assert_eq!(written.replies.len(), 2, "{written:?}");
+    assert!(written.replies.iter().all(|(_, after)| *after < Duration::from_secs(1)));
+}

@@ -441,3 +441,53 @@ async fn who_waits_for_tags_is_told_of_those_that_a_change_of_members_makes_wort
     let told = tokio::time::timeout(Duration::from_secs(1), told).await;
     assert_eq!(told.expect("it is woken").expect("it does not panic"), Some((0, 5)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn votes_that_a_broken_connection_took_are_said_again_once_there_is_another() {
+    let cluster = cluster(4).await;
+    let spaces = spaces(&cluster);
+    let all = || EchoPlan::new(4, [Phase::new("echo", 4)]).expect("it is a plan");
+    (1..=3).for_each(|other| cluster.network.partition(node(other), node(4)));
+    let mut rounds = tokio::task::JoinSet::new();
+    for space in &spaces {
+        let mut round = space.join(0, 1, all()).expect("it is new");
+        round.cast(0, digest_of(b"heron"), "").expect("it is the first");
+        rounds.spawn(async move {
+            let reached = round.quorum(0).await.map(|reached| reached.count);
+            // A member that has all may be the one that another waits for.
+            let _ = tokio::time::timeout(Duration::from_secs(5), round.until(|_| None::<()>)).await;
+            reached
+        });
+    }
+    cluster.settle().await;
+    for other in 1..=3 {
+        assert_eq!(cluster.network.cut(node(other), node(4)), 1);
+    }
+    cluster.network.heal_all();
+    let reached = tokio::time::timeout(Duration::from_secs(20), rounds.join_all()).await;
+    assert_eq!(reached.expect("it is said again"), [const { Ok(4) }; 4]);
+}
+
+/// It was down when the vote was cast, has heard of nothing since, and so dials nobody.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_missed_a_vote_is_dialled_until_it_is_there() {
+    let mut cluster = Cluster::start_apart(3, 3, |_, _| Service::new()).await;
+    cluster.crash(2);
+    cluster.crash(3);
+    let plan = || EchoPlan::majority(3, 1).expect("it is a plan");
+    let digest = digest_of(b"heron");
+    let space = open(&cluster, cluster.servers[0].as_ref().expect("it lives"), |space| space);
+    let mut first = space.join(0, 1, plan()).expect("it is new");
+    first.cast(0, digest, "").expect("it is the first");
+    let waiting = tokio::spawn(async move { first.quorum(0).await.map(|reached| reached.count) });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let again = Cluster::server(&cluster.network, 2, 3).seed(22).start().await;
+    let again = again.expect("the name is free again");
+    let second = open(&cluster, &again, |space| space);
+    let told = tokio::time::timeout(Duration::from_secs(10), second.next()).await;
+    assert_eq!(told.expect("it is dialled"), Some((0, 1)));
+    let mut second = second.join(0, 1, plan()).expect("it is new");
+    second.cast(0, digest, "").expect("it is the first");
+    let reached = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+    assert_eq!(reached.expect("it hears of it").expect("it does not panic"), Ok(2));
+}
