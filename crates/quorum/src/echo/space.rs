@@ -189,6 +189,10 @@ impl EchoSpace {
 
     /// Begins the round about a tag. What members have cast about it before is counted.
     ///
+    /// Dropped before this node has voted, the round leaves the tag to be joined again, but the
+    /// votes that had come by then are gone: nobody says them again, and the tag is announced anew
+    /// only by others. Keep the round until it is over.
+    ///
     /// # Errors
     /// [`EchoError::Join`] when the tag has a round here, had one that has voted, or is closed; or
     /// when that could not be remembered of it. An error uses nothing up.
