@@ -250,9 +250,15 @@ impl OverlayNode {
             self.counters.stale += 1;
             return Ok(());
         }
+        let count = u64::from(data.count);
         if let Some((op, payload)) = self.fetches.take_own(now, from, data)? {
+            // Its first chunks were skipped, and its stream may wait for the others.
+            let whole = vec![(op.seq, op.seq + count)];
+            let next = self.receiver.leave_out(now, op.source, op.life, &whole);
             self.holdings.insert(op, payload.clone());
             self.deliver(op, payload);
+            self.deliver_all(next);
+            self.watch_holes(now, op.source);
         }
         Ok(())
     }
