@@ -3,9 +3,14 @@
 
 #![cfg(feature = "tcp")]
 
-use convoke::{Context, Endpoint, IntoService, Method, Service, Status};
+use std::time::Duration;
+
+use convoke::{
+    Cause, Context, Endpoint, Executed, IntoService, Limits, Method, NodeId, Service, Status, Task,
+};
 
 const HELLO: Method<String, String> = Method::new("greeter.Greeter/Hello");
+const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn hello(name: String, _: Context) -> Result<String, Status> {
     Ok(name)
@@ -98,6 +103,38 @@ async fn a_service_that_is_served_twice_is_named_once() {
     let twice = convoke::endpoint().serve(greeter()).serve(greeter()).start().await;
     let said = twice.expect_err("it has the methods already").to_string();
     assert_eq!(said, "greeter.Greeter/Hello is served twice: serve each service and method once");
+}
+
+/// The failure is that of the node which delegates, for it ran: only the text can say where it
+/// could not go on.
+#[tokio::test]
+async fn a_handler_that_cannot_delegate_says_to_whom_and_what_the_dial_said() {
+    const ON: Method<bool, String> = Method::new("greeter.Greeter/On");
+    let away = NodeId::new(9);
+    let service = Service::new().tree(ON, move |is_tail: bool, task: Task<String>| async move {
+        if is_tail {
+            return Ok::<_, Status>(task.tail(away, HELLO.request("Ada".into())).await?);
+        }
+        task.delegate(away, HELLO.request("Ada".into())).await?;
+        Ok(task.finish())
+    });
+    let mut limits = Limits::default();
+    // The pause after a failed dial is as long as the test.
+    (limits.backoff_min, limits.backoff_max) = (HOUR, HOUR);
+    let server = convoke::endpoint().limits(limits).listen("tcp://127.0.0.1:0").serve(service);
+    let server = server.peers([(away, "tcp://127.0.0.1:1")]).start().await.expect("it is free");
+    let client = convoke::endpoint().start().await.expect("it binds nothing");
+    let peer = client.connect(server.addresses()).await.expect("it listens");
+    let asked = server.call(HELLO, "Ada".into()).to(away).await;
+    asked.expect_err("nobody is there, and the pause begins");
+    for is_tail in [false, true] {
+        let error = client.call(ON, is_tail).to(peer).await.expect_err("nobody is there");
+        let failure = error.failure().expect("the branch failed");
+        assert_eq!((failure.cause, failure.executed), (Cause::Unreachable, Executed::Yes));
+        assert_eq!(failure.node, Some(server.node()));
+        let said = "n9 cannot be reached at the moment: cannot reach tcp://127.0.0.1:1: ";
+        assert!(failure.text.starts_with(said), "{failure}");
+    }
 }
 
 #[cfg(feature = "tls")]

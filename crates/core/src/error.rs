@@ -84,6 +84,11 @@ impl Status {
     }
 
     /// A task's end as middleware sees it; turned back it is the same.
+    /// The same in other words.
+    pub(crate) fn saying(self, message: String) -> Self {
+        Self { message, ..self }
+    }
+
     #[cfg(feature = "tower")]
     pub(crate) fn of_failure(failure: TaskFailure) -> Self {
         let code = match failure.cause {

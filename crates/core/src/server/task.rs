@@ -77,6 +77,9 @@ pub struct Refused<Resp> {
     pub reason: SendError,
     /// Request that was not sent.
     pub request: Request<Resp>,
+    /// The node that cannot be reached and what the last dial there came to, where that is the
+    /// reason: whoever reads the failure of the task knows that node by nothing else.
+    unreached: Option<Box<str>>,
 }
 
 impl<Resp> fmt::Debug for Refused<Resp> {
@@ -87,7 +90,10 @@ impl<Resp> fmt::Debug for Refused<Resp> {
 
 impl<Resp> fmt::Display for Refused<Resp> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.reason, f)
+        match &self.unreached {
+            Some(unreached) => f.write_str(unreached),
+            None => fmt::Display::fmt(&self.reason, f),
+        }
     }
 }
 
@@ -95,7 +101,8 @@ impl<Resp> std::error::Error for Refused<Resp> {}
 
 impl<Resp> From<Refused<Resp>> for Status {
     fn from(refused: Refused<Resp>) -> Self {
-        refused.reason.into()
+        let text = refused.to_string();
+        Self::from(refused.reason).saying(text)
     }
 }
 
@@ -163,15 +170,15 @@ impl<Resp: Payload> Task<Resp> {
         peer: impl Into<Peer>,
         request: Request<Resp>,
     ) -> Result<(), Refused<Resp>> {
-        let handle = self.handle();
-        let opened = match handle.branch(&request, peer.into()) {
+        let (handle, peer) = (self.handle(), peer.into());
+        let opened = match handle.branch(&request, peer) {
             Ok(mut branch) => {
                 let mut room = RoomWait::default();
                 poll_fn(|cx| handle.poll_delegate(&mut branch, &mut room, cx)).await
             }
             Err(reason) => Err(reason),
         };
-        opened.map_err(|reason| Refused { reason, request })
+        opened.map_err(|reason| self.refused(peer, reason, request))
     }
 
     /// Hands the rest of the work to `peer`, when the handler returns. The branch of a task that
@@ -190,8 +197,8 @@ impl<Resp: Payload> Task<Resp> {
         peer: impl Into<Peer>,
         request: Request<Resp>,
     ) -> Result<Finish, Refused<Resp>> {
-        let handle = self.handle();
-        let taken = match handle.branch(&request, peer.into()) {
+        let (handle, peer) = (self.handle(), peer.into());
+        let taken = match handle.branch(&request, peer) {
             Ok(mut branch) => {
                 let mut room = RoomWait::default();
                 poll_fn(|cx| handle.poll_tail(&mut branch, &mut room, cx)).await
@@ -200,8 +207,19 @@ impl<Resp: Payload> Task<Resp> {
         };
         match taken {
             Ok(branch) => Ok(Finish(LastWord::Branch(branch).ended())),
-            Err(reason) => Err(Refused { reason, request }),
+            Err(reason) => Err(self.refused(peer, reason, request)),
         }
+    }
+
+    fn refused(&self, peer: Peer, reason: SendError, request: Request<Resp>) -> Refused<Resp> {
+        let unreached = matches!(reason, SendError::NodeDead).then(|| {
+            let (handle, node) = (self.handle(), peer.node());
+            let why = handle
+                .driver()
+                .ask_node(handle.origin(), |core| core.links().why_unreachable(node).to_owned());
+            format!("{node} cannot be reached at the moment: {why}").into()
+        });
+        Refused { reason, request, unreached }
     }
 }
 
