@@ -14,12 +14,19 @@ use convoke_proto::encoded::Encoded;
 ///
 /// struct Celsius(f32);
 ///
+/// /// The first byte of what travels.
+/// const VERSION: u8 = 1;
+///
 /// impl Payload for Celsius {
 ///     fn encode(&self, out: &mut BytesMut) {
+///         out.put_u8(VERSION);
 ///         out.put_f32(self.0);
 ///     }
 ///
 ///     fn decode(mut bytes: impl Buf) -> Result<Self, DecodeError> {
+///         if bytes.try_get_u8().map_err(DecodeError::new)? != VERSION {
+///             return Err(DecodeError::new("another version"));
+///         }
 ///         bytes.try_get_f32().map(Self).map_err(DecodeError::new)
 ///     }
 /// }

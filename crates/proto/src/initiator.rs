@@ -105,8 +105,8 @@ impl Armed {
 pub enum OpenError {
     /// It would be one too many.
     #[error(
-        "{limit} calls are open, as many as calls_max allows: wait until one has ended, or raise \
-         Limits::calls_max"
+        "{limit} calls are open, as many as calls_max allows: wait until one has ended and is \
+         dropped, or raise Limits::calls_max"
     )]
     TooManyCalls {
         /// The bound.

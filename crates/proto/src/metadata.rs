@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::wire::{Extension, extension};
 
-/// Most metadata of a message, in bytes.
+/// Most metadata of a message, in bytes: those of keys and values, and one more for each pair.
 pub const METADATA_BYTES_MAX: usize = 16_000;
 
 /// Metadata that came with a request, a reply or a failure, in the order it was added. Cheap to
@@ -76,7 +76,7 @@ pub type Oversize = (usize, usize);
 /// # Errors
 /// [`Oversize`]; then nothing was added.
 pub fn push(extensions: &mut Vec<Extension>, key: &str, value: &[u8]) -> Result<(), Oversize> {
-    let size = key.len() + value.len() + bytes_of(extensions);
+    let size = 1 + key.len() + value.len() + bytes_of(extensions);
     let (Ok(key_len), true) = (u8::try_from(key.len()), size <= METADATA_BYTES_MAX) else {
         return Err((size, METADATA_BYTES_MAX));
     };
@@ -101,8 +101,10 @@ pub fn put_before(extensions: &mut Vec<Extension>, metadata: &[Extension]) -> Re
     Ok(())
 }
 
+/// Bytes of the metadata among them: one more than key and value for each pair.
 fn bytes_of(extensions: &[Extension]) -> usize {
-    extensions.iter().map(|extension| extension.value.len()).sum()
+    let is_pair = |one: &&Extension| one.tag == extension::METADATA;
+    extensions.iter().filter(is_pair).map(|pair| pair.value.len()).sum()
 }
 
 #[cfg(test)]
@@ -138,9 +140,14 @@ mod tests {
         let mut extensions = Vec::new();
         assert!(push(&mut extensions, &"k".repeat(256), b"").is_err());
         push(&mut extensions, "k", &[0; 10_000]).unwrap();
-        assert_eq!(push(&mut extensions, "k", &[0; 6_000]), Err((16_003, METADATA_BYTES_MAX)));
+        assert_eq!(push(&mut extensions, "k", &[0; 6_000]), Err((16_004, METADATA_BYTES_MAX)));
         let others = extensions.clone();
         assert!(put_before(&mut extensions, &others).is_err());
         assert_eq!(extensions.len(), 1);
+        // Up to the bound, whatever else is there.
+        extensions.push(Extension::epoch(3));
+        push(&mut extensions, "", &[0; 5_997]).unwrap();
+        assert!(push(&mut extensions, "", b"").is_err());
+        assert!(put_before(&mut vec![Extension::epoch(3)], &extensions).is_ok());
     }
 }

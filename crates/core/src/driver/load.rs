@@ -12,7 +12,8 @@ use super::waiting::WaitingParts;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Load {
-    /// Calls of this node that are open, or have ended and are not read to their end.
+    /// Calls of this node that are open, or have ended and are held: a [`Call`](crate::Call) counts
+    /// until it is dropped.
     pub calls: usize,
     /// Calls of this node that have ended, of which something may still be on its way: until each
     /// of their tasks has said that it is over, at the latest `keep_alive_timeout` after their

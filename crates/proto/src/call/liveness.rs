@@ -641,7 +641,9 @@ impl Call {
             TaskStatus::Fenced if by.is_relayed() => {}
             TaskStatus::Fenced => self.apply_fence(now, &by, task, links),
             TaskStatus::Forgotten => {
-                self.fail(task, Cause::Protocol, Executed::Maybe);
+                let text = "it takes this call for settled, as if its initiator had said so: \
+                            start that anew if all its calls fail so";
+                self.fail_saying(task, Cause::Protocol, Executed::Maybe, text);
             }
         }
         None

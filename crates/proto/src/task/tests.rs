@@ -365,7 +365,7 @@ fn metadata_beyond_its_bound_is_refused_and_the_reply_is_not() {
     let mut task = task_with(Vec::new());
     task.reply_metadata("a", &[1; 15_000]).unwrap();
     let refused = task.reply_metadata("b", &[2; 1_000]);
-    assert_eq!(refused, Err(SendError::MetadataTooLarge { size: 16_003, limit: 16_000 }));
+    assert_eq!(refused, Err(SendError::MetadataTooLarge { size: 16_004, limit: 16_000 }));
     task.reply(Encoded::default()).unwrap();
     task.finish();
     assert_eq!(sole_reply(&mut task).extensions.len(), 1);
