@@ -119,9 +119,12 @@ impl SimDisk {
         self.shared.device.lock().settings = settings;
     }
 
-    /// Changes some of the conditions, from the next operation on.
+    /// Changes some of the conditions, from the next operation on. `change` may ask the disk, as for
+    /// its [`stats`](Self::stats).
     pub fn configure(&self, change: impl FnOnce(&mut DiskSettings)) {
-        change(&mut self.shared.device.lock().settings);
+        let mut settings = self.shared.device.lock().settings.clone();
+        change(&mut settings);
+        self.settings(settings);
     }
 
     /// Crashes the host, as a power failure does: every mount, file and lock is

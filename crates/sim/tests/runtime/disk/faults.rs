@@ -190,6 +190,16 @@ async fn a_full_disk_takes_what_fits_and_frees_what_is_removed() -> Result {
 }
 
 #[tokio::test(start_paused = true)]
+async fn conditions_can_be_set_by_what_the_disk_has_done() -> Result {
+    let disk = SimDisk::new(1);
+    let file = create(&disk.mount(), "file").await;
+    file.write_all_at(0, bytes("text")).await?;
+    disk.configure(|settings| settings.capacity = disk.stats().bytes_written);
+    assert_eq!(failure(file.write_at(4, bytes("x")).await), Some(DiskFailure::Full));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_read_only_disk_takes_no_change() -> Result {
     let disk = SimDisk::new(1);
     let mount = disk.mount();
