@@ -23,6 +23,10 @@ const BLOCK_BYTES: usize = 4 << 10;
 /// who never syncs does not fill the memory.
 const UNSYNCED_BYTES_MAX: usize = 16 << 20;
 
+/// Bytes of a write that are written back together: so of a large one, too, the end stays unsynced.
+/// A multiple of what is lost together, blocks and sectors.
+const PIECE_BYTES: usize = 1 << 20;
+
 /// Cost of a change beyond its bytes.
 const CHANGE_OVERHEAD_BYTES: usize = 64;
 
@@ -45,7 +49,9 @@ pub(super) struct Contents {
 impl Contents {
     /// A change that was seen before. Lengths are below the capacity of a disk in memory.
     pub(super) fn write(&mut self, at: usize, bytes: Bytes) {
-        self.change(Change::Write { at, bytes });
+        for (_, piece) in (Change::Write { at, bytes }).pieces(PIECE_BYTES) {
+            self.change(piece);
+        }
     }
 
     pub(super) fn set_len(&mut self, len: usize) {

@@ -263,3 +263,16 @@ async fn who_never_syncs_does_not_fill_the_memory() -> Result {
     assert!((20..30).contains(&durable[0]), "written back up to {}", durable[0]);
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_one_large_write_the_last_is_not_written_back() -> Result {
+    let disk = SimDisk::new(1);
+    let file = create(&disk.mount(), "file").await;
+    file.write_all_at(100, Bytes::from(vec![7; 20 << 20])).await?;
+    let durable = disk.durable("file").ok_or("it is durable")?.len();
+    assert!((4 << 20..6 << 20).contains(&durable), "written back up to {durable}");
+    file.sync().await?;
+    disk.crash_with(Fate::Lost);
+    assert_eq!(read(&disk, "file").await?[100..], vec![7; 20 << 20]);
+    Ok(())
+}
