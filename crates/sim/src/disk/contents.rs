@@ -72,6 +72,11 @@ impl Contents {
         self.first + self.unsynced.len() as u64
     }
 
+    /// True when there is nothing to sync.
+    pub(super) fn is_synced(&self) -> bool {
+        self.unsynced.is_empty()
+    }
+
     /// Makes the changes before `next` durable.
     pub(super) fn sync(&mut self, next: u64) {
         while let Some(change) = self.pop_before(next) {

@@ -210,6 +210,11 @@ impl Names {
         self.next
     }
 
+    /// True when a directory has nothing to sync.
+    pub(super) fn is_synced(&self, dir: Inode) -> bool {
+        !self.unsynced.iter().any(|change| change.dirs().any(|of| of == dir))
+    }
+
     /// Makes the changes of `dir` before `next` durable, and those on which they depend.
     pub(super) fn sync(&mut self, dir: Inode, next: u64) {
         let is_of = |change: &&Change| change.number < next && change.dirs().any(|of| of == dir);

@@ -8,15 +8,15 @@ use super::super::names::Inode;
 use super::Device;
 
 /// Outcome of a sync, known when it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Verdict {
     Works,
-    Fails,
+    Fails(DiskFailure),
     Lies,
 }
 
 /// A sync that has begun.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(in crate::disk) struct Syncing {
     verdict: Verdict,
     /// It is about the changes before this one.
@@ -27,8 +27,9 @@ pub(in crate::disk) struct Syncing {
 impl Device {
     pub(in crate::disk) fn begin_sync(&mut self, inode: Inode) -> Result<Syncing, DiskFailure> {
         self.stats.syncs += 1;
-        let next = self.contents(inode)?.next_change();
-        self.syncing(next)
+        let contents = self.contents(inode)?;
+        let (next, is_synced) = (contents.next_change(), contents.is_synced());
+        self.syncing(next, is_synced)
     }
 
     pub(in crate::disk) fn end_sync(
@@ -41,9 +42,9 @@ impl Device {
         match syncing.verdict {
             Verdict::Works => contents.sync(syncing.next),
             Verdict::Lies => {}
-            Verdict::Fails => {
+            Verdict::Fails(failure) => {
                 contents.fail_sync(syncing.next, &mut self.random);
-                return Err(failed());
+                return Err(failure);
             }
         }
         Ok(())
@@ -55,7 +56,8 @@ impl Device {
     ) -> Result<(Inode, Syncing), DiskFailure> {
         let dir = self.dir(&parts(path)?)?;
         self.stats.dir_syncs += 1;
-        Ok((dir, self.syncing(self.names.next_change())?))
+        let (next, is_synced) = (self.names.next_change(), self.names.is_synced(dir));
+        Ok((dir, self.syncing(next, is_synced)?))
     }
 
     pub(in crate::disk) fn end_sync_dir(
@@ -69,17 +71,19 @@ impl Device {
                 self.forget_unnamed();
             }
             Verdict::Lies => {}
-            Verdict::Fails => {
+            Verdict::Fails(failure) => {
                 self.names.fail_sync(dir, syncing.next, &mut self.random);
-                return Err(failed());
+                return Err(failure);
             }
         }
         Ok(())
     }
 
-    fn syncing(&mut self, next: u64) -> Result<Syncing, DiskFailure> {
-        // Nothing can be unsynced that the disk has not taken.
-        if !self.settings.read_only {
+    /// Decides about a sync of the changes before `next`. `is_synced` when there are none.
+    fn syncing(&mut self, next: u64, is_synced: bool) -> Result<Syncing, DiskFailure> {
+        // A disk that takes no changes makes none durable that it took before.
+        let takes_no_more = self.settings.read_only;
+        if !takes_no_more {
             self.change()?;
         }
         let is_due = |count: &mut u64| {
@@ -91,7 +95,9 @@ impl Device {
         let fails = self.random.happens(self.settings.sync_fails);
         let lies = self.random.happens(self.settings.sync_lies);
         let verdict = if is_due(&mut self.failing_syncs) || fails {
-            Verdict::Fails
+            Verdict::Fails(DiskFailure::Device("input/output error".to_owned()))
+        } else if takes_no_more && !is_synced {
+            Verdict::Fails(DiskFailure::ReadOnly)
         } else if is_due(&mut self.lying_syncs) || lies {
             Verdict::Lies
         } else {
@@ -100,8 +106,4 @@ impl Device {
         let delay = self.settings.sync_delay.draw(&mut self.random);
         Ok(Syncing { verdict, next, delay })
     }
-}
-
-fn failed() -> DiskFailure {
-    DiskFailure::Device("input/output error".to_owned())
 }

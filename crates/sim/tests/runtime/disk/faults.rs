@@ -220,6 +220,32 @@ async fn a_read_only_disk_takes_no_change() -> Result {
     Ok(())
 }
 
+/// As a file system does that has been mounted anew, since its device fails.
+#[test]
+fn what_a_disk_took_before_it_was_read_only_is_not_synced_any_more() {
+    let lost = (0..100).filter(|seed| {
+        in_virtual_time(async {
+            let disk = SimDisk::new(*seed);
+            let mount = disk.mount();
+            let file = create(&mount, "file").await;
+            file.sync().await.expect("the disk works");
+            mount.open("new", Open::New).await.expect("it is new");
+            file.write_all_at(0, bytes("text")).await.expect("there is room");
+            disk.configure(|settings| settings.read_only = true);
+            assert_eq!(failure(file.sync().await), Some(DiskFailure::ReadOnly));
+            assert_eq!(failure(mount.sync_dir("").await), Some(DiskFailure::ReadOnly));
+            let is_durable =
+                disk.durable("file") == Some(bytes("text")) && disk.durable("new").is_some();
+            disk.crash_with(Fate::Lost);
+            let file = disk.mount().open("file", Open::Read).await.expect("its name is durable");
+            file.sync().await.expect("there is nothing to sync");
+            disk.mount().sync_dir("").await.expect("there is nothing to sync");
+            !is_durable
+        })
+    });
+    assert!(lost.count() > 50);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_write_says_how_much_it_wrote() -> Result {
     let disk = SimDisk::new(1);
