@@ -23,6 +23,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "runtime")]
+mod clock;
+#[cfg(feature = "runtime")]
 pub mod delay;
 #[cfg(feature = "runtime")]
 pub mod disk;

@@ -56,9 +56,9 @@ impl Random {
 
     /// A time from zero to `longest`. Draws nothing when that is zero.
     pub fn up_to(&mut self, longest: Duration) -> Duration {
-        match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1) {
+        match u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX) {
             0 => Duration::ZERO,
-            nanos => Duration::from_nanos(self.draw() % (nanos + 1)),
+            nanos => Duration::from_nanos(self.draw() % nanos.saturating_add(1)),
         }
     }
 
@@ -117,5 +117,8 @@ mod tests {
         let drawn: BTreeSet<_> = (0..100).map(|_| random.up_to(longest).as_nanos()).collect();
         assert!(drawn.into_iter().eq(0..=3));
         assert_eq!(random.up_to(Duration::ZERO), Duration::ZERO);
+        for longest in [Duration::from_nanos(u64::MAX), Duration::MAX] {
+            assert!(random.up_to(longest) <= longest);
+        }
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::queue::DelayQueue;
 use super::timer::{Timer, Turn};
+use crate::clock::after;
 use crate::transport::waiters::Waiters;
 
 /// Longest wait of a gentle close for an inner connection whose peer does not read.
@@ -219,7 +220,7 @@ impl Connection for DelayedConnection {
 
     fn flush(&self) {
         let mut state = self.state.lock();
-        let due = Instant::now() + self.one_way;
+        let due = after(Instant::now(), self.one_way);
         let is_something_new = state.flush(due);
         drop(state);
         if is_something_new {
@@ -255,7 +256,7 @@ impl Connection for DelayedConnection {
         if state.is_closed() {
             return;
         }
-        let due = Instant::now() + self.one_way;
+        let due = after(Instant::now(), self.one_way);
         let is_gentle = reason.is_gentle();
         if is_gentle {
             state.flush(due);

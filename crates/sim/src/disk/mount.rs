@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::device::Device;
 use super::names::Inode;
 use super::{Life, Shared};
+use crate::clock::after;
 
 /// The files of a simulated host, for one process on it. Cheap to clone; clones are the same
 /// process. To be used within a tokio runtime with a clock.
@@ -83,7 +84,7 @@ impl Mount {
 
     /// Lets time pass, longer while the disk is stalled. Ends with the process.
     async fn pass(&self, delay: Duration) -> Result<(), DiskFailure> {
-        let until = (!delay.is_zero()).then(|| Instant::now() + delay);
+        let until = (!delay.is_zero()).then(|| after(Instant::now(), delay));
         loop {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);

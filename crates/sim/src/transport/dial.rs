@@ -15,6 +15,7 @@ use super::delivery;
 use super::network::Network;
 use super::topology::{Listening, Pair};
 use super::wire::{Side, Wire};
+use crate::clock::after;
 
 #[derive(Debug)]
 struct SimListener {
@@ -79,7 +80,7 @@ pub(crate) async fn dial(
     sink: Arc<dyn Sink>,
 ) -> Result<Arc<dyn Connection>, DialError> {
     let timeout = network.topology.lock().timing.dial_timeout;
-    let deadline = Instant::now() + timeout;
+    let deadline = after(Instant::now(), timeout);
     Dial { network, address, timeout, deadline }.run(expected, sink).await
 }
 

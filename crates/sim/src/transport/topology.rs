@@ -12,6 +12,7 @@ use super::carrier::{Carrier, Token};
 use super::hook::Hooks;
 use super::pipe::Departure;
 use super::wire::Wire;
+use crate::clock::after;
 use crate::random::Random;
 
 /// Conditions on the way from one node to another. One direction; the way back has its own. They
@@ -172,7 +173,8 @@ impl Topology {
             (Lane::Data, Some(bandwidth)) => self.occupy(now, pair, bytes, bandwidth),
             _ => now,
         };
-        let arrives = sent + conditions.latency + self.random.up_to(conditions.jitter);
+        let jitter = self.random.up_to(conditions.jitter);
+        let arrives = after(sent, conditions.latency.saturating_add(jitter));
         match (lane, &mut self.carrier) {
             (Lane::Data, Some(carrier)) => {
                 carrier.send(now, pair, bytes, arrives - now, token());
@@ -195,7 +197,7 @@ impl Topology {
     fn occupy(&mut self, now: Instant, pair: Pair, bytes: usize, bandwidth: u64) -> Instant {
         let nanos = (bytes as u128 * 1_000_000_000) / u128::from(bandwidth.max(1));
         let free = self.busy_until.get(&pair).copied().unwrap_or(now).max(now);
-        let sent = free + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let sent = after(free, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
         self.busy_until.insert(pair, sent);
         sent
     }

@@ -29,6 +29,7 @@ use super::network::Network;
 use super::pipe::{Arrived, Departure, LANES, Pipe, PipeEnd, index};
 use super::topology::{Nodes, Pair, Timing};
 use super::waiters::Waiters;
+use crate::clock::after;
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +224,7 @@ impl Wire {
         state.pipes[side.at()].close(reason.goodbye_text(), is_gentle);
         let grace = self.network.topology.lock().timing.close_grace;
         let end = &mut state.ends[side.at()];
-        end.grace_until = is_gentle.then(|| Instant::now() + grace);
+        end.grace_until = is_gentle.then(|| after(Instant::now(), grace));
         end.closing = Some(reason);
         let mut woken = state.waiters_of(side);
         woken.append(&mut self.pump(&mut state, side));
@@ -257,7 +258,7 @@ impl Wire {
             let latency = self.latency_from(side);
             let mut state = self.state.lock();
             let end = PipeEnd::Reset(format!("{node} crashed"));
-            state.pipes[side.at()].end_at(Instant::now() + latency, end);
+            state.pipes[side.at()].end_at(after(Instant::now(), latency), end);
             let woken = state.end_now(side, CloseReason::Network(format!("{node} crashed")));
             drop(state);
             woken.wake();
@@ -276,7 +277,7 @@ impl Wire {
     /// Lets it go again.
     pub(crate) fn release(&self, pair: Pair, now: Instant) {
         for side in Side::BOTH.into_iter().filter(|side| self.pair_from(*side) == pair) {
-            let due = now + self.latency_from(side);
+            let due = after(now, self.latency_from(side));
             self.state.lock().pipes[side.at()].release(due);
         }
         self.notify_both();
@@ -372,7 +373,7 @@ impl Wire {
     }
 
     fn send_goodbye(&self, state: &mut State, side: Side, now: Instant) {
-        let due = now + self.latency_from(side);
+        let due = after(now, self.latency_from(side));
         if state.pipes[side.at()].pump_goodbye(due) {
             self.signals[side.other().at()].notify_one();
         }
@@ -416,7 +417,8 @@ impl State {
         if !arrived.is_empty() {
             return Step::Deliver(arrived);
         }
-        let silent_until = coming.silent_since(now).map(|since| since + timing.keep_alive_timeout);
+        let silent_since = coming.silent_since(now);
+        let silent_until = silent_since.map(|since| after(since, timing.keep_alive_timeout));
         let over = match coming.reached_end(now) {
             Some(PipeEnd::Goodbye(text)) => Some(CloseReason::Peer(text)),
             Some(PipeEnd::Reset(text)) => Some(CloseReason::Network(text)),

@@ -363,6 +363,34 @@ async fn a_close_does_not_wait_longer_than_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_time_may_be_without_end() {
+    let network = SimNetwork::new(1);
+    let most = Duration::MAX;
+    let timing = Timing { dial_timeout: most, close_grace: most, keep_alive_timeout: most };
+    network.timing(timing);
+    let pair = connect(&network).await;
+    network.partition(node(1), node(2));
+    send(&pair.to_b, Lane::Data, b"held");
+    pair.to_b.close(CloseReason::Local);
+    sleep(ms(3_600_000)).await;
+    for sink in [&pair.a, &pair.b] {
+        assert_eq!(sink.seen(pair.nonce()).unwrap().closed, None);
+    }
+    network.heal_all();
+    pair.a.closed(pair.nonce()).await;
+
+    let again = dial(&network, &*pair.listener, &pair.a).await.unwrap();
+    network.default_conditions(Conditions { latency: most, jitter: most, ..Conditions::default() });
+    send(&again, Lane::Data, b"on its way");
+    sleep(ms(3_600_000)).await;
+    assert_eq!(pair.b.frame_count(again.link().nonce), 0);
+    network.crash(node(1));
+    network.partition(node(1), node(2));
+    network.heal_all();
+    pair.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_address_is_taken_once_and_free_again_after_a_close() {
     let network = SimNetwork::new(1);
     let transport = network.transport();

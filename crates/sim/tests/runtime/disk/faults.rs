@@ -1,6 +1,7 @@
 //! Each fault of the menu, on its own.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_sim::disk::{Delay, Disk, DiskFailure, DiskFile, Fate, Open, SimDisk};
@@ -138,6 +139,19 @@ fn operations_take_as_long_as_they_are_set_to() {
         assert!(ms(300) <= shortest && shortest <= ms(301), "{shortest:?}");
         assert!(ms(308) <= longest && longest <= ms(309), "{longest:?}");
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_may_take_for_ever() -> Result {
+    let disk = SimDisk::new(1);
+    let file = create(&disk.mount(), "file").await;
+    let (most, slow) = (Duration::MAX, Delay { slow: 1.0, ..Delay::default() });
+    let drawn = Delay { jitter: most, ..Delay::default() };
+    for delay in [Delay::fixed(most), Delay { slow_by: most, ..slow }, drawn] {
+        disk.configure(|settings| settings.sync_delay = delay);
+        assert!(tokio::time::timeout(ms(1_000), file.sync()).await.is_err());
+    }
+    Ok(())
 }
 
 #[tokio::test(start_paused = true)]
