@@ -12,7 +12,9 @@ mod liars;
 mod links;
 mod streams;
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use convoke_proto::id::CallId;
@@ -88,11 +90,11 @@ const BURST_MAX: u64 = 200_000;
 const EVENTS_MAX: u64 = 1_000_000;
 
 impl World {
-    /// The start of a run.
+    /// A run that has not begun.
     pub fn new(scenario: Scenario, trace: Trace) -> Self {
         let network =
             Network::new(scenario.conditions.clone(), scenario.servers, scenario.network_seed);
-        let mut world = Self {
+        Self {
             now: Timestamp::from_nanos(1_000_000),
             queue: BTreeMap::new(),
             next_event: 0,
@@ -110,33 +112,41 @@ impl World {
             last_deadline: Timestamp::ZERO,
             is_healed: false,
             scenario,
-        };
-        for place in 0..world.scenario.servers + world.scenario.clients {
-            let host = Host::new(place, &world.scenario, world.now);
-            world.hosts.push(host);
-            world.note_life(place);
         }
-        (0..world.hosts.len()).for_each(|place| world.settle(place));
-        world.plan_faults();
-        world.plan_lies();
-        world.plan_calls();
-        world
     }
 
     /// Runs to the end: until everything has ended and is forgotten.
     ///
     /// # Errors
-    /// The first [`Violation`].
+    /// The first [`Violation`]; a panic in the run is one, too.
     pub fn run(mut self) -> (Result<Report, Violation>, Trace) {
+        // Of a world in which something has panicked, the trace alone is still used.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.run_to_end()));
+        let result = ended.unwrap_or_else(|panic| Err(violation_of(&*panic)));
+        (result, self.trace)
+    }
+
+    fn run_to_end(&mut self) -> Result<Report, Violation> {
+        self.start();
         while self.violation.is_none() && self.step() {}
         if self.violation.is_none() {
             self.finish();
         }
-        let result = match self.violation.take() {
+        match self.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(self.report()),
-        };
-        (result, self.trace)
+        }
+    }
+
+    fn start(&mut self) {
+        for place in 0..self.scenario.servers + self.scenario.clients {
+            self.hosts.push(Host::new(place, &self.scenario, self.now));
+            self.note_life(place);
+        }
+        (0..self.hosts.len()).for_each(|place| self.settle(place));
+        self.plan_faults();
+        self.plan_lies();
+        self.plan_calls();
     }
 
     /// Handles the next event. False at the end of the run.
@@ -426,6 +436,12 @@ impl World {
     }
 }
 
+fn violation_of(panic: &(dyn Any + Send)) -> Violation {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("(no text)");
+    Violation { invariant: "no panic".to_owned(), message: text.to_owned() }
+}
+
 fn observe(
     invariants: &mut [Box<dyn Invariant>],
     seen: &Observation<'_>,
@@ -437,5 +453,39 @@ fn observe(
             let invariant = invariant.name().to_owned();
             violation.get_or_insert(Violation { invariant, message });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Kind;
+
+    fn world(trace: Trace) -> World {
+        World::new(Scenario::with_kind(Kind::Calm, 1), trace)
+    }
+
+    #[derive(Debug)]
+    struct PanicsAtFirstTask;
+
+    impl Invariant for PanicsAtFirstTask {
+        fn name(&self) -> &'static str {
+            "no task starts"
+        }
+
+        fn observe(&mut self, seen: &Observation<'_>, _: &Oracle) -> Result<(), String> {
+            assert!(!matches!(seen, Observation::Started { .. }), "a task starts");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_run_that_panics_has_a_trace_up_to_there() {
+        let mut world = world(Trace::with_lines());
+        world.invariants.push(Box::new(PanicsAtFirstTask));
+        let (result, trace) = world.run();
+        let violation = Violation { invariant: "no panic".into(), message: "a task starts".into() };
+        assert_eq!(result, Err(violation));
+        assert!(trace.lines().contains("take"), "{}", trace.lines());
     }
 }
