@@ -84,7 +84,7 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
 }
 
-/// Events at one instant after which the nodes are said to chase their tails.
+/// Events at one instant, and steps of cores, after which the nodes are said to chase their tails.
 const BURST_MAX: u64 = 200_000;
 /// Events after which a run is said to be a storm. Runs have some 1,100 on average.
 const EVENTS_MAX: u64 = 1_000_000;
@@ -155,10 +155,10 @@ impl World {
         if at > self.ends_at() {
             return false;
         }
-        self.burst = if at > self.now { 0 } else { self.burst + 1 };
-        if self.burst > BURST_MAX {
-            self.violate("livelock", format!("{BURST_MAX} events without time passing"));
+        if at > self.now {
+            self.burst = 0;
         }
+        self.count_step();
         if self.event_count == EVENTS_MAX {
             self.violate("storm", format!("more than {EVENTS_MAX} events in a run"));
         }
@@ -167,6 +167,15 @@ impl World {
         self.event_count += 1;
         self.handle(event);
         true
+    }
+
+    /// Counts a step at this instant. False after too many.
+    fn count_step(&mut self) -> bool {
+        self.burst += 1;
+        if self.burst > BURST_MAX {
+            self.violate("livelock", format!("{BURST_MAX} steps without time passing"));
+        }
+        self.burst <= BURST_MAX
     }
 
     /// When nothing that a correct node knows should be left.
@@ -293,7 +302,7 @@ impl World {
         }
         let settled = self.note_ends(place);
         let cores = 0..self.hosts[place].cores.len();
-        while cores.clone().any(|core| self.settle_core(place, core)) {}
+        while cores.clone().any(|core| self.settle_core(place, core)) && self.count_step() {}
         self.hosts[place].tell();
         // Now that tasks of its own have been stopped.
         for call in settled {
@@ -487,5 +496,22 @@ mod tests {
         let violation = Violation { invariant: "no panic".into(), message: "a task starts".into() };
         assert_eq!(result, Err(violation));
         assert!(trace.lines().contains("take"), "{}", trace.lines());
+    }
+
+    /// A core that never stops would not leave the event in which it began.
+    #[test]
+    fn steps_of_a_core_count_as_a_livelock() {
+        let mut world = world(Trace::hash_only());
+        world.start();
+        let first_call = loop {
+            let (_, event) = world.queue.pop_first().expect("there are calls");
+            if matches!(event, Event::Open { .. }) {
+                break event;
+            }
+        };
+        world.burst = BURST_MAX;
+        world.handle(first_call);
+        let violation = world.violation.expect("it sends its requests at one instant");
+        assert_eq!(violation.invariant, "livelock");
     }
 }
