@@ -152,7 +152,7 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(counters::Counters),
         Box::new(completion::Completion),
         Box::new(progress::Progress::new(scenario)),
-        Box::new(deadline::Deadline::new(scenario)),
+        Box::new(deadline::Deadline),
         Box::new(exactly_once::ExactlyOnce::default()),
         Box::new(at_most_once::AtMostOnce),
         Box::new(failures::Failures::default()),

@@ -1,22 +1,14 @@
 //! A call has ended by its deadline, in any run: at once, or as soon as a stopped node goes on.
 
+use convoke_proto::time::Timestamp;
+
 use crate::oracle::Oracle;
-use crate::scenario::{Fault, Scenario};
 
 use super::{Invariant, Observation};
 
 /// I4.
 #[derive(Debug)]
-pub(super) struct Deadline {
-    may_pause: bool,
-}
-
-impl Deadline {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        let is_pause = |fault: &Fault| matches!(fault, Fault::Pause(..));
-        Self { may_pause: scenario.faults.iter().any(|injection| is_pause(&injection.fault)) }
-    }
-}
+pub(super) struct Deadline;
 
 impl Invariant for Deadline {
     fn name(&self) -> &'static str {
@@ -25,13 +17,14 @@ impl Invariant for Deadline {
 
     fn observe(&mut self, seen: &Observation<'_>, oracle: &Oracle) -> Result<(), String> {
         match seen {
-            Observation::Call { id, call } if !self.may_pause => {
-                let deadline = oracle.calls[id].deadline;
-                if call.end().is_none() && oracle.now > deadline {
-                    return Err(format!(
-                        "{id:?} is open at {:?}, {deadline:?} is past",
-                        oracle.now
-                    ));
+            Observation::Call { id, call } => {
+                let truth = &oracle.calls[id];
+                // What has come meanwhile may come before the timers of a node that goes on.
+                let resumed_at = oracle.resumed_at.get(&truth.node).copied();
+                let ends_by = truth.deadline.max(resumed_at.unwrap_or(Timestamp::ZERO));
+                if call.end().is_none() && oracle.now > ends_by {
+                    let now = oracle.now;
+                    return Err(format!("{id:?} is open at {now:?}, {ends_by:?} is past"));
                 }
                 Ok(())
             }

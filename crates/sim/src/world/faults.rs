@@ -115,6 +115,7 @@ impl World {
             return;
         }
         self.trace.note(self.now, || format!("{} goes on", self.hosts[place].id));
+        self.oracle.resumed_at.insert(self.hosts[place].id, self.now);
         if self.random.chance(50) {
             self.hosts[place].wake_at = None;
             self.drive_each(place, |node, now| node.handle_timeout(now));

@@ -7,10 +7,13 @@
 //! defect once entries are sealed: what does not count is dropped whole, which costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use convoke_proto::mutant::{self, Mutant};
-use convoke_sim::scenario::Kind;
+use convoke_sim::scenario::{Fault, Injection, Kind, Scenario};
 use convoke_sim::swarm;
+use convoke_sim::trace::Trace;
+use convoke_sim::world::World;
 
 /// Most seeds that a mutant may survive.
 const SEEDS: u64 = 400;
@@ -124,6 +127,20 @@ fn look_for((mutant, kind, invariants): (Mutant, Kind, &[&str])) -> Option<Strin
 /// True for the name of a property that begins with these numbers.
 fn is_of(name: &str, id: &str) -> bool {
     name.strip_prefix(id).is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+}
+
+#[test]
+fn a_pause_of_one_node_excuses_no_call_of_another() {
+    mutant::set(Some(Mutant::DeadlineWakesNobody));
+    let found = (0..SEEDS).find_map(|seed| {
+        let (at, time) = (Duration::from_millis(2), Duration::from_millis(1));
+        let faults = vec![Injection { at, fault: Fault::Pause(0, time) }];
+        let scenario = Scenario { faults, ..Scenario::with_kind(Kind::Lossy, seed) };
+        World::new(scenario, Trace::hash_only()).run().0.err()
+    });
+    mutant::set(None);
+    let found = found.expect("some call is lost");
+    assert!(found.message.contains("is past"), "{found}");
 }
 
 #[test]
