@@ -265,7 +265,7 @@ impl World {
             Event::Meet { end, node } => self.meet(end.place, node),
             Event::Fault(fault) => self.on_fault(&fault),
             Event::Restart(place) => self.restart(place),
-            Event::Resume(place) => self.resume(place),
+            Event::Resume(place, since) => self.end_pause(place, since),
             Event::Unblock(from, to, since) => self.unblock(from, to, since),
             Event::KeepAlive { link, to, since } => self.on_keep_alive(link, to, since),
             Event::Heal => self.heal(),

@@ -91,7 +91,8 @@ pub(super) enum Event {
     },
     Fault(Fault),
     Restart(Place),
-    Resume(Place),
+    /// A pause that began at this time ends.
+    Resume(Place, Timestamp),
     /// A partition that began at this time ends.
     Unblock(Place, Place, Timestamp),
     /// Nothing has come over the connection to `to` since this time, if that still holds.
@@ -124,7 +125,7 @@ impl Event {
             Self::Accept { .. }
             | Self::Fault(_)
             | Self::Restart(_)
-            | Self::Resume(_)
+            | Self::Resume(..)
             | Self::Unblock(..)
             | Self::KeepAlive { .. }
             | Self::Heal => None,

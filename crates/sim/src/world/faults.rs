@@ -106,11 +106,18 @@ impl World {
             let to = self.peer_end(link, place).place;
             self.schedule_in(keep_alive, Event::KeepAlive { link, to, since: self.now });
         }
-        self.schedule_in(time, Event::Resume(place));
+        self.schedule_in(time, Event::Resume(place, self.now));
+    }
+
+    /// A pause is over, if no crash has ended it: a later one goes on.
+    pub(super) fn end_pause(&mut self, place: Place, since: Timestamp) {
+        if self.hosts[place].paused_at == since {
+            self.resume(place);
+        }
     }
 
     /// A paused node goes on: its timers first, or what has come meanwhile.
-    pub(super) fn resume(&mut self, place: Place) {
+    fn resume(&mut self, place: Place) {
         if !std::mem::replace(&mut self.hosts[place].is_paused, false) {
             return;
         }
@@ -193,5 +200,28 @@ impl World {
             self.resume(place);
         }
         self.plan_calls_after();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Injection, Kind, Scenario};
+    use crate::trace::Trace;
+
+    #[test]
+    fn a_pause_that_a_crash_has_ended_ends_no_other() {
+        let ms = Duration::from_millis;
+        let faults = [
+            (ms(10), Fault::Pause(0, ms(100))),
+            (ms(50), Fault::Crash(0, ms(10))),
+            (ms(70), Fault::Pause(0, ms(1_000))),
+        ];
+        let faults = faults.map(|(at, fault)| Injection { at, fault });
+        let scenario = Scenario { faults: faults.into(), ..Scenario::with_kind(Kind::Calm, 1) };
+        let mut world = World::new(scenario, Trace::hash_only());
+        world.start();
+        while world.now < Timestamp::ZERO + ms(200) && world.step() {}
+        assert!(world.hosts[0].is_paused, "the first was to end after 110 ms");
     }
 }
