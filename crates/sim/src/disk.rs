@@ -1,5 +1,5 @@
-//! A disk inside the process: the files of one host, with what crashes, failing syncs, lies and a
-//! full disk do to them.
+//! A disk inside the process: the files of one host, with what crashes, failures, lies and a full
+//! disk do to them.
 //!
 //! A program that is generic over [`Disk`] runs on a [`Mount`] as it does on the files of its host,
 //! [`HostDisk`]. The test holds the [`SimDisk`]: it sets conditions, crashes the host and mounts
@@ -150,6 +150,17 @@ impl SimDisk {
     /// which a program can crash. A crash before that, by any way, takes the order back.
     pub fn crash_after(&self, count: u64) {
         self.shared.device.lock().changes_left = Some(count);
+    }
+
+    /// Lets the next reads of bytes fail: so many.
+    pub fn fail_reads(&self, count: u64) {
+        self.shared.device.lock().failing_reads = count;
+    }
+
+    /// Lets the next writes and changes of lengths fail, as [`DiskSettings::write_fails`] does: so
+    /// many.
+    pub fn fail_writes(&self, count: u64) {
+        self.shared.device.lock().failing_writes = count;
     }
 
     /// Lets the next syncs fail, of files or directories: so many.

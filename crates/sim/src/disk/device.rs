@@ -9,7 +9,7 @@ use convoke_disk::{DiskFailure, parts};
 
 use super::contents::Contents;
 use super::names::{Inode, Names, ROOT, Tree};
-use super::settings::{DiskSettings, Fate};
+use super::settings::{DiskSettings, Fate, device_failure};
 use super::{DiskStats, Life};
 use crate::random::Random;
 
@@ -31,6 +31,8 @@ pub(super) struct Device {
     pub(super) is_stalled: bool,
     /// Changes until a crash takes the place of one.
     pub(super) changes_left: Option<u64>,
+    pub(super) failing_reads: u64,
+    pub(super) failing_writes: u64,
     pub(super) failing_syncs: u64,
     pub(super) lying_syncs: u64,
     names: Names,
@@ -51,6 +53,8 @@ impl Device {
             stats: DiskStats::default(),
             is_stalled: false,
             changes_left: None,
+            failing_reads: 0,
+            failing_writes: 0,
             failing_syncs: 0,
             lying_syncs: 0,
             names: Names::default(),
@@ -129,7 +133,16 @@ impl Device {
         self.settings.write_delay.draw(&mut self.random)
     }
 
-    pub(super) fn read(&self, inode: Inode, offset: u64, len: usize) -> Result<Bytes, DiskFailure> {
+    pub(super) fn read(
+        &mut self,
+        inode: Inode,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, DiskFailure> {
+        let fails = self.random.happens(self.settings.read_fails);
+        if take_one(&mut self.failing_reads) || fails {
+            return Err(device_failure());
+        }
         let seen = self.contents(inode)?.seen();
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(seen.len());
         let end = start.saturating_add(len).min(seen.len());
@@ -154,7 +167,10 @@ impl Device {
         }
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         let at = usize::try_from(offset).map_err(|_| DiskFailure::Full)?;
-        if bytes.len() > 1 && self.random.happens(self.settings.short_writes) {
+        let fails = self.write_fails();
+        if fails {
+            bytes.truncate(self.random.index(bytes.len() + 1));
+        } else if bytes.len() > 1 && self.random.happens(self.settings.short_writes) {
             bytes.truncate(1 + self.random.index(bytes.len() - 1));
         }
         let count = bytes.len();
@@ -163,7 +179,7 @@ impl Device {
             self.stats.bytes_written += count as u64;
             self.contents_mut(inode)?.write(at, bytes);
         }
-        Ok(count)
+        if fails { Err(device_failure()) } else { Ok(count) }
     }
 
     pub(super) fn set_len(&mut self, inode: Inode, len: u64) -> Result<(), DiskFailure> {
@@ -172,8 +188,16 @@ impl Device {
             return Err(DiskFailure::Full);
         }
         let len = usize::try_from(len).map_err(|_| DiskFailure::Full)?;
-        self.contents_mut(inode)?.set_len(len);
-        Ok(())
+        let fails = self.write_fails();
+        if !fails || self.random.chance(50) {
+            self.contents_mut(inode)?.set_len(len);
+        }
+        if fails { Err(device_failure()) } else { Ok(()) }
+    }
+
+    fn write_fails(&mut self) -> bool {
+        let fails = self.random.happens(self.settings.write_fails);
+        take_one(&mut self.failing_writes) || fails
     }
 
     /// The length that a file can have.
@@ -245,6 +269,13 @@ impl Device {
         };
         self.nodes.retain(|inode, node| is_needed(*inode, node));
     }
+}
+
+/// Takes one of those that a test has ordered, if there is one.
+fn take_one(count: &mut u64) -> bool {
+    let is_there = *count > 0;
+    *count -= u64::from(is_there);
+    is_there
 }
 
 fn walk(tree: &Tree, parts: &[&str]) -> Option<Inode> {

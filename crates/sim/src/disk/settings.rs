@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use convoke_disk::DiskFailure;
+
 use crate::random::Random;
 
 /// Conditions of a simulated disk. The default one is instant and without faults, but for what a
@@ -18,6 +20,11 @@ pub struct DiskSettings {
     pub write_delay: Delay,
     /// Duration of syncs, of files and directories. Default zero. They take effect at its end.
     pub sync_delay: Delay,
+    /// The probability that a read of a file's bytes fails. Default 0. The next one may work.
+    pub read_fails: f64,
+    /// The probability that a write or a change of a length fails. Default 0. A first part of the
+    /// bytes, as long as the seed decides, was written all the same, or the length was changed.
+    pub write_fails: f64,
     /// The probability that a sync fails. Default 0. Of what a file sync was to make durable the
     /// seed decides what is: all of it is still unsynced, or each block of 4 KiB was either written
     /// or is *forgotten*, as Linux does. A later sync says `Ok` and does not make forgotten ones
@@ -25,6 +32,9 @@ pub struct DiskSettings {
     /// directory are all still unsynced, or each was written or is forgotten, but for what went
     /// into another directory.
     pub sync_fails: f64,
+    /// Reason that a failing sync gives. Default [`DiskFailure::Device`]. A file system that finds no
+    /// place for what it has taken before says [`DiskFailure::Full`].
+    pub sync_failure: DiskFailure,
     /// The probability that a sync answers `Ok` and makes nothing durable, as a device does that
     /// keeps it in a cache of its own. Default 0. What it has not written the next honest one
     /// writes.
@@ -35,7 +45,7 @@ pub struct DiskSettings {
     pub capacity: u64,
     /// True for a disk that takes no changes. Default false. A sync of what it took before fails: as
     /// [others](Self::sync_fails) that fail, but with
-    /// [`DiskFailure::ReadOnly`](super::DiskFailure::ReadOnly).
+    /// [`DiskFailure::ReadOnly`].
     pub read_only: bool,
     /// The fates that a crash draws from for the unsynced part of each file and for the unsynced
     /// names; [`Fate::Lost`] where there is none. Default [`Fate::USUAL`].
@@ -48,7 +58,10 @@ impl Default for DiskSettings {
             read_delay: Delay::default(),
             write_delay: Delay::default(),
             sync_delay: Delay::default(),
+            read_fails: 0.0,
+            write_fails: 0.0,
             sync_fails: 0.0,
+            sync_failure: device_failure(),
             sync_lies: 0.0,
             short_writes: 0.0,
             capacity: 1 << 30,
@@ -56,6 +69,11 @@ impl Default for DiskSettings {
             fates: Fate::USUAL.to_vec(),
         }
     }
+}
+
+/// The device does not do it, in the words of Linux.
+pub(super) fn device_failure() -> DiskFailure {
+    DiskFailure::Device("input/output error".to_owned())
 }
 
 /// Duration of an operation: a least one, what is drawn beyond it, and now and then much more.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use convoke_disk::{DiskFailure, parts};
 
 use super::super::names::Inode;
-use super::Device;
+use super::{Device, take_one};
 
 /// Outcome of a sync, known when it begins.
 #[derive(Debug)]
@@ -86,19 +86,14 @@ impl Device {
         if !takes_no_more {
             self.change()?;
         }
-        let is_due = |count: &mut u64| {
-            let is_due = *count > 0;
-            *count -= u64::from(is_due);
-            is_due
-        };
         // Drawn in any case, so that what a test orders changes nothing else.
         let fails = self.random.happens(self.settings.sync_fails);
         let lies = self.random.happens(self.settings.sync_lies);
-        let verdict = if is_due(&mut self.failing_syncs) || fails {
-            Verdict::Fails(DiskFailure::Device("input/output error".to_owned()))
+        let verdict = if take_one(&mut self.failing_syncs) || fails {
+            Verdict::Fails(self.settings.sync_failure.clone())
         } else if takes_no_more && !is_synced {
             Verdict::Fails(DiskFailure::ReadOnly)
-        } else if is_due(&mut self.lying_syncs) || lies {
+        } else if take_one(&mut self.lying_syncs) || lies {
             Verdict::Lies
         } else {
             Verdict::Works

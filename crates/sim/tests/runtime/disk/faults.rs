@@ -1,6 +1,6 @@
 //! Each fault of the menu, on its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,6 +57,59 @@ fn after_a_failed_sync_what_is_written_again_can_be_synced() {
             assert_eq!(found, vec![2; 20_000], "seed {seed}");
         });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_fails_for_the_reason_that_is_set() -> Result {
+    let disk = SimDisk::new(1);
+    disk.configure(|settings| settings.sync_failure = DiskFailure::Full);
+    let file = create(&disk.mount(), "file").await;
+    disk.fail_syncs(2);
+    assert_eq!(failure(file.sync().await), Some(DiskFailure::Full));
+    assert_eq!(failure(disk.mount().sync_dir("").await), Some(DiskFailure::Full));
+    Ok(file.sync().await?)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_may_work_again() -> Result {
+    let disk = SimDisk::new(1);
+    let file = create(&disk.mount(), "file").await;
+    file.write_all_at(0, bytes("text")).await?;
+    disk.fail_reads(1);
+    assert!(matches!(failure(file.read_at(0, 4).await), Some(DiskFailure::Device(_))));
+    assert_eq!(file.read_at(0, 4).await?, "text");
+    disk.configure(|settings| settings.read_fails = 0.25);
+    let mut failed = 0;
+    for _ in 0..400 {
+        failed += usize::from(file.read_at(0, 4).await.is_err());
+    }
+    assert!((70..130).contains(&failed), "{failed} of 400");
+    Ok(())
+}
+
+#[test]
+fn a_write_that_fails_leaves_a_first_part() {
+    let mut left = BTreeSet::new();
+    for seed in 0..100 {
+        in_virtual_time(async {
+            let disk = SimDisk::new(seed);
+            let file = create(&disk.mount(), "file").await;
+            file.write_all_at(0, bytes("ab")).await.expect("there is room");
+            disk.fail_writes(2);
+            let written = file.write_at(2, bytes("cd")).await;
+            assert!(matches!(failure(written), Some(DiskFailure::Device(_))));
+            let written = file.read_at(0, 9).await.expect("it is open");
+            let set = file.set_len(1).await;
+            assert!(matches!(failure(set), Some(DiskFailure::Device(_))));
+            let cut = file.read_at(0, 9).await.expect("it is open");
+            file.set_len(0).await.expect("the disk works again");
+            left.insert((written.clone(), cut == written));
+            assert!(cut == written || cut == "a", "{cut:?}");
+        });
+    }
+    let expected = ["ab", "abc", "abcd"].map(bytes);
+    let expected = expected.into_iter().flat_map(|text| [(text.clone(), false), (text, true)]);
+    assert!(left.into_iter().eq(expected));
 }
 
 #[tokio::test(start_paused = true)]
