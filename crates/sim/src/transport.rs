@@ -242,8 +242,20 @@ impl SimNetwork {
     /// answers nobody, itself neither. What the program has spawned besides is its own to stop.
     /// The same node may come back with another incarnation.
     pub fn crash(&self, node: NodeId) {
-        let (wires, sinks) = self.topology(|topology| topology.crash(node));
-        wires.iter().for_each(|wire| wire.crash(node));
+        self.end_lives(node, false);
+    }
+
+    /// Kills the life of a node as [`crash`](Self::crash) does, and tells nobody, as when its host
+    /// loses its power: peers get what it had sent, and close once they have heard nothing for the
+    /// [keep-alive timeout](Timing::keep_alive_timeout). A dial of where it listened times out,
+    /// rather than being refused, if it begins before somebody listens there again.
+    pub fn crash_silently(&self, node: NodeId) {
+        self.end_lives(node, true);
+    }
+
+    fn end_lives(&self, node: NodeId, is_silent: bool) {
+        let (wires, sinks) = self.topology(|topology| topology.crash(node, is_silent));
+        wires.iter().for_each(|wire| wire.crash(node, is_silent));
         sinks.iter().for_each(|sink| sink.on_crash());
     }
 

@@ -7,7 +7,7 @@ use convoke_proto::id::NodeId;
 use convoke_transport::{
     Address, CloseReason, Connection, DialError, DialLimit, Hello, ListenError, Listener, Sink,
 };
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::SCHEME;
 use super::connection::SimConnection;
@@ -43,6 +43,7 @@ pub(crate) fn listen(
         return Err(failed("the name is too long with its port"));
     }
     let listening = Arc::new(Listening { hello, sink });
+    topology.unanswered.remove(&name);
     topology.listeners.insert(name.clone(), Arc::clone(&listening));
     Ok(Box::new(SimListener { network: Arc::clone(network), name, listening }))
 }
@@ -98,10 +99,10 @@ impl Dial {
         sink: Arc<dyn Sink>,
     ) -> Result<Arc<dyn Connection>, DialError> {
         let mine = sink.hello();
-        let found = self.listening(&mine, &sink)?.hello.node;
+        let found = self.listening(&mine, &sink).await?.hello.node;
         self.travel((mine.node, found)).await?;
         // It may have closed, or crashed and come back, while the hello was on its way.
-        let listening = self.listening(&mine, &sink)?;
+        let listening = self.listening(&mine, &sink).await?;
         if let Some(expected) = expected
             && expected != listening.hello.node
         {
@@ -151,13 +152,28 @@ impl Dial {
         Ok(end)
     }
 
-    fn listening(&self, mine: &Hello, sink: &Arc<dyn Sink>) -> Result<Arc<Listening>, DialError> {
-        let mut topology = self.network.topology.lock();
-        if topology.has_crashed(mine, sink) {
-            return Err(self.unreachable("this life of the node has crashed"));
+    /// Asks who listens there. Nobody answers where a node has crashed in silence.
+    async fn listening(
+        &self,
+        mine: &Hello,
+        sink: &Arc<dyn Sink>,
+    ) -> Result<Arc<Listening>, DialError> {
+        let is_answered = {
+            let mut topology = self.network.topology.lock();
+            if topology.has_crashed(mine, sink) {
+                return Err(self.unreachable("this life of the node has crashed"));
+            }
+            let name = self.address.rest();
+            if let Some(listening) = topology.listeners.get(name) {
+                return Ok(Arc::clone(listening));
+            }
+            !topology.unanswered.contains(name)
+        };
+        if is_answered {
+            return Err(self.unreachable("nobody listens there"));
         }
-        let listening = topology.listeners.get(self.address.rest()).cloned();
-        listening.ok_or_else(|| self.unreachable("nobody listens there"))
+        sleep_until(self.deadline).await;
+        Err(self.timed_out())
     }
 
     /// Takes as long as a frame; longer during a partition.
@@ -170,7 +186,7 @@ impl Dial {
             }
             while self.is_held_until_healed(pair).await {}
         });
-        travelled.await.map_err(|_| DialLimit::Connect(self.timeout).passed(&self.address))
+        travelled.await.map_err(|_| self.timed_out())
     }
 
     async fn is_held_until_healed(&self, pair: Pair) -> bool {
@@ -180,6 +196,10 @@ impl Dial {
             healed.await;
         }
         is_held
+    }
+
+    fn timed_out(&self) -> DialError {
+        DialLimit::Connect(self.timeout).passed(&self.address)
     }
 
     fn unreachable(&self, message: &str) -> DialError {

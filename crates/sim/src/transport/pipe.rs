@@ -85,6 +85,8 @@ pub(crate) struct Pipe {
     lanes: [LaneQueue; 2],
     goodbye: Option<String>,
     end: Option<(Instant, PipeEnd)>,
+    /// Its sender is gone, and nobody says so. Something of it has arrived then, or may have, last.
+    gone_at: Option<Instant>,
     /// Nothing arrives since then.
     held_since: Option<Instant>,
     /// Nothing has arrived since then; until then, once it may again.
@@ -113,6 +115,7 @@ impl Pipe {
             lanes: [CONTROL, DATA].map(|limits| LaneQueue::new(limits, frame_bytes_max)),
             goodbye: None,
             end: None,
+            gone_at: None,
             held_since,
             silence: held_since.map(|since| (since, None)),
             held: Vec::new(),
@@ -185,10 +188,20 @@ impl Pipe {
 
     /// Ends the direction behind what is on its way.
     pub(crate) fn end_at(&mut self, due: Instant, end: PipeEnd) {
+        if self.gone_at.is_some() {
+            return; // A later life of the sender does not speak for it.
+        }
         self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
         let last = self.lanes.iter().filter_map(|queue| queue.last_due).fold(due, Instant::max);
         self.goodbye = None;
         self.end.get_or_insert((last, end));
+    }
+
+    /// Ends the direction behind what is on its way, in silence.
+    pub(crate) fn vanish(&mut self, due: Instant) {
+        self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
+        self.goodbye = None;
+        self.gone_at.get_or_insert(due);
     }
 
     /// Drops everything: nobody listens any more.
@@ -211,9 +224,7 @@ impl Pipe {
 
     /// Lets everything arrive again, from `due` on.
     pub(crate) fn release(&mut self, due: Instant) {
-        if self.held_since.take().is_none() {
-            return;
-        }
+        let Some(held_since) = self.held_since.take() else { return };
         // A keep-alive is what comes then, if nothing else does.
         self.silence = self.silence.map(|(since, _)| (since, Some(due)));
         for queue in &mut self.lanes {
@@ -222,6 +233,9 @@ impl Pipe {
         }
         self.held.iter_mut().flat_map(|held| &mut held.until).for_each(|at| *at = due.max(*at));
         if let Some((at, _)) = &mut self.end {
+            *at = due.max(*at);
+        }
+        if let Some(at) = self.gone_at.as_mut().filter(|at| **at > held_since) {
             *at = due.max(*at);
         }
     }
@@ -250,7 +264,8 @@ impl Pipe {
     /// next, at the earliest one latency later.
     pub(crate) fn silent_since(&self, now: Instant) -> Option<Instant> {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        self.silence.filter(|(_, until)| !is_over(*until)).map(|(since, _)| since)
+        let silence = self.silence.filter(|(_, until)| !is_over(*until));
+        silence.map(|(since, _)| since).or(self.gone_at)
     }
 
     /// Takes what has arrived, control first, and of a lane what was held first.
@@ -273,6 +288,7 @@ impl Pipe {
         }
         if !arrived.is_empty() {
             self.silence = None;
+            self.gone_at = self.gone_at.map(|at| at.max(now));
         }
         arrived
     }

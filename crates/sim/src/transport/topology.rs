@@ -1,6 +1,6 @@
 //! State of the network at the moment: paths, partitions, who listens, what was carried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -100,6 +100,8 @@ pub(crate) struct Topology {
     /// There from when the first uplink or downlink is set.
     pub(crate) carrier: Option<Carrier>,
     pub(crate) listeners: BTreeMap<String, Arc<Listening>>,
+    /// Where nodes listened that have crashed in silence: nobody refuses a dial there either.
+    pub(crate) unanswered: BTreeSet<String>,
     pub(crate) hooks: Hooks,
     wires: BTreeMap<LinkNonce, Weak<Wire>>,
     held: BTreeMap<Pair, Instant>,
@@ -119,6 +121,7 @@ impl Topology {
             paths: BTreeMap::new(),
             carrier: None,
             listeners: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             hooks: Hooks::default(),
             wires: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -228,14 +231,24 @@ impl Topology {
 
     /// Ends the lives that a node has had: who listens in them is gone. Answers its connections,
     /// and the sinks of those lives that it ends now.
-    pub(crate) fn crash(&mut self, node: NodeId) -> (Vec<Arc<Wire>>, Vec<Arc<dyn Sink>>) {
+    pub(crate) fn crash(
+        &mut self,
+        node: NodeId,
+        is_silent: bool,
+    ) -> (Vec<Arc<Wire>>, Vec<Arc<dyn Sink>>) {
         let lives = (node, Incarnation(0))..=(node, Incarnation(u64::MAX));
         let mut sinks = Vec::new();
         for (_, life) in self.lives.range_mut(lives) {
             life.has_crashed = true;
             sinks.extend(life.sinks.drain(..).filter_map(|sink| sink.upgrade()));
         }
-        self.listeners.retain(|_, listening| listening.hello.node != node);
+        self.listeners.retain(|name, listening| {
+            let is_of_node = listening.hello.node == node;
+            if is_of_node && is_silent {
+                self.unanswered.insert(name.clone());
+            }
+            !is_of_node
+        });
         (self.wires(|nodes| nodes.includes(node)), sinks)
     }
 

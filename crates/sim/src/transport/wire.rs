@@ -252,13 +252,18 @@ impl Wire {
         was_open
     }
 
-    /// The node dies: what it has sent arrives, then its peer hears that the connection is gone.
-    pub(crate) fn crash(&self, node: NodeId) {
+    /// The node dies: what it has sent arrives, then its peer hears that the connection is gone, or
+    /// nothing more.
+    pub(crate) fn crash(&self, node: NodeId, is_silent: bool) {
         for side in Side::BOTH.into_iter().filter(|side| self.node(*side) == node) {
-            let latency = self.latency_from(side);
+            let due = after(Instant::now(), self.latency_from(side));
             let mut state = self.state.lock();
-            let end = PipeEnd::Reset(format!("{node} crashed"));
-            state.pipes[side.at()].end_at(after(Instant::now(), latency), end);
+            let pipe = &mut state.pipes[side.at()];
+            if is_silent {
+                pipe.vanish(due);
+            } else {
+                pipe.end_at(due, PipeEnd::Reset(format!("{node} crashed")));
+            }
             let woken = state.end_now(side, CloseReason::Network(format!("{node} crashed")));
             drop(state);
             woken.wake();

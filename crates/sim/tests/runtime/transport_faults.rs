@@ -349,6 +349,52 @@ async fn a_crash_lets_out_what_was_sent_and_ends_everything_of_that_life() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_silent_crash_is_known_by_the_keep_alive_alone() {
+    let network = SimNetwork::new(1);
+    network.default_latency(ms(5));
+    network.timing(Timing { keep_alive_timeout: ms(400), ..Timing::default() });
+    let Pair { a, b, to_b, to_a, listener } = connect(&network).await;
+    let nonce = to_b.link().nonce;
+    send(&to_a, Lane::Data, b"last words");
+    let start = Instant::now();
+    network.crash_silently(node(2));
+    assert!(matches!(b.closed(nonce).await, CloseReason::Network(_)));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    send(&to_b, Lane::Data, b"to nobody");
+    sleep(ms(50)).await;
+    // Nothing more comes that a partition could hold.
+    network.partition(node(2), node(1));
+    sleep(ms(100)).await;
+    network.heal_all();
+    assert_eq!(a.closed(nonce).await, CloseReason::KeepAlive);
+    assert_eq!(start.elapsed(), ms(405), "after the last words had come");
+    assert_eq!((a.frame_count(nonce), b.frame_count(nonce)), (1, 0));
+
+    let start = Instant::now();
+    let dialled = dial(&network, &*listener, &a).await;
+    assert!(matches!(dialled, Err(DialError::Timeout { .. })), "{dialled:?}");
+    assert_eq!(start.elapsed(), Timing::default().dial_timeout);
+    let next_life = Arc::new(Recorder::new(2));
+    next_life.say(|hello| hello.incarnation.0 += 1);
+    let address = listener.local_address();
+    let again = network.transport().listen(&address, next_life.clone()).await.unwrap();
+    drop(listener);
+    let nonce = dial(&network, &*again, &a).await.unwrap().link().nonce;
+
+    // What a partition holds comes when that ends, and the silence begins then.
+    network.partition(node(2), node(1));
+    send(&next_life.opened(0).await, Lane::Data, b"last words");
+    let start = Instant::now();
+    network.crash_silently(node(2));
+    sleep(ms(200)).await;
+    network.heal_all();
+    assert_eq!(a.closed(nonce).await, CloseReason::KeepAlive);
+    assert_eq!((start.elapsed(), a.frame_count(nonce)), (ms(605), 1));
+    a.check();
+    b.check();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_close_does_not_wait_longer_than_the_grace() {
     let network = SimNetwork::new(1);
     let pair = connect(&network).await;
