@@ -50,7 +50,10 @@ impl Contents {
     /// A change that was seen before. Lengths are below the capacity of a disk in memory.
     pub(super) fn write(&mut self, at: usize, bytes: Bytes) {
         for (_, piece) in (Change::Write { at, bytes }).pieces(PIECE_BYTES) {
-            self.change(piece);
+            if let Change::Write { at, bytes } = piece {
+                // A copy, since a slice would keep all that it is a part of.
+                self.change(Change::Write { at, bytes: Bytes::copy_from_slice(&bytes) });
+            }
         }
     }
 
@@ -70,6 +73,16 @@ impl Contents {
     /// Number of the next change: a sync that begins now covers all before it.
     pub(super) fn next_change(&self) -> u64 {
         self.first + self.unsynced.len() as u64
+    }
+
+    /// Memory beyond what a file takes that is synced: its changes, and bytes that are only durable,
+    /// or all if the file was removed.
+    pub(super) fn excess_bytes(&self, is_removed: bool) -> u64 {
+        let kept = match is_removed {
+            true => self.seen.len() + self.durable.len(),
+            false => self.durable.len().saturating_sub(self.seen.len()),
+        };
+        (self.unsynced_bytes + kept) as u64
     }
 
     /// True when there is nothing to sync.
@@ -226,7 +239,12 @@ impl Change {
                 }
                 to[*at..end].copy_from_slice(bytes);
             }
-            Self::Len(len) => to.resize(*len, 0),
+            Self::Len(len) => {
+                to.resize(*len, 0);
+                if *len < to.capacity() / 2 {
+                    to.shrink_to_fit();
+                }
+            }
         }
     }
 

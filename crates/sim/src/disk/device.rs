@@ -16,6 +16,16 @@ use crate::random::Random;
 mod naming;
 mod syncing;
 
+/// Unsynced bytes that every disk may have, small as it is, so that all fates have something to
+/// decide about.
+const UNSYNCED_BYTES_MIN: u64 = 64 << 20;
+
+/// Growth after which the unsynced bytes are counted again, which visits all files.
+const COUNT_AFTER_BYTES: u64 = 1 << 20;
+
+/// Cost of a change, and of what was removed, beyond its bytes.
+const OVERHEAD_BYTES: u64 = 4 << 10;
+
 #[derive(Debug, Default)]
 struct Node {
     /// `None` of a directory.
@@ -41,6 +51,8 @@ pub(super) struct Device {
     lives: BTreeSet<Life>,
     last_life: Life,
     last_inode: Inode,
+    /// Bytes by which the files may have grown since the unsynced ones were counted.
+    grown: u64,
     random: Random,
     /// Apart from the other, so that one fault more does not change what crashes leave.
     crash_random: Random,
@@ -63,6 +75,7 @@ impl Device {
             lives: BTreeSet::new(),
             last_life: 0,
             last_inode: ROOT,
+            grown: 0,
             random: Random::of(seed, 1),
             crash_random: Random::of(seed, 2),
         }
@@ -122,7 +135,40 @@ impl Device {
             None => {}
         }
         self.stats.changes += 1;
+        self.grow(OVERHEAD_BYTES);
         Ok(())
+    }
+
+    /// Counts what the files grow by. With too much unsynced all is written back, as every system
+    /// does now and then.
+    fn grow(&mut self, bytes: u64) {
+        self.grown += bytes;
+        if self.grown < COUNT_AFTER_BYTES {
+            return;
+        }
+        self.grown = 0;
+        if self.unsynced_bytes() > self.settings.capacity.max(UNSYNCED_BYTES_MIN) {
+            self.names.sync_all();
+            let contents = self.nodes.values_mut().filter_map(|node| node.contents.as_mut());
+            contents.for_each(|contents| contents.sync(u64::MAX));
+            self.forget_unnamed();
+        }
+    }
+
+    /// Memory for what a crash may bring back, or lose.
+    fn unsynced_bytes(&self) -> u64 {
+        let of_node = |(inode, node): (&Inode, &Node)| {
+            let is_removed = !self.is_there(*inode, node);
+            let of_contents = |contents: &Contents| contents.excess_bytes(is_removed);
+            let overhead = if is_removed { OVERHEAD_BYTES } else { 0 };
+            overhead + node.contents.as_ref().map_or(0, of_contents)
+        };
+        self.nodes.iter().map(of_node).sum()
+    }
+
+    /// False of what was removed, though a crash may bring it back.
+    fn is_there(&self, inode: Inode, node: &Node) -> bool {
+        inode == ROOT || !node.handles.is_empty() || self.names.seen().has(inode)
     }
 
     pub(super) fn read_delay(&mut self) -> Duration {
@@ -177,7 +223,9 @@ impl Device {
         if count > 0 {
             self.stats.writes += 1;
             self.stats.bytes_written += count as u64;
-            self.contents_mut(inode)?.write(at, bytes);
+            let contents = self.contents_mut(inode)?;
+            contents.write(at, bytes);
+            self.grow(count as u64);
         }
         if fails { Err(device_failure()) } else { Ok(count) }
     }
@@ -191,6 +239,7 @@ impl Device {
         let fails = self.write_fails();
         if !fails || self.random.chance(50) {
             self.contents_mut(inode)?.set_len(len);
+            self.grow(len as u64);
         }
         if fails { Err(device_failure()) } else { Ok(()) }
     }
@@ -203,12 +252,8 @@ impl Device {
     /// The length that a file can have.
     fn room(&self, inode: Inode) -> Result<u64, DiskFailure> {
         let len = self.len(inode)?;
-        // A removed file takes none, though a crash may bring it back.
-        let is_there = |(inode, node): &(&Inode, &Node)| {
-            !node.handles.is_empty() || self.names.seen().has(**inode)
-        };
-        let there =
-            self.nodes.iter().filter(is_there).filter_map(|(_, node)| node.contents.as_ref());
+        let there = self.nodes.iter().filter(|(inode, node)| self.is_there(**inode, node));
+        let there = there.filter_map(|(_, node)| node.contents.as_ref());
         let used: u64 = there.map(|contents| contents.seen().len() as u64).sum();
         let free = self.settings.capacity.saturating_sub(used);
         Ok(len.saturating_add(free))
@@ -263,9 +308,9 @@ impl Device {
 
     /// Drops the files that nobody can reach any more, now or after a crash.
     fn forget_unnamed(&mut self) {
-        let names = &self.names;
+        let named = self.names.named();
         let is_needed = |inode: Inode, node: &Node| {
-            inode == ROOT || !node.handles.is_empty() || names.is_named(inode)
+            inode == ROOT || !node.handles.is_empty() || named.contains(&inode)
         };
         self.nodes.retain(|inode, node| is_needed(*inode, node));
     }

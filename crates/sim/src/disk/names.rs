@@ -210,6 +210,11 @@ impl Names {
         self.next
     }
 
+    /// Makes all changes durable.
+    pub(super) fn sync_all(&mut self) {
+        self.keep(|_| true);
+    }
+
     /// True when a directory has nothing to sync.
     pub(super) fn is_synced(&self, dir: Inode) -> bool {
         !self.unsynced.iter().any(|change| change.dirs().any(|of| of == dir))
@@ -273,7 +278,7 @@ impl Names {
     /// Leaves what a crash leaves.
     pub(super) fn crash(&mut self, fate: Fate, random: &mut Random) {
         match fate {
-            Fate::Kept | Fate::Zeroed | Fate::Garbled => self.keep(|_| true),
+            Fate::Kept | Fate::Zeroed | Fate::Garbled => self.sync_all(),
             Fate::Lost => {}
             Fate::Torn => self.keep_first(random.index(self.unsynced.len() + 1)),
             Fate::Reordered => {
@@ -296,6 +301,12 @@ impl Names {
     pub(super) fn is_named(&self, inode: Inode) -> bool {
         let is_moved = |change: &Change| change.inodes().any(|of| of == inode);
         self.seen.has(inode) || self.durable.has(inode) || self.unsynced.iter().any(is_moved)
+    }
+
+    /// All files for which that is so.
+    pub(super) fn named(&self) -> BTreeSet<Inode> {
+        let placed = self.seen.places.keys().chain(self.durable.places.keys()).copied();
+        placed.chain(self.unsynced.iter().flat_map(Change::inodes)).collect()
     }
 }
 

@@ -18,7 +18,7 @@ fn nested() -> Names {
     names.place(1, ROOT, "a");
     names.place(2, 1, "b");
     names.place(3, 2, "file");
-    names.keep(|_| true);
+    names.sync_all();
     names
 }
 

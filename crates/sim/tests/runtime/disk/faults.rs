@@ -358,6 +358,46 @@ async fn who_never_syncs_does_not_fill_the_memory() -> Result {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_files_together_do_not_fill_the_memory() -> Result {
+    let disk = SimDisk::new(1);
+    disk.configure(|settings| settings.capacity = 1 << 20);
+    let mount = disk.mount();
+    for name in 0..8 {
+        let file = create(&mount, &name.to_string()).await;
+        for number in 0..96_u8 {
+            file.write_all_at(0, Bytes::from(vec![number; 100 << 10])).await?;
+        }
+    }
+    // 9 MiB each, of which 64 in all are kept.
+    let lens = (0..8).map(|name| disk.durable(&name.to_string()).map(|bytes| bytes.len()));
+    assert!(lens.eq([vec![Some(100 << 10); 7], vec![Some(0)]].concat()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_removed_or_cut_does_not_fill_the_memory() -> Result {
+    let disk = SimDisk::new(1);
+    disk.configure(|settings| settings.capacity = 32 << 20);
+    let mount = disk.mount();
+    for name in ["cut", "removed"] {
+        let file = create(&mount, name).await;
+        file.write_all_at(0, Bytes::from(vec![7; 24 << 20])).await?;
+        file.sync().await?;
+        match name {
+            "cut" => file.set_len(0).await?,
+            _ => mount.remove(name).await?,
+        }
+    }
+    // 24 MiB of the one, and 48 of the other, seen and durable.
+    mount.open("next", Open::New).await?.write_all_at(0, Bytes::from(vec![7; 2 << 20])).await?;
+    disk.crash_with(Fate::Lost);
+    let names = disk.mount().list("").await?.into_iter().map(|entry| entry.name);
+    assert!(names.eq(["cut", "next"]));
+    assert_eq!(read(&disk, "cut").await?, "");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_one_large_write_the_last_is_not_written_back() -> Result {
     let disk = SimDisk::new(1);
     let file = create(&disk.mount(), "file").await;
