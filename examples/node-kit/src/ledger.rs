@@ -361,7 +361,8 @@ impl Ledger {
     /// then takes nothing more.
     ///
     /// # Errors
-    /// Those of [`durable`](Self::durable).
+    /// Those of [`durable`](Self::durable): [`LedgerError::Closed`] where the runtime that it was
+    /// opened on has ended before all was durable.
     pub async fn close(&self) -> Result<Durable, LedgerError> {
         match &self.form {
             Form::Memory(memory) => {
@@ -399,25 +400,27 @@ impl Ledger {
         }
     }
 
-    /// Fails the ledger where a sync failed: nobody knows what else the device forgets.
+    /// Fails the ledger where a sync failed: nobody knows what else the device forgets. Of a file
+    /// that has no room left for what it took before, and that nobody else has, it is known.
     fn failed(&self, error: LedgerError) -> LedgerError {
         if let (Form::Disk(disk), LedgerError::Disk(of_disk)) = (&self.form, &error)
             && of_disk.operation.starts_with("sync")
+            && of_disk.failure != DiskFailure::Full
         {
             disk.shared.fail(error.clone());
         }
         error
     }
 
-    /// A snapshot is durable: those before it can go.
-    async fn has_snapshot(&self, snapshot: Snapshot) -> Result<(), LedgerError> {
+    /// A snapshot is durable: those before it can go. One that cannot be removed goes with the next
+    /// start.
+    async fn has_snapshot(&self, snapshot: Snapshot) {
         let position = snapshot.position();
         let before = self.snapshots.latest.lock().replace(snapshot);
         let old = before.map(|before| before.position()).filter(|before| *before != position);
         if let (Form::Disk(disk), Some(old)) = (&self.form, old) {
-            disk.volume.remove(&snapshot::name(old.records())).await?;
+            let _ = disk.volume.remove(&snapshot::name(old.records())).await;
         }
-        Ok(())
     }
 }
 

@@ -199,7 +199,7 @@ impl Shared {
     pub(super) async fn close(&self) -> Result<Position, LedgerError> {
         self.assign(Duty::Close);
         match self.end_reason().await {
-            LedgerError::Closed => Ok(self.durable_now()),
+            LedgerError::Closed if self.durable_now() >= self.end() => Ok(self.durable_now()),
             error => Err(error),
         }
     }

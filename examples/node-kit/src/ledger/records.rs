@@ -51,14 +51,18 @@ impl Records {
     ///
     /// # Errors
     /// [`LedgerError::Corrupt`] and [`LedgerError::Missing`] for a record that was durable and is
-    /// not what was written, or nowhere; what the disk says.
+    /// not what was written, or nowhere; what the disk says. Asked again, it tries the same record.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropped, it has not moved on.
     pub async fn next(&mut self) -> Result<Option<(Position, Bytes)>, LedgerError> {
         loop {
             let Some(current) = &mut self.current else {
-                match self.segments.pop_front() {
-                    Some((segment, end)) => self.begin(&segment, end).await?,
-                    None => return Ok(None),
-                }
+                let Some((segment, end)) = self.segments.front().cloned() else {
+                    return Ok(None);
+                };
+                self.begin(&segment, end).await?;
+                self.segments.pop_front();
                 continue;
             };
             if self.position >= current.end {

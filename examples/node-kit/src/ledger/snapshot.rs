@@ -204,7 +204,7 @@ impl SnapshotWriter {
                 Err(error) => return Err(ledger.failed(error)),
             },
         };
-        ledger.has_snapshot(snapshot.clone()).await?;
+        ledger.has_snapshot(snapshot.clone()).await;
         Ok(snapshot)
     }
 }
@@ -282,13 +282,27 @@ impl Unfinished {
         self.unless_failed(sealed).await?;
         let name = name(position.records());
         self.state = State::Named;
-        if let Err(error) = self.volume.rename(NEW_FILE, &name).await {
+        if let Err(error) = self.rename(&name).await {
             // By its old name, since it may have the new one all the same.
             let _ = self.volume.remove(NEW_FILE).await;
             return Err(error.into());
         }
         self.volume.sync_names().await?;
         Frames::open(&*self.volume, &name, Sort::Snapshot).await
+    }
+
+    /// Gives the file its name. Whoever waits for that may be dropped, and the disk do it all the
+    /// same: until it has, no other snapshot is begun, which would be the one that it names.
+    async fn rename(&self, name: &str) -> Result<(), DiskError> {
+        let (volume, turn) = (Arc::clone(&self.volume), Arc::clone(&self.turn));
+        let to = name.to_owned();
+        let renamed = tokio::spawn(async move {
+            let renamed = volume.rename(NEW_FILE, &to).await;
+            drop(turn);
+            renamed
+        });
+        let gone = |_| Err(DiskError::new("rename", NEW_FILE, DiskFailure::Gone));
+        renamed.await.unwrap_or_else(gone)
     }
 
     async fn seal(&mut self) -> Result<(), DiskError> {

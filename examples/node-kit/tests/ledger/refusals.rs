@@ -148,3 +148,39 @@ async fn a_closed_or_dropped_ledger_takes_nothing() {
     tokio::task::yield_now().await;
     open(disk.mount()).await.expect("the lock went with it");
 }
+
+#[tokio::test]
+async fn records_that_could_not_be_read_are_read_when_asked_for_again() {
+    let disk = written(40).await;
+    let (_ledger, mut recovered) = open(disk.mount()).await.unwrap();
+    let mut read = Vec::new();
+    let mut failures = 0;
+    loop {
+        // As each segment begins, too.
+        disk.fail_reads(read.len() as u64 % 2);
+        match recovered.records.next().await {
+            Ok(Some((_, record))) => read.push(record),
+            Ok(None) => break,
+            Err(error) => {
+                assert!(matches!(error, LedgerError::Disk(_)), "{error}");
+                failures += 1;
+                disk.fail_reads(0);
+                read.push(recovered.records.next().await.unwrap().expect("it is there").1);
+            }
+        }
+    }
+    assert_eq!(read, numbers(0..40));
+    assert!(failures > 0);
+}
+
+#[test]
+fn what_was_lost_with_its_runtime_is_not_said_to_be_durable() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("it starts");
+    let (disk, first) = (SimDisk::new(1), runtime());
+    let (ledger, _) = first.block_on(open(disk.mount())).unwrap();
+    first.block_on(append(&ledger, 0..3)).unwrap();
+    ledger.append(record(3));
+    drop(first);
+    let error = runtime().block_on(ledger.close()).unwrap_err();
+    assert!(matches!(error, LedgerError::Closed), "{error}");
+}

@@ -1,7 +1,7 @@
 //! Snapshots and trims.
 
 use bytes::Bytes;
-use convoke::disk::{Disk, DiskFile as _, Open};
+use convoke::disk::{Disk, DiskFailure, DiskFile as _, Open};
 use convoke::sim::disk::SimDisk;
 use node_kit::durable::Position;
 use node_kit::ledger::{Ledger, LedgerError, SnapshotWriter};
@@ -218,4 +218,50 @@ async fn a_sync_of_a_snapshot_that_fails_fails_the_ledger() {
     snapshot(&ledger, 1).await.unwrap_err();
     let error = append(&ledger, 1..2).await.unwrap_err();
     assert!(matches!(error, LedgerError::Failed(_)), "{error}");
+}
+
+/// A file system may find out only now that there is no place for what it took before.
+#[tokio::test]
+async fn a_sync_of_a_snapshot_that_finds_no_room_leaves_the_ledger_alone() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..1).await.unwrap();
+    disk.configure(|settings| settings.sync_failure = DiskFailure::Full);
+    disk.fail_syncs(1);
+    let error = snapshot(&ledger, 1).await.unwrap_err();
+    assert!(error.is_full(), "{error}");
+    append(&ledger, 1..2).await.unwrap();
+    snapshot(&ledger, 2).await.unwrap();
+    disk.crash();
+    let (_, recovered) = open(disk.mount()).await.unwrap();
+    assert_eq!(recovered.end, Position::new(2));
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_dropped_while_it_gets_its_name_is_in_the_way_of_none() {
+    let disk = SimDisk::new(1);
+    let (ledger, _) = open(disk.mount()).await.unwrap();
+    append(&ledger, 0..2).await.unwrap();
+    for turns in 0..9 {
+        let writer = ledger.snapshot(Position::new(1)).await.unwrap();
+        let turns = async {
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            finished = writer.finish() => {
+                finished.unwrap();
+                break;
+            },
+            () = turns => {}
+        }
+    }
+    snapshot(&ledger, 2).await.unwrap();
+    append(&ledger, 2..3).await.unwrap();
+    disk.crash();
+    let (_, mut recovered) = open(disk.mount()).await.unwrap();
+    assert_eq!(records(&mut recovered).await.unwrap(), numbers(2..3));
+    assert_eq!(names(&disk, "snapshot").await, 1);
 }
