@@ -54,8 +54,8 @@ enum Command {
     /// Runs the lanes of checks that CI runs and prints a table of what passed.
     ///
     /// Lanes run one after another and a failing one does not stop the later ones. The last line
-    /// counts lanes. The exit code is non-zero when any failed, and 77 when lanes were named and none
-    /// of them could run, nor a part of one.
+    /// counts lanes. The exit code is non-zero when any failed, and 77 when lanes were named and
+    /// none of them could run, nor a part of one.
     Test {
         /// Run these lanes only (comma-separated).
         #[arg(long, value_name = "LANE", value_delimiter = ',', value_parser = lane_names(LANES))]

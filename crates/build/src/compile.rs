@@ -156,8 +156,8 @@ fn found(file: &str, includes: &[&Path]) -> PathBuf {
     found.unwrap_or_else(|| file.into())
 }
 
-/// A defect to which the compiler gives no place: that the file ends too early is at its end, and of
-/// others the file is known.
+/// A defect to which the compiler gives no place: that the file ends too early is at its end, and
+/// of others the file is known.
 fn without_place(file: &Path, text: &str) -> String {
     let end = text.ends_with("but reached end of file").then(|| fs::read_to_string(file).ok());
     match end.flatten() {

@@ -34,7 +34,8 @@ pub(crate) fn polish(
 
 /// An included file cannot begin with an inner attribute, so each item has this one. `warnings` is
 /// every lint that is on as a warning; those named are the ones that people deny. A lint that rustc
-/// takes at the level of the crate alone is none of these: naming it here is itself one of `unused`.
+/// takes at the level of the crate alone is none of these: naming it here is itself one of
+/// `unused`.
 fn quiet() -> Attribute {
     parse_quote! {
         #[allow(

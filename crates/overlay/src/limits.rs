@@ -71,8 +71,8 @@ pub struct Limits {
     /// The most that timer may come to. Default 5 s.
     pub relay_timer_max: Duration,
     /// When a frame sent directly is sent again without an acknowledgement, at the earliest.
-    /// Connections lose nothing while they are up, and a receiver that had no room says when it has:
-    /// this is for what is lost all the same. Default 2 s; doubles with each time.
+    /// Connections lose nothing while they are up, and a receiver that had no room says when it
+    /// has: this is for what is lost all the same. Default 2 s; doubles with each time.
     pub direct_timer_min: Duration,
     /// And at most this long. Default 20 s.
     pub direct_timer_max: Duration,

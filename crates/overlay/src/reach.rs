@@ -109,8 +109,8 @@ impl Reach {
         std::mem::replace(&mut link.view, view) != view
     }
 
-    /// A site answers what it was asked at this time: then it reaches this one, though its word that
-    /// it does again may have been lost. Whether that is news.
+    /// A site answers what it was asked at this time: then it reaches this one, though its word
+    /// that it does again may have been lost. Whether that is news.
     pub(crate) fn on_answer(&mut self, from: Site, asked_at: Timestamp) -> bool {
         asked_at > self.links[from.index()].deaf_at && self.deaf.remove(from)
     }

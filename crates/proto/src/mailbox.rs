@@ -680,8 +680,8 @@ impl Mailboxes {
     }
 }
 
-/// The first whole multiple of the pause from a time on. What shortens the time of a mailbox ends at
-/// one of these, so that however many do, it is looked at once more in a pause at most.
+/// The first whole multiple of the pause from a time on. What shortens the time of a mailbox ends
+/// at one of these, so that however many do, it is looked at once more in a pause at most.
 fn full_pause(at: Timestamp) -> Timestamp {
     let pause = u64::try_from(EXPIRY_PAUSE.as_nanos()).unwrap_or(1);
     at.as_nanos().checked_next_multiple_of(pause).map_or(Timestamp::MAX, Timestamp::from_nanos)

@@ -30,8 +30,8 @@
 //!
 //! # What is not
 //! Votes are not signed, unless the application does so: one member cannot prove to another what a
-//! third has said. A round repeats those that a broken connection took while it is awaited, a stream
-//! does not: there the member must be helped by the application.
+//! third has said. A round repeats those that a broken connection took while it is awaited, a
+//! stream does not: there the member must be helped by the application.
 
 mod digest;
 mod error;

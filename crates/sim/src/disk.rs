@@ -36,11 +36,11 @@
 //!   [`DiskSettings::sync_fails`].
 //! - **Processes** are mounts. [`SimDisk::crash`] ends them all. [`Mount::kill`] ends one, as
 //!   `kill -9` does: its locks are free, and what it wrote is still seen, synced or not.
-//! - **Memory** is bounded by the [capacity](DiskSettings::capacity), some three times over: what
-//!   is seen, what of it is durable, and what is unsynced. Of unsynced changes a file keeps up to 16
-//!   MiB, and the directories together 16,384; the oldest beyond that become durable, as if written
-//!   back. When they all, and what was removed or cut and a crash may bring back, are more than the
-//!   capacity, or than 64 MiB if that is more, everything does.
+//! - **Memory** is bounded by the [capacity](DiskSettings::capacity), some three times over:
+//!   what is seen, what of it is durable, and what is unsynced. Of unsynced changes a file
+//!   keeps up to 16 MiB, and the directories together 16,384; the oldest beyond that become
+//!   durable, as if written back. When they all, and what was removed or cut and a crash may
+//!   bring back, are more than the capacity, or than 64 MiB if that is more, everything does.
 //!
 //! # Determinism
 //! Everything is drawn from the seed, in the order of the operations. On a current-thread runtime
@@ -121,8 +121,8 @@ impl SimDisk {
         self.shared.device.lock().settings = settings;
     }
 
-    /// Changes some of the conditions, from the next operation on. `change` may ask the disk, as for
-    /// its [`stats`](Self::stats).
+    /// Changes some of the conditions, from the next operation on. `change` may ask the disk, as
+    /// for its [`stats`](Self::stats).
     pub fn configure(&self, change: impl FnOnce(&mut DiskSettings)) {
         let mut settings = self.shared.device.lock().settings.clone();
         change(&mut settings);

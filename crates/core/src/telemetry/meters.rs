@@ -50,8 +50,8 @@ struct Sampled {
     carried: [Rising; CARRIED.len()],
 }
 
-/// Counter of what is read as a total, from the start of this endpoint on. The counter may be older:
-/// an endpoint of the same name before it in the process has had the same.
+/// Counter of what is read as a total, from the start of this endpoint on. The counter may be
+/// older: an endpoint of the same name before it in the process has had the same.
 #[derive(Debug)]
 struct Rising {
     counter: Counter,

@@ -255,7 +255,8 @@ mod tests {
     use crate::site::SiteSet;
     use crate::wire::{Data, Forward, Life, OpId};
 
-    /// A connection to a node, with no transport below: it keeps what it is given, or takes nothing.
+    /// A connection to a node, with no transport below: it keeps what it is given, or takes
+    /// nothing.
     #[derive(Debug)]
     struct Bare {
         link: Link,

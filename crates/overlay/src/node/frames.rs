@@ -217,7 +217,8 @@ impl OverlayNode {
     }
 
     /// A chunk of so many bytes has come that is not taken. If a relay has brought it, its source
-    /// sends it again, as if that had not; what the source has sent is asked for once there is room.
+    /// sends it again, as if that had not; what the source has sent is asked for once there is
+    /// room.
     pub(super) fn find_no_room(
         &mut self,
         now: Timestamp,

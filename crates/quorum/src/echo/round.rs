@@ -289,8 +289,8 @@ impl EchoRound {
             return;
         }
         self.missed.push(node);
-        // In a call it counts as down. About a tag it may not have heard of it, and so have no reason
-        // to dial.
+        // In a call it counts as down. About a tag it may not have heard of it, and so have no
+        // reason to dial.
         if !self.is_call()
             && let Some(kept) = self.port.keep_connected(node)
         {

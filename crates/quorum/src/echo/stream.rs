@@ -288,8 +288,8 @@ impl Later {
         Some(next)
     }
 
-    /// Drops what is not of these members, and gives what is of an earlier epoch first, so that none
-    /// waits behind one of a later.
+    /// Drops what is not of these members, and gives what is of an earlier epoch first, so that
+    /// none waits behind one of a later.
     fn change_members(&mut self, members: &Configuration) {
         self.votes.retain(|cast| members.contains(cast.from));
         self.of.retain(|node, _| members.contains(*node));

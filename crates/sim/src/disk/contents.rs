@@ -75,8 +75,8 @@ impl Contents {
         self.first + self.unsynced.len() as u64
     }
 
-    /// Memory beyond what a file takes that is synced: its changes, and bytes that are only durable,
-    /// or all if the file was removed.
+    /// Memory beyond what a file takes that is synced: its changes, and bytes that are only
+    /// durable, or all if the file was removed.
     pub(super) fn excess_bytes(&self, is_removed: bool) -> u64 {
         let kept = match is_removed {
             true => self.seen.len() + self.durable.len(),

@@ -32,8 +32,8 @@ pub struct DiskSettings {
     /// directory are all still unsynced, or each was written or is forgotten, but for what went
     /// into another directory.
     pub sync_fails: f64,
-    /// Reason that a failing sync gives. Default [`DiskFailure::Device`]. A file system that finds no
-    /// place for what it has taken before says [`DiskFailure::Full`].
+    /// Reason that a failing sync gives. Default [`DiskFailure::Device`]. A file system that finds
+    /// no place for what it has taken before says [`DiskFailure::Full`].
     pub sync_failure: DiskFailure,
     /// The probability that a sync answers `Ok` and makes nothing durable, as a device does that
     /// keeps it in a cache of its own. Default 0. What it has not written the next honest one
@@ -43,9 +43,8 @@ pub struct DiskSettings {
     pub short_writes: f64,
     /// Bytes that all files together may have, all of them in memory; gaps count. Default 1 GiB.
     pub capacity: u64,
-    /// True for a disk that takes no changes. Default false. A sync of what it took before fails: as
-    /// [others](Self::sync_fails) that fail, but with
-    /// [`DiskFailure::ReadOnly`].
+    /// True for a disk that takes no changes. Default false. A sync of what it took before fails:
+    /// as [others](Self::sync_fails) that fail, but with [`DiskFailure::ReadOnly`].
     pub read_only: bool,
     /// The fates that a crash draws from for the unsynced part of each file and for the unsynced
     /// names; [`Fate::Lost`] where there is none. Default [`Fate::USUAL`].
