@@ -112,6 +112,9 @@ pub(crate) use waiting::Part;
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;
 
+/// Nodes of which a driver remembers that every core knows them as voters.
+const VOTERS_MAX: usize = 4_096;
+
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -156,7 +159,7 @@ pub(crate) struct Driver {
     flusher: Arc<Flusher>,
     own_starts: OwnStarts,
     owed: Owed,
-    /// Nodes whose casts every core was told to keep, by who told last.
+    /// Nodes whose casts every core was told to keep.
     voters: RwLock<BTreeSet<NodeId>>,
     /// A reply has come through another node.
     has_relayed: AtomicBool,
@@ -357,7 +360,11 @@ impl Driver {
             return;
         }
         self.ask_each_node(|node| node.mailboxes_mut().know(voters.iter().copied()));
-        *self.voters.write().unwrap_or_else(PoisonError::into_inner) = voters.clone();
+        let mut known = self.voters.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() + voters.len() > VOTERS_MAX {
+            known.clear(); // Those that are asked for are told once more.
+        }
+        known.extend(voters);
     }
 
     /// Ends a scope in which handlers were polled or a caller has done several things: alone it

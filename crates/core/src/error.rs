@@ -83,12 +83,12 @@ impl Status {
         &self.details
     }
 
-    /// A task's end as middleware sees it; turned back it is the same.
-    /// The same in other words.
+    /// The status with another message.
     pub(crate) fn saying(self, message: String) -> Self {
         Self { message, ..self }
     }
 
+    /// A task's end as middleware sees it; turned back it is the same.
     #[cfg(feature = "tower")]
     pub(crate) fn of_failure(failure: TaskFailure) -> Self {
         let code = match failure.cause {

@@ -204,13 +204,16 @@ impl Driver {
 
     /// The next delivery, or keeps the waker until there is one. What is read makes room.
     pub(crate) fn poll_next(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Option<Delivery>> {
-        let polled = self.with_quietly(|state| {
+        let (polled, is_asking) = self.with_quietly(|state| {
             let polled = state.inbox.poll_next(cx);
-            if let Poll::Ready(Some(arrived)) = &polled {
-                state.node.handle_read(arrived.source(), arrived.cost());
-            }
-            polled
+            let Poll::Ready(Some(arrived)) = &polled else { return (polled, false) };
+            let source = arrived.source();
+            state.node.handle_read(source, arrived.cost());
+            (polled, state.node.has_turned_away(source))
         });
+        if is_asking {
+            self.with(|_, _, _| ());
+        }
         polled.map(|arrived| arrived.map(Delivery::from))
     }
 

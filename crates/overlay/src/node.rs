@@ -157,6 +157,8 @@ pub struct OverlayNode {
     missed: BTreeMap<(Site, Site, Flaw), BTreeSet<u64>>,
     holdings: Holdings,
     fetches: Fetches,
+    /// Sources that there may be more room for than there was.
+    roomier: SiteSet,
     /// When what is missing of a source is asked of others, that does not owe it or has no link.
     pulls: BTreeMap<Site, Timestamp>,
     /// The last floor that each site was told, and when.
@@ -311,6 +313,7 @@ impl OverlayNode {
             missed: BTreeMap::new(),
             holdings: Holdings::new(&limits),
             fetches: Fetches::new(&limits),
+            roomier: SiteSet::EMPTY,
             pulls: BTreeMap::new(),
             site_bucket: Bucket::new(now, None, limits.burst),
             repair_bucket: Bucket::new(now, repair_rate, limits.burst),
@@ -365,13 +368,14 @@ impl OverlayNode {
         self.unread.add(source, bytes);
     }
 
-    /// Counts bytes of a source no longer that the application has read.
+    /// Counts bytes of a source no longer that the application has read. Where something of it was
+    /// turned away, there may be a frame to send now.
     ///
     /// # Panics
     /// If there is no such site, or it has fewer that are [unread](Self::handle_unread).
     pub fn handle_read(&mut self, source: Site, bytes: usize) {
         self.unread.take(source, bytes);
-        self.ask_again(source);
+        self.roomier.insert(source);
     }
 
     /// Sends at so many thousandths of the plan's rates from now on. Default 1000.
@@ -410,6 +414,11 @@ impl OverlayNode {
     /// The sites that can be reached.
     pub fn up(&self) -> SiteSet {
         self.reach.up()
+    }
+
+    /// True while something of a source was turned away, for which it is asked once there is room.
+    pub(crate) fn has_turned_away(&self, source: Site) -> bool {
+        self.receiver.has_turned_away(source)
     }
 
     /// The relays that this site suspects.

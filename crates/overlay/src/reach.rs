@@ -109,10 +109,15 @@ impl Reach {
         std::mem::replace(&mut link.view, view) != view
     }
 
-    /// A site answers what it was asked at this time: then it reaches this one, though its word
-    /// that it does again may have been lost. Whether that is news.
+    /// Takes an answer of a site to what it was asked at this time: then it reaches this one,
+    /// though its word that it does again may have been lost. Whether that is news.
     pub(crate) fn on_answer(&mut self, from: Site, asked_at: Timestamp) -> bool {
-        asked_at > self.links[from.index()].deaf_at && self.deaf.remove(from)
+        let link = &mut self.links[from.index()];
+        let is_news = asked_at > link.deaf_at && self.deaf.remove(from);
+        if is_news {
+            link.view.unreached.remove(self.me);
+        }
+        is_news
     }
 
     /// A round trip was measured.
@@ -325,7 +330,9 @@ mod tests {
             reach.on_view(at(millis), Site(1), unreached(version, &[0]));
         }
         assert!(!reach.on_answer(Site(1), at(9)) && !reach.reached().contains(Site(1)));
+        assert_eq!(reach.failing(SiteSet::EMPTY), sites(&[1]));
         assert!(reach.on_answer(Site(1), at(10)) && reach.reached().contains(Site(1)));
+        assert_eq!(reach.failing(SiteSet::EMPTY), SiteSet::EMPTY);
     }
 
     #[test]

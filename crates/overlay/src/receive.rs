@@ -172,7 +172,7 @@ impl Receiver {
         Ok(taken)
     }
 
-    /// A source has sent a chunk that there was no room for.
+    /// Remembers a chunk that its source has sent and there was no room for.
     pub(crate) fn turn_away(&mut self, source: Site, life: Life, seq: u64, bytes: usize) {
         if let Some(stream) = self.stream_mut(source, life) {
             stream.turn_away(seq, bytes);
@@ -221,6 +221,26 @@ impl Receiver {
         let Some(stream) = stream else { return Vec::new() };
         let delivered = stream.leave_out(ranges, order);
         self.wants_ack(now, source);
+        delivered
+    }
+
+    /// Waits no more for what is missing of an operation that has come whole by another way. Unless
+    /// that is sure, its source must owe nothing of it any more. What is delivered now.
+    pub(crate) fn leave_whole(
+        &mut self,
+        now: Timestamp,
+        op: OpId,
+        count: u64,
+        is_sure: bool,
+    ) -> Vec<(OpId, Payload)> {
+        let order = self.order;
+        let Some(stream) = self.stream_mut(op.source, op.life) else { return Vec::new() };
+        let end = op.seq + count;
+        if stream.has_other_within(op.seq, end) || !(is_sure || end <= stream.floor) {
+            return Vec::new();
+        }
+        let delivered = stream.leave_out(&vec![(op.seq, end)], order);
+        self.wants_ack(now, op.source);
         delivered
     }
 

@@ -319,7 +319,9 @@ impl Fetches {
         let within = from..OpId { seq: to.max(from.seq), ..from };
         let pulls = self.table.range(within).filter(|(_, fetching)| fetching.is_pull);
         let gone: Vec<OpId> = pulls.map(|(op, _)| *op).collect();
-        gone.iter().for_each(|op| drop(self.table.remove(op)));
+        gone.iter().for_each(|op| {
+            self.table.remove(op);
+        });
         if !gone.is_empty() {
             self.forget_answers();
         }

@@ -122,7 +122,7 @@ impl SimDisk {
     }
 
     /// Changes some of the conditions, from the next operation on. `change` may ask the disk, as
-    /// for its [`stats`](Self::stats).
+    /// for its [`stats`](Self::stats). What others set meanwhile is overwritten.
     pub fn configure(&self, change: impl FnOnce(&mut DiskSettings)) {
         let mut settings = self.shared.device.lock().settings.clone();
         change(&mut settings);

@@ -122,7 +122,9 @@ impl World {
     pub fn run(mut self) -> (Result<Report, Violation>, Trace) {
         // Of a world in which something has panicked, the trace alone is still used.
         let ended = catch_unwind(AssertUnwindSafe(|| self.run_to_end()));
-        let result = ended.unwrap_or_else(|panic| Err(violation_of(&*panic)));
+        let result = ended.unwrap_or_else(|panic| {
+            Err(self.violation.take().unwrap_or_else(|| violation_of(&*panic)))
+        });
         (result, self.trace)
     }
 

@@ -78,13 +78,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke::disk::{Disk, DiskFailure};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use self::commit::{Shared, Writer};
 use self::files::{Folder, Volume};
 use self::format::{Header, Sort};
-use self::snapshot::Unfinished;
+use self::snapshot::{Names, Unfinished};
 use crate::durable::{Durable, Position};
 
 pub use self::dump::{Content, Entry, Reading, read};
@@ -393,7 +393,7 @@ impl Ledger {
     }
 
     /// The right to change names of files, which ends with the ledger: then others may have them.
-    async fn names(&self) -> Result<Option<SemaphorePermit<'_>>, LedgerError> {
+    async fn names(&self) -> Result<Names, LedgerError> {
         match &self.form {
             Form::Memory(_) => Ok(None),
             Form::Disk(disk) => disk.shared.names().await.map(Some),
@@ -405,7 +405,7 @@ impl Ledger {
     fn failed(&self, error: LedgerError) -> LedgerError {
         if let (Form::Disk(disk), LedgerError::Disk(of_disk)) = (&self.form, &error)
             && of_disk.operation.starts_with("sync")
-            && of_disk.failure != DiskFailure::Full
+            && !(of_disk.operation == "sync" && of_disk.failure == DiskFailure::Full)
         {
             disk.shared.fail(error.clone());
         }

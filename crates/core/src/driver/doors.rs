@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use convoke_proto::id::NodeId;
+use convoke_proto::time::Timestamp;
 use convoke_transport::parts::{Mutex, wake_all};
 
 use crate::transport::{Address, CloseReason, Listener};
@@ -20,8 +22,20 @@ pub(super) struct Doors {
     /// Connections that are kept up with the endpoint.
     kept: Mutex<BTreeMap<NodeId, KeepConnected>>,
     /// Those that some of its users keep up together.
-    shared: Mutex<BTreeMap<NodeId, Weak<KeepConnected>>>,
+    shared: Mutex<BTreeMap<NodeId, Shared>>,
 }
+
+/// A connection that some keep up together.
+#[derive(Debug)]
+struct Shared {
+    kept: Weak<KeepConnected>,
+    /// When it is dialled first.
+    dials_at: Timestamp,
+}
+
+/// Least time between the first dials of those that are kept up one after the other: who wants it
+/// up may come and go a thousand times a second.
+const DIAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Driver {
     /// Accepts by `listener` until the endpoint stops listening.
@@ -45,13 +59,20 @@ impl Driver {
         if self.doors.kept.lock().contains_key(&node) {
             return None;
         }
-        let mut shared = self.doors.shared.lock();
-        if let Some(kept) = shared.get(&node).and_then(Weak::upgrade) {
-            return Some(kept);
+        let (now, mut shared) = (self.now(), self.doors.shared.lock());
+        let last = shared.get(&node);
+        let kept = last.and_then(|last| last.kept.upgrade()).filter(|kept| !kept.is_over());
+        if kept.is_some() {
+            return kept;
         }
-        shared.retain(|_, kept| kept.strong_count() > 0);
-        let kept = Arc::new(self.keep_connected(node));
-        shared.insert(node, Arc::downgrade(&kept));
+        let dials_at = match last.map(|last| last.dials_at) {
+            Some(to_come) if to_come > now => to_come,
+            Some(before) => now.max(before + DIAL_PAUSE),
+            None => now,
+        };
+        shared.retain(|_, it| it.kept.strong_count() > 0 || now < it.dials_at + DIAL_PAUSE);
+        let kept = Arc::new(self.keep_connected_after(node, dials_at.since(now)));
+        shared.insert(node, Shared { kept: Arc::downgrade(&kept), dials_at });
         Some(kept)
     }
 

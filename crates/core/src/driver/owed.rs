@@ -43,8 +43,8 @@ impl Driver {
 }
 
 impl Owed {
-    /// Takes a place for a member, which takes no more of them than are free afterwards: one that
-    /// is slow for ever takes none from the others.
+    /// Takes a place for a member, which takes no more of them than it leaves free: one that is
+    /// slow for ever leaves half to the others.
     fn take(&self, member: NodeId) -> bool {
         let mut taken = self.0.lock();
         let free = PLACES - taken.values().sum::<usize>();

@@ -20,6 +20,13 @@ use super::peers::PeerState;
 #[must_use = "the connection is kept up as long as this lives"]
 pub struct KeepConnected(AbortHandle);
 
+impl KeepConnected {
+    /// True when nobody keeps it up any more: the endpoint is gone, or a dial has panicked.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
 impl Drop for KeepConnected {
     fn drop(&mut self) {
         self.0.abort();
@@ -29,7 +36,18 @@ impl Drop for KeepConnected {
 impl Driver {
     /// Dials a node now, and again whenever its connection is lost.
     pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
+        self.keep_connected_after(node, Duration::ZERO)
+    }
+
+    /// The same, but for a pause before the first dial.
+    pub(super) fn keep_connected_after(&self, node: NodeId, pause: Duration) -> KeepConnected {
         let keeping = keep(self.me.clone(), node, self.watch_peer(node));
+        let keeping = async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            keeping.await;
+        };
         KeepConnected(self.runtime.spawn(keeping).abort_handle())
     }
 
@@ -270,6 +288,13 @@ mod tests {
         drop(kept);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!dials.has_changed().expect("it runs"), "nobody wants it");
+        // Nor are there more for who comes after the other.
+        for _ in 0..1_000 {
+            let _kept = keep(0);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let more = *dials.borrow_and_update() - one;
+        assert!((5..15).contains(&more), "{more} dials in ten seconds");
     }
 
     #[tokio::test(start_paused = true)]

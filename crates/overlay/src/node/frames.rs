@@ -11,7 +11,7 @@ use crate::site::{Site, SiteSet};
 use crate::uplink::Item;
 use crate::wire::{Ack, CHUNK_BYTES, Data, Fetch, Flaw, Floor, Forward, Frame, Life, OpId};
 
-use super::{CONTROL_MAX, Control, EVENTS_MAX, OverlayNode};
+use super::{CONTROL_MAX, Control, DELIVERY_BYTES, EVENTS_MAX, OverlayNode};
 
 /// Bytes of one source that may be unread for each that is free: one alone gets eight ninths of the
 /// bound.
@@ -87,7 +87,7 @@ impl OverlayNode {
         }
         if self.is_full(source) {
             if from == source || (data.is_repair && self.proofs.check(&data) == Proof::Right) {
-                self.find_no_room(now, from, data.op, (data.seq(), data.payload.len()));
+                self.find_no_room(now, from, data.op, data.seq(), data.payload.len());
             } else if !data.is_repair {
                 // Its notice may be on its way: its source is told then.
                 return self.prove(now, from, data);
@@ -174,14 +174,14 @@ impl OverlayNode {
                     }
                     self.holdings.insert(op, payload);
                 }
-                self.deliver_all(delivered);
+                self.deliver_all(op.source, delivered);
                 self.watch_holes(now, op.source);
                 if may_complete {
                     self.complete_asked(now, op)?;
                 }
             }
             Taken::Duplicate => self.counters.duplicates += 1,
-            Taken::NoRoom => self.find_no_room(now, from, op, (seq, bytes)),
+            Taken::NoRoom => self.find_no_room(now, from, op, seq, bytes),
             Taken::Stale => self.counters.stale += 1,
         }
         self.poll_acks(now);
@@ -217,26 +217,30 @@ impl OverlayNode {
     }
 
     /// A chunk of so many bytes has come that is not taken. If a relay has brought it, its source
-    /// sends it again, as if that had not; what the source has sent is asked for once there is
-    /// room.
+    /// sends it again, as if that had not; what comes of the source itself, be it by a helper, is
+    /// asked for once there is room.
     pub(super) fn find_no_room(
         &mut self,
         now: Timestamp,
         from: Site,
         op: OpId,
-        (seq, bytes): (u64, usize),
+        seq: u64,
+        bytes: usize,
     ) {
         self.counters.no_room += 1;
-        if from == op.source {
-            self.receiver.turn_away(op.source, op.life, seq, bytes);
-        } else if self.proofs.on_no_room(now, op.source, seq, from) {
+        let is_relayed = self.proofs.on_no_room(now, op.source, seq, from);
+        if from == op.source || !self.reach.reached().contains(op.source) {
+            self.receiver.turn_away(op.source, op.life, seq, bytes + DELIVERY_BYTES);
+        } else if is_relayed {
             self.note_missed(op.source, from, Flaw::Full, vec![seq]);
         }
     }
 
-    /// Asks a source for what there was no room for, as far as there is some now.
-    pub(super) fn ask_again(&mut self, source: Site) {
-        if self.receiver.has_turned_away(source) && self.sendable().contains(source) {
+    /// Asks sources for what there was no room for, as far as there is some now.
+    pub(super) fn ask_again(&mut self) {
+        let roomier = std::mem::take(&mut self.roomier);
+        let turned_away = roomier.iter().filter(|source| self.receiver.has_turned_away(*source));
+        for source in turned_away.collect::<SiteSet>().intersection(self.sendable()).iter() {
             let seqs = self.receiver.recall(source, self.room_for(source));
             if !seqs.is_empty() {
                 self.note_missed(source, source, Flaw::Full, seqs);
@@ -254,21 +258,20 @@ impl OverlayNode {
         let count = u64::from(data.count);
         if let Some((op, payload)) = self.fetches.take_own(now, from, data)? {
             // Its first chunks were skipped, and its stream may wait for the others.
-            let whole = vec![(op.seq, op.seq + count)];
-            let next = self.receiver.leave_out(now, op.source, op.life, &whole);
+            let is_sure = from == op.source || !self.reach.reached().contains(op.source);
+            let next = self.receiver.leave_whole(now, op, count, is_sure);
             self.holdings.insert(op, payload.clone());
             self.deliver(op, payload);
-            self.deliver_all(next);
+            self.deliver_all(op.source, next);
             self.watch_holes(now, op.source);
         }
         Ok(())
     }
 
-    /// Delivers operations of one source.
-    pub(super) fn deliver_all(&mut self, delivered: Vec<(OpId, Payload)>) {
-        let source = delivered.first().map(|(op, _)| op.source);
+    /// Delivers operations of a source, of whose stream less may wait now.
+    pub(super) fn deliver_all(&mut self, source: Site, delivered: Vec<(OpId, Payload)>) {
         delivered.into_iter().for_each(|(op, payload)| self.deliver(op, payload));
-        source.into_iter().for_each(|source| self.ask_again(source));
+        self.roomier.insert(source);
     }
 
     pub(super) fn on_ack(&mut self, now: Timestamp, from: Site, ack: &Ack) -> Result<(), Fault> {
@@ -312,10 +315,10 @@ impl OverlayNode {
         for (from, to) in others {
             self.fetches.cancel_pulls(OpId { source, life, seq: *from }, *to);
         }
-        self.deliver_all(delivered);
+        self.deliver_all(source, delivered);
         let (holes, delivered) = self.receiver.floor(now, source, life, seq);
         self.note_gaps(source, life, holes);
-        self.deliver_all(delivered);
+        self.deliver_all(source, delivered);
         self.proofs.on_floor(source, seq);
         self.watch_holes(now, source);
         self.note_behind(now);

@@ -42,7 +42,7 @@ impl OverlayNode {
         let is_known = self.receiver.life_of(site) == Some(life);
         for Ended { life, holes, delivered } in self.receiver.begin(site, life) {
             self.note_gaps(site, life, holes);
-            self.deliver_all(delivered);
+            self.deliver_all(site, delivered);
         }
         self.receiver.resume(site);
         if is_known {

@@ -87,7 +87,7 @@ impl OverlayNode {
         }
         match self.proofs.check(&data) {
             Proof::Right if self.is_full(op.source) => {
-                self.find_no_room(now, from, op, (seq, data.payload.len()));
+                self.find_no_room(now, from, op, seq, data.payload.len());
                 Ok(())
             }
             Proof::Right => self.receive(now, from, data),

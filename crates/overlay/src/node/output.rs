@@ -23,6 +23,7 @@ impl OverlayNode {
     }
 
     fn poll_control(&mut self, now: Timestamp) -> Option<Transmit> {
+        self.ask_again();
         if let Some((to, passed)) = self.passes.pop_front() {
             return Some(Transmit {
                 to,
@@ -153,7 +154,7 @@ impl OverlayNode {
         }
         if let Event::Delivered { op, payload } = &event {
             self.undelivered.take(op.source, payload.len() + DELIVERY_BYTES);
-            self.ask_again(op.source);
+            self.roomier.insert(op.source);
         }
         Some(event)
     }
@@ -253,7 +254,7 @@ impl OverlayNode {
         if (is_over || self.receiver.is_given_up(op)) && !is_cut_off {
             let (holes, delivered) = self.receiver.skip(op, until);
             self.note_gaps(op.source, op.life, holes);
-            self.deliver_all(delivered);
+            self.deliver_all(op.source, delivered);
         }
         self.watch_holes(now, op.source);
     }

@@ -275,7 +275,7 @@ impl OverlayNode {
         }
         if let Some(Ended { life, holes, delivered }) = self.receiver.begin_as_told(source, life) {
             self.note_gaps(source, life, holes);
-            self.deliver_all(delivered);
+            self.deliver_all(source, delivered);
         }
     }
 
@@ -290,8 +290,11 @@ impl OverlayNode {
             self.tell(Control::Ping);
             // One that was given up is owed what is new once it acknowledges where to go on, which
             // may have been lost.
-            for site in self.gone.intersection(self.sendable()).iter() {
-                self.tell_floor(now, site);
+            for site in self.gone.intersection(self.reach.up()).iter() {
+                let told = self.floors[site.index()];
+                if told.is_none_or(|(_, at)| now.since(at) >= self.limits.fetch_timeout) {
+                    self.tell_floor(now, site);
+                }
             }
         }
         let quiet = self.reach.expire(now);

@@ -114,14 +114,19 @@ impl Stream {
     /// no other has any of its numbers.
     pub(super) fn fits_whole(&self, one: &Data, chunks: &[Data]) -> bool {
         let (first, end) = (one.op.seq, one.op.seq + u64::from(one.count));
-        let is_others = |it: u64| it != first;
-        let overlaps = self.partial_with(first).is_some_and(is_others)
-            || self.partial.range(first..end).any(|(it, _)| is_others(*it));
+        let overlaps = self.has_other_within(first, end);
         let here = self.partial.get(&first);
         let is_same = here.is_none_or(|it| it.is_of(one.count, one.is_body));
         let left = here.map_or(one.count as usize, Assembly::left);
         let is_missing = chunks.iter().all(|chunk| !self.has(chunk.seq()));
         !overlaps && is_same && is_missing && left == chunks.len()
+    }
+
+    /// True if another operation than the one of these numbers has some of them.
+    pub(super) fn has_other_within(&self, first: u64, end: u64) -> bool {
+        let is_other = |it: u64| it != first;
+        self.partial_with(first).is_some_and(is_other)
+            || self.partial.range(first..end).any(|(it, _)| is_other(*it))
     }
 
     /// True if there is room for all of them.
@@ -154,7 +159,7 @@ impl Stream {
         is_oldest || (data.count == 1 && order == Order::Unordered)
     }
 
-    /// Its source has sent a chunk that there was no room for.
+    /// Remembers a chunk that its source has sent and there was no room for.
     pub(super) fn turn_away(&mut self, seq: u64, bytes: usize) {
         if self.wants(seq) {
             self.turned_away.insert(seq, bytes);
@@ -170,19 +175,21 @@ impl Stream {
 
     /// Takes those of what was turned away for which there is room now, of so many bytes at most.
     pub(super) fn recall(&mut self, room: usize, bytes_max: usize) -> Vec<u64> {
-        let mut left = room.min(bytes_max.saturating_sub(self.bytes));
+        let (mut room, mut left) = (room, bytes_max.saturating_sub(self.bytes));
         let mut recalled = Vec::new();
-        while let Some((seq, bytes)) = self.turned_away.pop_first() {
-            // What all others wait for is taken in any case.
-            let is_oldest = self.partial_with(seq).unwrap_or(seq) <= self.next;
+        while room > 0
+            && let Some((seq, bytes)) = self.turned_away.pop_first()
+        {
             if !self.wants(seq) {
                 continue;
             }
-            if bytes > left && !(is_oldest && recalled.is_empty()) {
+            // Of what waits, that for which all others do is taken in any case.
+            let is_oldest = self.partial_with(seq).unwrap_or(seq) <= self.next;
+            if bytes > left && !is_oldest {
                 self.turned_away.insert(seq, bytes);
                 break;
             }
-            left = left.saturating_sub(bytes);
+            (room, left) = (room.saturating_sub(bytes), left.saturating_sub(bytes));
             recalled.push(seq);
         }
         recalled
@@ -237,6 +244,7 @@ impl Stream {
 
     /// Nothing more will come. What was missing, and what had waited for it.
     pub(super) fn end(&mut self, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
+        self.turned_away.clear();
         self.skip_to(self.end_of_all(), order)
     }
 

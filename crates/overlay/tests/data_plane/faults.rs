@@ -154,17 +154,13 @@ fn nothing_comes_twice_or_changed_and_what_is_owed_comes_whatever_fails() {
     // Of the last ones one each showed operations out of order, receivers that were full and heard
     // of nothing again for long, sites that were given up, and taken for deaf, for ever, and one
     // that asked for the rest of what it had again and again.
-    for seed in (0..40).chain([104, 187, 439, 667, 781, 1029]) {
-        run(seed);
-    }
+    let shown = [104, 187, 439, 667, 781, 1029];
+    (0..seeds()).chain(shown).for_each(run);
 }
 
-/// Takes minutes, and is for changes to the data plane. `SEED` names one that failed.
-#[test]
-#[ignore = "a thousand seeds, for a release build"]
-fn the_same_holds_for_a_thousand_seeds() {
-    let only = std::env::var("SEED").ok().map(|seed| seed.parse().expect("a number"));
-    only.map_or(40..1_040, |seed| seed..seed + 1).for_each(run);
+/// Number of seeds from zero on: more for a change to the data plane, with a release build.
+fn seeds() -> u64 {
+    std::env::var("CONVOKE_SEEDS").map_or(40, |text| text.parse().expect("a number of seeds"))
 }
 
 #[test]

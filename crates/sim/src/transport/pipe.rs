@@ -192,16 +192,22 @@ impl Pipe {
             return; // A later life of the sender does not speak for it.
         }
         self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
-        let last = self.lanes.iter().filter_map(|queue| queue.last_due).fold(due, Instant::max);
         self.goodbye = None;
+        let last = self.behind_all(due);
         self.end.get_or_insert((last, end));
+    }
+
+    /// `due`, or the time at which the last of what is on its way arrives, if that is later.
+    fn behind_all(&self, due: Instant) -> Instant {
+        self.lanes.iter().filter_map(|queue| queue.last_due).fold(due, Instant::max)
     }
 
     /// Ends the direction behind what is on its way, in silence.
     pub(crate) fn vanish(&mut self, due: Instant) {
         self.lanes.iter_mut().for_each(LaneQueue::drop_queued);
         self.goodbye = None;
-        self.gone_at.get_or_insert(due);
+        let last = self.behind_all(due);
+        self.gone_at.get_or_insert(last);
     }
 
     /// Drops everything: nobody listens any more.

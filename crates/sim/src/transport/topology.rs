@@ -60,7 +60,8 @@ pub struct Timing {
     /// Longest wait of a close until the other end has taken what was appended. Default 1 s; set it
     /// above the longest round trip.
     pub close_grace: Duration,
-    /// After how long of a partition the end that hears nothing closes. Default 10 s.
+    /// Time after which an end that hears nothing closes: in a partition, or once its peer has
+    /// crashed in silence. Default 10 s.
     pub keep_alive_timeout: Duration,
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::error::LedgerError;
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     work: Notify,
     progress: watch::Sender<Progress>,
     /// The right of others than the writer to change names. It ends before the lock is free.
-    names: Semaphore,
+    names: Arc<Semaphore>,
     salt: u64,
     buffered_bytes_max: usize,
 }
@@ -101,7 +101,7 @@ impl Shared {
             state: Mutex::new(state),
             work: Notify::new(),
             progress: watch::Sender::new(Progress { durable: end, end: None }),
-            names: Semaphore::new(1),
+            names: Arc::new(Semaphore::new(1)),
             salt,
             buffered_bytes_max: settings.buffered_bytes_max,
         }
@@ -188,8 +188,8 @@ impl Shared {
     ///
     /// # Errors
     /// The reason why the ledger has ended.
-    pub(super) async fn names(&self) -> Result<SemaphorePermit<'_>, LedgerError> {
-        match self.names.acquire().await {
+    pub(super) async fn names(&self) -> Result<OwnedSemaphorePermit, LedgerError> {
+        match self.names.clone().acquire_owned().await {
             Ok(names) => Ok(names),
             Err(_) => Err(self.end_reason().await),
         }
@@ -197,9 +197,10 @@ impl Shared {
 
     /// Has the writer write what is left, seal the ledger and end.
     pub(super) async fn close(&self) -> Result<Position, LedgerError> {
+        let end = self.end();
         self.assign(Duty::Close);
         match self.end_reason().await {
-            LedgerError::Closed if self.durable_now() >= self.end() => Ok(self.durable_now()),
+            LedgerError::Closed if self.durable_now() >= end => Ok(self.durable_now()),
             error => Err(error),
         }
     }

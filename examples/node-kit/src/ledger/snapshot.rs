@@ -137,6 +137,9 @@ impl Parts {
     }
 }
 
+/// The right to change names of files; none is needed of a ledger in memory.
+pub(super) type Names = Option<OwnedSemaphorePermit>;
+
 /// The right to write a snapshot, until the last clone is dropped: one is written at a time.
 pub(super) type Turn = Arc<OwnedSemaphorePermit>;
 
@@ -196,10 +199,10 @@ impl SnapshotWriter {
     /// has failed, too. Of a ledger that has ended the reason: the snapshot never was.
     pub async fn finish(self) -> Result<Snapshot, LedgerError> {
         let Self { ledger, position, target, _turn } = self;
-        let _names = ledger.names().await?;
+        let mut names = ledger.names().await?;
         let snapshot = match target {
             Target::Memory(parts) => Snapshot::in_memory(position, parts),
-            Target::File(file) => match file.finish(position).await {
+            Target::File(file) => match file.finish(position, &mut names).await {
                 Ok(frames) => Snapshot::of_file(frames).await?,
                 Err(error) => return Err(ledger.failed(error)),
             },
@@ -276,13 +279,17 @@ impl Unfinished {
         Ok(())
     }
 
-    async fn finish(mut self, position: Position) -> Result<Frames, LedgerError> {
+    async fn finish(
+        mut self,
+        position: Position,
+        names: &mut Names,
+    ) -> Result<Frames, LedgerError> {
         self.is_whole()?;
         let sealed = self.seal().await;
         self.unless_failed(sealed).await?;
         let name = name(position.records());
         self.state = State::Named;
-        if let Err(error) = self.rename(&name).await {
+        if let Err(error) = self.rename(&name, names).await {
             // By its old name, since it may have the new one all the same.
             let _ = self.volume.remove(NEW_FILE).await;
             return Err(error.into());
@@ -293,16 +300,19 @@ impl Unfinished {
 
     /// Gives the file its name. Whoever waits for that may be dropped, and the disk do it all the
     /// same: until it has, no other snapshot is begun, which would be the one that it names.
-    async fn rename(&self, name: &str) -> Result<(), DiskError> {
+    /// Nor does the ledger end.
+    async fn rename(&self, name: &str, names: &mut Names) -> Result<(), DiskError> {
         let (volume, turn) = (Arc::clone(&self.volume), Arc::clone(&self.turn));
-        let to = name.to_owned();
+        let (to, held) = (name.to_owned(), names.take());
         let renamed = tokio::spawn(async move {
             let renamed = volume.rename(NEW_FILE, &to).await;
             drop(turn);
-            renamed
+            (renamed, held)
         });
-        let gone = |_| Err(DiskError::new("rename", NEW_FILE, DiskFailure::Gone));
-        renamed.await.unwrap_or_else(gone)
+        let gone = DiskError::new("rename", NEW_FILE, DiskFailure::Gone);
+        let (renamed, held) = renamed.await.map_err(|_| gone)?;
+        *names = held;
+        renamed
     }
 
     async fn seal(&mut self) -> Result<(), DiskError> {

@@ -12,6 +12,8 @@ use super::{Device, take_one};
 enum Verdict {
     Works,
     Fails(DiskFailure),
+    /// The disk has turned read-only.
+    Refused,
     Lies,
 }
 
@@ -42,6 +44,7 @@ impl Device {
         match syncing.verdict {
             Verdict::Works => contents.sync(syncing.next),
             Verdict::Lies => {}
+            Verdict::Refused => return Err(DiskFailure::ReadOnly),
             Verdict::Fails(failure) => {
                 contents.fail_sync(syncing.next, &mut self.random);
                 return Err(failure);
@@ -71,6 +74,7 @@ impl Device {
                 self.forget_unnamed();
             }
             Verdict::Lies => {}
+            Verdict::Refused => return Err(DiskFailure::ReadOnly),
             Verdict::Fails(failure) => {
                 self.names.fail_sync(dir, syncing.next, &mut self.random);
                 return Err(failure);
@@ -92,7 +96,7 @@ impl Device {
         let verdict = if take_one(&mut self.failing_syncs) || fails {
             Verdict::Fails(self.settings.sync_failure.clone())
         } else if takes_no_more && !is_synced {
-            Verdict::Fails(DiskFailure::ReadOnly)
+            Verdict::Refused
         } else if take_one(&mut self.lying_syncs) || lies {
             Verdict::Lies
         } else {

@@ -301,6 +301,7 @@ fn what_a_disk_took_before_it_was_read_only_is_not_synced_any_more() {
             disk.configure(|settings| settings.read_only = true);
             assert_eq!(failure(file.sync().await), Some(DiskFailure::ReadOnly));
             assert_eq!(failure(mount.sync_dir("").await), Some(DiskFailure::ReadOnly));
+            assert_eq!(failure(file.sync().await), Some(DiskFailure::ReadOnly));
             let is_durable =
                 disk.durable("file") == Some(bytes("text")) && disk.durable("new").is_some();
             disk.crash_with(Fate::Lost);
@@ -310,7 +311,7 @@ fn what_a_disk_took_before_it_was_read_only_is_not_synced_any_more() {
             !is_durable
         })
     });
-    assert!(lost.count() > 50);
+    assert_eq!(lost.count(), 100);
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,21 +47,19 @@ async fn run(seed: u64, mutant: Mutant) -> Result<(), String> {
     let folder = disk.mount();
     folder.create_dir("ledger").await.map_err(|error| error.to_string())?;
     folder.sync_dir("").await.map_err(|error| error.to_string())?;
-    let faultless = DiskSettings::default();
+    let fails = if seed.is_multiple_of(5) { 0.02 } else { 0.0 };
     disk.settings(DiskSettings {
         sync_delay: Delay { jitter: ms(5), ..Delay::default() },
         short_writes: 0.2,
-        read_fails: if seed.is_multiple_of(5) { 0.02 } else { 0.0 },
-        write_fails: if seed.is_multiple_of(5) { 0.02 } else { 0.0 },
+        read_fails: fails,
+        write_fails: fails,
         sync_fails: if seed.is_multiple_of(3) { 0.1 } else { 0.0 },
-        sync_failure: if seed.is_multiple_of(2) {
-            DiskFailure::Full
-        } else {
-            faultless.sync_failure
-        },
         fates: [&Fate::USUAL[..], &[Fate::Garbled]].concat(),
         ..DiskSettings::default()
     });
+    if seed.is_multiple_of(2) {
+        disk.configure(|settings| settings.sync_failure = DiskFailure::Full);
+    }
     let mut oracle = Oracle::default();
     for _ in 0..6 {
         disk.crash_after(random.within(0..60));
