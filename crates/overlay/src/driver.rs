@@ -212,7 +212,7 @@ impl Driver {
             (polled, state.node.has_turned_away(source))
         });
         if is_asking {
-            self.with(|_, _, _| ());
+            self.with(|_, _| ());
         }
         polled.map(|arrived| arrived.map(Delivery::from))
     }
