@@ -341,7 +341,7 @@ impl Receiver {
         clock.due.get_or_insert(clock.told_at.map_or(now, |at| now.max(at + delay)));
     }
 
-    /// A copy has come of what is here: its source is told again.
+    /// Tells a source again what is here, as it does not seem to know.
     pub(crate) fn note_copy(&mut self, now: Timestamp, source: Site, life: Life) {
         if self.life_of(source) == Some(life) {
             self.wants_ack(now, source);

@@ -52,6 +52,11 @@ impl OverlayNode {
             Frame::HaveNot { op, until } => {
                 self.fetches.on_have_not(now, op, until, from);
                 self.poll_fetches(now);
+                if from == op.source && self.receiver.is_owed(op) {
+                    // It does not owe it, and says where to go on, as may have been lost.
+                    self.receiver.note_copy(now, op.source, op.life);
+                    self.poll_acks(now);
+                }
             }
             Frame::View(view) => return self.on_view(now, from, view),
             Frame::Notice(notice) => return self.on_notice(now, from, notice),

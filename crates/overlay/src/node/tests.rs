@@ -557,6 +557,25 @@ fn a_site_that_was_given_up_is_told_where_to_go_on_until_it_says_so() {
     assert!(sent_data(&mut node, at(12_000)).iter().any(|(to, _)| *to == Site(2)));
 }
 
+/// Its floor may have been lost.
+#[test]
+fn a_source_that_does_not_have_what_it_seems_to_owe_is_told_what_is_here() {
+    let mut node = node();
+    let frame = Frame::Data(data(Site(1), 3, Forward::Nobody, 9));
+    node.handle_frame(at(1), Site(1), frame).expect("it is right");
+    let acks = |node: &mut OverlayNode, now| {
+        let said = drain(node, now).into_iter();
+        said.filter(|it| it.to == Site(1) && matches!(it.frame, Frame::Ack(_))).count()
+    };
+    assert_eq!(acks(&mut node, at(1)), 1);
+    let op = OpId { source: Site(1), life: life(Site(1)), seq: 0 };
+    for (from, expected) in [(Site(2), 0), (Site(1), 1)] {
+        let have_not = Frame::HaveNot { op, until: 2 };
+        node.handle_frame(at(100), from, have_not).expect("it may be");
+        assert_eq!(acks(&mut node, at(100)), expected, "{from:?}");
+    }
+}
+
 #[test]
 fn what_others_suspect_is_told_and_nothing_else() {
     let mut node = node();
