@@ -236,6 +236,9 @@ impl OverlayNode {
         let is_relayed = self.proofs.on_no_room(now, op.source, seq, from);
         if from == op.source || !self.reach.reached().contains(op.source) {
             self.receiver.turn_away(op.source, op.life, seq, bytes + DELIVERY_BYTES);
+            // What all waits for here the source may not owe, and have said so in vain.
+            self.receiver.note_copy(now, op.source, op.life);
+            self.poll_acks(now);
         } else if is_relayed {
             self.note_missed(op.source, from, Flaw::Full, vec![seq]);
         }
