@@ -1,6 +1,7 @@
 //! Listeners of an endpoint, and its close.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -29,8 +30,9 @@ pub(super) struct Doors {
 #[derive(Debug)]
 struct Shared {
     kept: Weak<KeepConnected>,
-    /// When it is dialled first.
+    /// When it is dialled first, and true once that has begun.
     dials_at: Timestamp,
+    has_begun: Arc<AtomicBool>,
 }
 
 /// Least time between the first dials of those that are kept up one after the other: who wants it
@@ -65,14 +67,15 @@ impl Driver {
         if kept.is_some() {
             return kept;
         }
-        let dials_at = match last.map(|last| last.dials_at) {
-            Some(to_come) if to_come > now => to_come,
-            Some(before) => now.max(before + DIAL_PAUSE),
-            None => now,
-        };
+        let due = last.map_or(now, |last| match last.has_begun.load(Ordering::Relaxed) {
+            true => last.dials_at + DIAL_PAUSE,
+            false => last.dials_at,
+        });
+        let (dials_at, has_begun) = (now.max(due), Arc::default());
         shared.retain(|_, it| it.kept.strong_count() > 0 || now < it.dials_at + DIAL_PAUSE);
-        let kept = Arc::new(self.keep_connected_after(node, dials_at.since(now)));
-        shared.insert(node, Shared { kept: Arc::downgrade(&kept), dials_at });
+        let pause = dials_at.since(now);
+        let kept = Arc::new(self.keep_connected_after(node, pause, Arc::clone(&has_begun)));
+        shared.insert(node, Shared { kept: Arc::downgrade(&kept), dials_at, has_begun });
         Some(kept)
     }
 

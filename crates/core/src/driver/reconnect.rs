@@ -1,6 +1,7 @@
 //! Connections that are kept up: dialled before they are needed, and again when they are lost.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,16 +37,22 @@ impl Drop for KeepConnected {
 impl Driver {
     /// Dials a node now, and again whenever its connection is lost.
     pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
-        self.keep_connected_after(node, Duration::ZERO)
+        self.keep_connected_after(node, Duration::ZERO, Arc::default())
     }
 
-    /// The same, but for a pause before the first dial.
-    pub(super) fn keep_connected_after(&self, node: NodeId, pause: Duration) -> KeepConnected {
+    /// The same, but for a pause before the first dial. Notes when that begins.
+    pub(super) fn keep_connected_after(
+        &self,
+        node: NodeId,
+        pause: Duration,
+        has_begun: Arc<AtomicBool>,
+    ) -> KeepConnected {
         let keeping = keep(self.me.clone(), node, self.watch_peer(node));
         let keeping = async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
+            has_begun.store(true, Ordering::Relaxed);
             keeping.await;
         };
         KeepConnected(self.runtime.spawn(keeping).abort_handle())

@@ -31,7 +31,9 @@ fn read(folder: &Path, above: &str, into: &mut Modules) {
             read(&path, &format!("{module}::"), into);
         } else {
             let text = fs::read_to_string(&path).expect("it is a file");
-            let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+            let tests = ["#[cfg(test)]\nmod ", "#[cfg(test)]\npub(super) mod "];
+            let ends = tests.iter().filter_map(|tests| text.find(tests));
+            let code = &text[..ends.min().unwrap_or(text.len())];
             let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
             into.insert(module, code.collect::<Vec<_>>().join("\n"));
         }
