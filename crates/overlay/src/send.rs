@@ -460,8 +460,9 @@ impl Sender {
         Some(is_done && !chunk.was_missed)
     }
 
-    /// Takes the word of a receiver that it has room for what it was sent directly and had none for.
-    /// Whether it is sent it again: if it has acknowledged half as much as it was sent again so.
+    /// Takes the word of a receiver that it has room for what it was sent directly and had none
+    /// for. Whether it is sent it again: if it has acknowledged half as much as it was sent again
+    /// so.
     pub(crate) fn on_room(&mut self, seq: u64, by: Site) -> bool {
         let was_sent = |chunk: &&mut Chunk| {
             chunk.missing.contains(by)

@@ -220,7 +220,7 @@ pub(crate) async fn votes_that_could_not_be_sent_are_told_of_and_sent_again_when
     }
 }
 
-/// Nobody could look at them, and they would be kept for as long as the phases last.
+/// Callers see no votes, whose payloads would be kept for as long as the phases last.
 #[tokio::test(start_paused = true)]
 async fn payloads_of_votes_that_echo_phases_count_are_not_kept() {
     let evidence = Arc::new(Mutex::new(Vec::new()));

@@ -43,8 +43,8 @@ pub struct DiskSettings {
     pub short_writes: f64,
     /// Bytes that all files together may have, all of them in memory; gaps count. Default 1 GiB.
     pub capacity: u64,
-    /// True for a disk that takes no changes. Default false. A sync of what it took before fails with
-    /// [`DiskFailure::ReadOnly`], and all of it stays unsynced.
+    /// True for a disk that takes no changes. Default false. A sync of what it took before fails
+    /// with [`DiskFailure::ReadOnly`], and all of it stays unsynced.
     pub read_only: bool,
     /// The fates that a crash draws from for the unsynced part of each file and for the unsynced
     /// names; [`Fate::Lost`] where there is none. Default [`Fate::USUAL`].
