@@ -120,7 +120,7 @@ impl Settings {
         [
             (self.dial_timeout.is_zero(), "dial_timeout is zero"),
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
-            (frame_bytes_max == 0, "frame_bytes_max is zero"),
+            (frame_bytes_max < FRAME_BYTES_MIN, "frame_bytes_max is below 32 KiB"),
             (self.send_buffer_bytes_soft == 0, "send_buffer_bytes_soft is zero"),
             (
                 self.send_buffer_bytes_hard < hard_bytes_min,
@@ -152,6 +152,8 @@ impl Settings {
     }
 }
 
+/// The least that a largest frame may be: a part of a message, 16 KiB, and its headers.
+const FRAME_BYTES_MIN: usize = 32 << 10;
 /// Default of the largest frame: a message of 4 MiB and its headers.
 const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);
 /// The largest frame of a sink that a transport takes without being told: QUIC has no larger ones.
@@ -197,7 +199,8 @@ macro_rules! setter {
             /// message of 4 MiB and its headers; or as much as the endpoint takes where that is
             /// more, up to a quarter of `send_bytes_total_max`. So to raise `message_bytes_max` of
             /// the endpoint's limits is enough. The smaller of this and what the endpoint takes is
-            /// told to peers. A connection may hold this much per lane while a frame arrives.
+            /// told to peers. A connection may hold this much per lane while a frame arrives. At
+            /// least 32 KiB: messages travel in parts of 16 KiB, each a frame of its own.
             @ frame_bytes_max: u32 => Some(frame_bytes_max)
         }
     };
@@ -314,6 +317,10 @@ mod tests {
         assert!(message(&settings, &[]).contains("three times keep_alive_interval"));
         let settings = Settings { frame_bytes_max: Some(16 << 20), ..Settings::default() };
         assert!(message(&settings, &[]).contains("send_buffer_bytes_hard"));
+        let settings = Settings { frame_bytes_max: Some((32 << 10) - 1), ..Settings::default() };
+        assert!(message(&settings, &[]).ends_with("frame_bytes_max is below 32 KiB"));
+        let settings = Settings { frame_bytes_max: Some(32 << 10), ..Settings::default() };
+        assert_eq!(settings.check("test", &[]), Ok(()));
         let settings = Settings { send_bytes_total_max: 16 << 20, ..Settings::default() };
         assert!(message(&settings, &[]).contains("four times frame_bytes_max"));
     }
