@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 use crate::wire::Reply;
 
 use super::records::Record;
-use super::route::{WayUp, need_not_wait};
+use super::route::WayUp;
 use super::{TaskRef, Visits};
 
 impl Visits {
@@ -46,8 +46,8 @@ impl Visits {
         let record = ring.records.at(&spot).ok_or(SendError::Ended)?;
         let from = (self.me.node, &task.task);
         let way = self.way_up(now, (task.ring, record), from, links).ok();
-        let payer = record.payer;
-        let has_room = way.is_none_or(|way| need_not_wait(payer, way.link_now(links), links));
+        // Whatever else waits for its peer: who has more waits with it, and holds one in hand.
+        let has_room = way.is_none_or(|way| links.has_room(way.link_now(links)));
         let way = way.and_then(|way| Some((way.link.filter(|link| *link != LinkId::LOCAL)?, way)));
         let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
         let record = ring.records.at_mut(&spot).ok_or(SendError::Ended)?;

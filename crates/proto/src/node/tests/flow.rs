@@ -611,6 +611,30 @@ fn replies_that_are_not_taken_do_not_wait() {
     }
 }
 
+/// Items wait for room whatever else waits for their peer. Those of a hundred streams, each within
+/// its credit, are more than a connection may queue, and a peer that reads was closed for it.
+#[test]
+fn items_wait_for_room_though_much_waits_for_their_peer() {
+    let limits = Limits { waiting_reply_bytes_max: 800_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    ask_for_much(&mut mesh, 1).unwrap();
+    mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all_but("CREDIT");
+    let ((_, task), now) = (mesh.task("/0"), mesh.now);
+    let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+    let item = || Bytes::from_static(b"item");
+    mesh.with(2, |node| {
+        node.outbox_mut().full.insert(link);
+        let stream = node.stream(now, &task).unwrap();
+        let credit = [(); 3].map(|()| node.stream_items(now, &task, stream, [item()]).unwrap());
+        assert!(credit[1] > 0 && credit[2] == 0, "{credit:?}");
+        node.outbox_mut().full.clear();
+    });
+    assert_eq!(mesh.on_wire(), ["2-1 REPLY"], "what finds room takes the last of it");
+    mesh.with(2, |node| node.handle_room(now, link));
+    assert_eq!(mesh.on_wire().len(), 2, "{:?}", mesh.on_wire());
+}
+
 /// Node 2 answers a call with 100,000 bytes, which are not granted.
 fn ask_for_much(mesh: &mut Mesh, by: u64) -> Result<(), SendError> {
     mesh.call(by, &[2], CallOptions::default());
