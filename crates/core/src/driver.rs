@@ -30,6 +30,7 @@ mod methods;
 mod outlet;
 mod owed;
 mod own_starts;
+mod pace;
 mod parked;
 #[cfg(feature = "tower")]
 mod passage;
@@ -105,6 +106,7 @@ use peers::Peers;
 use proof::Admission;
 pub(crate) use pull::Pull;
 pub use reconnect::KeepConnected;
+use reconnect::Keepers;
 pub(crate) use stopper::Stopper;
 pub(crate) use task::{NewBranches, TaskHandle};
 pub(crate) use waiting::Part;
@@ -149,8 +151,7 @@ pub(crate) struct Driver {
     draining: Mutex<BTreeSet<NodeId>>,
     by_name: Joint<NodeId, ()>,
     by_address: Joint<Address, NodeId>,
-    /// Wakes who waits to dial a node again, when any has been given addresses.
-    configured: Arc<Notify>,
+    keepers: Keepers,
     me: Weak<Self>,
     /// Wakes the timer when a timeout earlier than the one it sleeps for comes up.
     timer: Arc<Notify>,
@@ -236,7 +237,7 @@ impl Driver {
             draining: Mutex::default(),
             by_name: Joint::default(),
             by_address: Joint::default(),
-            configured: Arc::default(),
+            keepers: Keepers::default(),
             timer: Arc::new(Notify::new()),
             idle: Notify::new(),
             flusher: Arc::default(),

@@ -176,6 +176,10 @@ impl Endpoint {
     /// dropped or the endpoint stops. Between failed attempts it waits as `Limits::backoff_min` and
     /// `backoff_max` say, doubling, with jitter. Without it a peer is dialled when it is next
     /// needed.
+    ///
+    /// A peer is dialled once for all who ask for it, until the last of them has dropped what this
+    /// returned. Who asks anew ends the wait, but for a second after the last attempt: to drop it
+    /// and ask again, however often, has the peer dialled about once a second.
     pub fn keep_connected(&self, peer: impl Into<Peer>) -> KeepConnected {
         self.driver().keep_connected(peer.into().node())
     }

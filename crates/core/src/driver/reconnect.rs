@@ -1,68 +1,86 @@
 //! Connections that are kept up: dialled before they are needed, and again when they are lost.
+//!
+//! A node has one keeper, a task that lives as long as anybody wants its connection. The pace of
+//! its dials outlives it for a while, so that who comes and goes does not quicken them.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use convoke_proto::id::NodeId;
-use tokio::sync::{Notify, watch};
+use convoke_transport::parts::Mutex;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::transport::Address;
 
 use super::Driver;
+use super::pace::Pace;
 use super::peers::PeerState;
 
 /// Keeps a connection up until it is dropped; see
 /// [`Endpoint::keep_connected`](crate::Endpoint::keep_connected).
 #[derive(Debug)]
 #[must_use = "the connection is kept up as long as this lives"]
-pub struct KeepConnected(AbortHandle);
-
-impl KeepConnected {
-    /// True when nobody keeps it up any more: the endpoint is gone, or a dial has panicked.
-    pub(super) fn is_over(&self) -> bool {
-        self.0.is_finished()
-    }
+pub struct KeepConnected {
+    _keeper: Arc<Keeper>,
 }
 
-impl Drop for KeepConnected {
+/// The task that dials a node for all who want its connection up. It ends with the last of them.
+#[derive(Debug)]
+struct Keeper(AbortHandle);
+
+impl Drop for Keeper {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Driver {
-    /// Dials a node now, and again whenever its connection is lost.
-    pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
-        self.keep_connected_after(node, Duration::ZERO, Arc::default())
-    }
+/// Nodes that are kept connected, or were until a moment ago.
+pub(super) type Keepers = Mutex<BTreeMap<NodeId, Kept>>;
 
-    /// The same, but for a pause before the first dial. Notes when that begins.
-    pub(super) fn keep_connected_after(
-        &self,
-        node: NodeId,
-        pause: Duration,
-        has_begun: Arc<AtomicBool>,
-    ) -> KeepConnected {
-        let keeping = keep(self.me.clone(), node, self.watch_peer(node));
-        let keeping = async move {
-            if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
+/// A node that is, or was.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    keeper: Weak<Keeper>,
+    /// Shared with the keeper, and with a dial under way.
+    pace: Arc<watch::Sender<Pace>>,
+}
+
+impl Driver {
+    /// Dials a node as soon as its pace allows, and again whenever its connection is lost, once for
+    /// all who want that.
+    pub(crate) fn keep_connected(&self, node: NodeId) -> KeepConnected {
+        let mut keepers = self.keepers.lock();
+        if let Some(kept) = keepers.get(&node) {
+            kept.pace.send_if_modified(Pace::ask);
+            if let Some(keeper) = kept.keeper.upgrade() {
+                return KeepConnected { _keeper: keeper };
             }
-            has_begun.store(true, Ordering::Relaxed);
-            keeping.await;
-        };
-        KeepConnected(self.runtime.spawn(keeping).abort_handle())
+        }
+        let now = self.now();
+        keepers.retain(|_, kept| {
+            Arc::strong_count(&kept.pace) > 1 || !kept.pace.borrow().is_past(now, &self.limits)
+        });
+        let kept = keepers.entry(node).or_default();
+        let keeping = keep(self.me.clone(), node, self.watch_peer(node), kept.pace.clone());
+        let keeper = Arc::new(Keeper(self.runtime.spawn(keeping).abort_handle()));
+        kept.keeper = Arc::downgrade(&keeper);
+        KeepConnected { _keeper: keeper }
     }
 
     /// Sets where a node can be dialled. Who waits to dial it again does so at once, if that is
     /// new.
     pub(crate) fn configure(self: &Arc<Self>, node: NodeId, addresses: &[Address]) {
+        let before = self.configured_addresses(node);
         self.with_each_node(|core, _| core.configure(node, addresses.to_vec()));
-        self.configured.notify_waiters();
+        if self.configured_addresses(node) == before {
+            return;
+        }
+        if let Some(kept) = self.keepers.lock().get(&node) {
+            kept.pace.send_modify(Pace::renew);
+        }
     }
 
     /// Keeps connections to these nodes up as long as the endpoint lives, and waits until each was
@@ -85,54 +103,49 @@ impl Driver {
             }
         };
         // Who is not there yet is dialled again, whoever waits for it.
-        let _ = tokio::time::timeout(Duration::from_secs(1), dialled).await;
+        let _ = timeout(Duration::from_secs(1), dialled).await;
     }
 }
 
-async fn keep(weak: Weak<Driver>, node: NodeId, mut state: watch::Receiver<PeerState>) {
-    let mut failures = 0;
-    loop {
-        let Some(lasted) = until_lost(&weak, &mut state).await else { return };
-        let Some(driver) = weak.upgrade() else { return };
-        if driver.is_closing() {
-            return;
-        }
+/// Keeps a node connected until its endpoint closes.
+async fn keep(
+    weak: Weak<Driver>,
+    node: NodeId,
+    mut state: watch::Receiver<PeerState>,
+    pace: Arc<watch::Sender<Pace>>,
+) {
+    let mut changes = pace.subscribe();
+    while let Some(lasted) = until_lost(&weak, &mut state).await {
+        let Some(driver) = weak.upgrade().filter(|driver| !driver.is_closing()) else { return };
         if lasted >= driver.limits.backoff_max {
-            failures = 0;
+            pace.send_modify(Pace::renew);
         }
-        let (limits, configured) = (driver.limits.clone(), driver.configured.clone());
-        let known = driver.configured_addresses(node);
+        let now = driver.now();
+        let pause = changes.borrow_and_update().due().since(now);
+        if !pause.is_zero() {
+            drop(driver);
+            tokio::select! {
+                biased;
+                // By the peer.
+                _ = state.wait_for(|state| *state == PeerState::Connected) => {
+                    pace.send_modify(Pace::end_pause);
+                }
+                _ = timeout(pause, changes.changed()) => {}
+            }
+            continue;
+        }
         let seed = driver.identity.incarnation.0 ^ node.get();
-        let dialled_at = driver.now();
+        pace.send_modify(|pace| pace.begin(now, &driver.limits, seed));
         // In a task of its own, so that a dial under way goes on when nobody wants to keep up what
         // it makes: the peer may have taken it already, and ended its own for it.
-        let dial = driver.clone().runtime.spawn(async move { driver.keep_warm(node).await });
-        let Ok(dialled) = dial.await else { return };
-        match dialled {
-            Ok(()) => {
-                if state.wait_for(|state| *state != PeerState::Connected).await.is_err() {
-                    return;
-                }
-                let Some(driver) = weak.upgrade() else { return };
-                // Who takes connections and ends them is not dialled as fast as that goes.
-                if driver.now().since(dialled_at) >= limits.backoff_max {
-                    failures = 0;
-                    continue;
-                }
+        let (runtime, pace) = (driver.runtime.clone(), pace.clone());
+        let dial = runtime.spawn(async move {
+            if let Err(error) = driver.keep_warm(node).await {
+                tracing::debug!(%node, %error, "dial failed, to be repeated");
             }
-            Err(error) => tracing::debug!(%node, %error, failures, "dial failed, to be repeated"),
-        }
-        let ceiling = limits.backoff_min * 2_u32.saturating_pow(failures.min(16));
-        let pause = jitter(ceiling.min(limits.backoff_max), seed, failures);
-        let is_found = async {
-            tokio::select! {
-                () = is_given_others(&weak, node, &known, &configured) => true,
-                // By the peer.
-                _ = state.wait_for(|state| *state == PeerState::Connected) => false,
-            }
-        };
-        let is_found = timeout(pause, is_found).await.unwrap_or(false);
-        failures = if is_found { 0 } else { failures + 1 };
+            pace.send_modify(|pace| pace.end(driver.now()));
+        });
+        let _ = dial.await;
     }
 }
 
@@ -147,31 +160,6 @@ async fn until_lost(
     let begun = weak.upgrade()?.now();
     state.wait_for(|state| *state == PeerState::Down).await.ok()?;
     Some(weak.upgrade()?.now().since(begun))
-}
-
-/// Resolves once a node has other addresses than it had, by the endpoint's owner.
-async fn is_given_others(
-    weak: &Weak<Driver>,
-    node: NodeId,
-    before: &[Address],
-    configured: &Notify,
-) {
-    loop {
-        let mut notified = pin!(configured.notified());
-        notified.as_mut().enable();
-        if weak.upgrade().is_none_or(|driver| driver.configured_addresses(node) != before) {
-            return;
-        }
-        notified.await;
-    }
-}
-
-/// Between a half of `ceiling` and all of it, so that the peers of a node that comes back do not
-/// all come at once. From a seed, so that simulations replay.
-fn jitter(ceiling: Duration, seed: u64, attempt: u32) -> Duration {
-    let mixed = (seed ^ u64::from(attempt)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let part = u32::try_from(mixed % 1_024).expect("it is below 1,024");
-    ceiling / 2 + ceiling / 2_048 * part
 }
 
 #[cfg(test)]
@@ -259,6 +247,32 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn who_wants_a_connection_up_again_has_it_dialled_where_its_node_is_by_now() {
+        let server = builder(1).listen("mem://moved:0").start().await.expect("it is free");
+        let (client, mut dials) = counting("mem://counts:0").await;
+        let peer = client.peer(server.node(), "mem://nobody:1").expect("it is an address");
+        let kept = client.keep_connected(peer);
+        dials.changed().await.expect("it runs");
+        drop(kept);
+        client.peer(server.node(), server.addresses()).expect("they are addresses");
+        let mut state = client.watch_peer(peer);
+        let _kept = client.keep_connected(peer);
+        let connected = state.wait_for(|state| *state == PeerState::Connected);
+        timeout(Duration::from_millis(25), connected).await.expect("at once").expect("it runs");
+    }
+
+    /// An endpoint at this address whose dials are counted as they begin.
+    async fn counting(address: &str) -> (Endpoint, watch::Receiver<usize>) {
+        let (begun, dials) = watch::channel(0);
+        let counting = Dialling(MemTransport::new(), move || {
+            begun.send_modify(|count| *count += 1);
+            None
+        });
+        let builder = Endpoint::builder().transport(counting).node(NodeId::new(2)).seed(1);
+        (builder.listen(address).start().await.expect("it is free"), dials)
+    }
+
     /// Each of two who dial each other could otherwise end what the other has kept.
     #[tokio::test(start_paused = true)]
     async fn a_dial_under_way_goes_on_when_nobody_wants_the_connection_any_more() {
@@ -268,52 +282,82 @@ mod tests {
         let client = Endpoint::builder().transport(slow).node(NodeId::new(2));
         let client = client.start().await.expect("nothing to bind");
         let peer = client.peer(server.node(), server.addresses()).expect("they are addresses");
-        let state = client.watch_peer(peer);
-        let kept = client.keep_connected(peer);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        drop(kept);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!((*ended.borrow(), *state.borrow()), (1, PeerState::Connected));
+        let mut state = client.watch_peer(peer);
+        for comes_back in [false, true] {
+            let before = *ended.borrow();
+            let kept = client.keep_connected(peer);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            drop(kept);
+            // Who wants it again meanwhile has the same dial.
+            let _kept = comes_back.then(|| client.keep_connected(peer));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!((*ended.borrow() - before, *state.borrow()), (1, PeerState::Connected));
+            server.forget(client.node());
+            state.wait_for(|state| *state != PeerState::Connected).await.expect("it runs");
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!(*state.borrow() == PeerState::Connected, comes_back);
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn several_who_want_a_connection_up_share_its_dials() {
-        let (dialled, mut dials) = watch::channel(0_usize);
-        let counting = Dialling(MemTransport::new(), move || {
-            dialled.send_modify(|count| *count += 1);
-            None
-        });
-        let client = Endpoint::builder().transport(counting).node(NodeId::new(2));
-        let client = client.start().await.expect("nothing to bind");
-        let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
-        let keep = |_| client.driver().keep_connected_for_some(peer.node());
-        let kept: Vec<_> = (0..10).map(keep).collect();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        // Of pauses that double from 50 ms to 5 s, of which at least a half is kept.
-        let one = *dials.borrow_and_update();
-        assert!((12..40).contains(&one), "{one} dials");
-        drop(kept);
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!dials.has_changed().expect("it runs"), "nobody wants it");
-        // Nor are there more for who comes after the other.
-        for _ in 0..1_000 {
-            let _kept = keep(0);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    async fn a_hundred_who_want_a_connection_up_have_its_node_dialled_as_often_as_one() {
+        let mut counts = Vec::new();
+        for count in [1, 100] {
+            let (client, mut dials) = counting("mem://counts:0").await;
+            let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
+            let kept: Vec<_> = (0..count).map(|_| client.keep_connected(peer)).collect();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            counts.push(*dials.borrow_and_update());
+            drop(kept);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(!dials.has_changed().expect("it runs"), "nobody wants it");
         }
-        let more = *dials.borrow_and_update() - one;
-        assert!((5..15).contains(&more), "{more} dials in ten seconds");
+        // Of pauses that double from 50 ms to 5 s, of which at least a half is kept.
+        assert!(counts[0] == counts[1] && (12..40).contains(&counts[0]), "{counts:?} dials");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_anew_has_a_node_dialled_once_a_second_at_most() {
+        for keeps in [false, true] {
+            let (client, mut dials) = counting("mem://counts:0").await;
+            let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
+            let mut kept = vec![client.keep_connected(peer)];
+            tokio::time::sleep(Duration::from_secs(60)).await; // pauses are seconds by now
+            let before = *dials.borrow_and_update();
+            for _ in 0..1_000 {
+                kept.truncate(if keeps { 1_000 } else { 0 });
+                kept.push(client.keep_connected(peer));
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let more = *dials.borrow_and_update() - before;
+            assert!((9..=11).contains(&more), "{more} dials in ten seconds");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
+    async fn who_comes_anew_ends_the_pause_a_second_after_the_last_dial() {
+        let (client, mut dials) = counting("mem://counts:0").await;
+        let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
+        let _first = client.keep_connected(peer);
+        tokio::time::sleep(Duration::from_secs(60)).await; // pauses are seconds by now
+        for waited_ms in [0, 400, 1_100] {
+            dials.mark_unchanged();
+            dials.changed().await.expect("it runs");
+            let dialled = Instant::now();
+            tokio::time::sleep(Duration::from_millis(waited_ms)).await;
+            let _another = client.keep_connected(peer);
+            dials.changed().await.expect("it runs");
+            let due = Duration::from_millis(waited_ms.max(1_000));
+            let after = dialled.elapsed();
+            assert!(due <= after && after < due + Duration::from_millis(25), "after {after:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "of tokio's paused clock")]
     async fn a_connection_that_the_peer_makes_ends_the_pause_and_one_that_lasts_what_led_to_it() {
-        let (dialled, mut dials) = watch::channel(());
-        let counting = Dialling(MemTransport::new(), move || {
-            dialled.send_replace(());
-            None
-        });
-        let client = Endpoint::builder().transport(counting).node(NodeId::new(2));
-        let client = client.listen("mem://is dialled:0").start().await.expect("it is free");
+        let (client, mut dials) = counting("mem://is dialled:0").await;
         let server = builder(1).start().await.expect("nothing to bind");
         let peer = client.peer(server.node(), "mem://nobody:1").expect("it is an address");
         let _kept = client.keep_connected(peer);
@@ -338,18 +382,5 @@ mod tests {
         let failed = Instant::now();
         dials.changed().await.expect("it runs");
         assert!(failed.elapsed() <= Duration::from_millis(50), "after {:?}", failed.elapsed());
-    }
-
-    #[test]
-    fn a_pause_is_between_a_half_and_the_whole_and_differs_by_node_and_attempt() {
-        let ceiling = Duration::from_millis(100);
-        let pauses: Vec<Duration> = (0..50)
-            .flat_map(|seed| (0..3).map(move |attempt| jitter(ceiling, seed, attempt)))
-            .collect();
-        assert!(pauses.iter().all(|pause| *pause >= ceiling / 2 && *pause <= ceiling));
-        let mut distinct = pauses.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert!(distinct.len() > 25, "{} distinct", distinct.len());
     }
 }

@@ -204,10 +204,10 @@ impl CastPort {
         self.driver.with_node(self.key.origin(), |node, now| node.dial_all(now, nodes));
     }
 
-    /// Dials a node until there is a connection to it, and again whenever that is lost, while what
-    /// this returns lives; once for all who ask for it. `None` where the endpoint does so anyway.
-    pub fn keep_connected(&self, node: NodeId) -> Option<Arc<KeepConnected>> {
-        self.driver.keep_connected_for_some(node)
+    /// Dials a node, and again whenever its connection is lost, as
+    /// [`Endpoint::keep_connected`](crate::Endpoint::keep_connected) does.
+    pub fn keep_connected(&self, node: NodeId) -> KeepConnected {
+        self.driver.keep_connected(node)
     }
 
     /// A place for who stays only to send something again to a member that is slow. `None` when no

@@ -59,7 +59,7 @@ pub struct EchoRound {
     /// Members that may lack a vote: it could not be sent, or their connection broke after that.
     missed: Vec<NodeId>,
     /// Of a tag, what dials them until they are told.
-    dialled: Vec<(NodeId, Arc<KeepConnected>)>,
+    dialled: Vec<(NodeId, KeepConnected)>,
     /// After how many changes that was.
     seen: Option<u64>,
     /// This node was told of a later epoch by then.
@@ -291,10 +291,8 @@ impl EchoRound {
         self.missed.push(node);
         // In a call it counts as down. About a tag it may not have heard of it, and so have no
         // reason to dial.
-        if !self.is_call()
-            && let Some(kept) = self.port.keep_connected(node)
-        {
-            self.dialled.push((node, kept));
+        if !self.is_call() {
+            self.dialled.push((node, self.port.keep_connected(node)));
         }
     }
 
