@@ -300,6 +300,48 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_keeper_ends_with_the_last_who_wants_it_or_with_its_endpoint() {
+        let slow = Slow::default();
+        let client = Endpoint::builder().transport(slow).node(NodeId::new(2));
+        let client = client.start().await.expect("nothing to bind");
+        let peer = client.peer(NodeId::new(1), "mem://nobody:2").expect("it is an address");
+        let is_over = async |kept: &AbortHandle| {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            kept.is_finished()
+        };
+        // While it dials, and in a pause.
+        for after_ms in [500, 1_001] {
+            let (one, other) = (client.keep_connected(peer), client.keep_connected(peer));
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+            let keeper = one._keeper.0.clone();
+            drop(one);
+            assert!(!is_over(&keeper).await);
+            drop(other);
+            assert!(is_over(&keeper).await);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        let kept = client.keep_connected(peer);
+        tokio::time::sleep(Duration::from_millis(1_001)).await;
+        let driver = client.driver().clone();
+        client.shutdown(Duration::ZERO).await;
+        for late in [kept, driver.keep_connected(peer.node())] {
+            assert!(is_over(&late._keeper.0).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_nobody_wants_connected_any_more_are_forgotten() {
+        let (client, _dials) = counting("mem://forgets:0").await;
+        for node in 3..5_000 {
+            let _kept = client.keep_connected(NodeId::new(node));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Those of the last five seconds.
+        let known = client.driver().keepers.lock().len();
+        assert!((400..=501).contains(&known), "{known} are known");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_hundred_who_want_a_connection_up_have_its_node_dialled_as_often_as_one() {
         let mut counts = Vec::new();
         for count in [1, 100] {
