@@ -51,6 +51,8 @@ struct Neighbour {
     dead: VecDeque<LinkNonce>,
     /// When the last of these ended.
     lost_at: Timestamp,
+    /// What was sent to it before this turn may be lost.
+    lost_before: u64,
     /// Given by the endpoint's owner.
     configured: Vec<Address>,
     /// Those of them that were given without the node's name, and which life answered there last.
@@ -69,6 +71,11 @@ struct Neighbour {
 }
 
 impl Neighbour {
+    /// One of which nothing is known of what was before this turn.
+    fn since(turn: u64) -> Self {
+        Self { lost_before: turn, ..Self::default() }
+    }
+
     /// True when all it is good for is to remember the past.
     fn is_idle(&self) -> bool {
         self.up.is_empty()
@@ -88,6 +95,8 @@ pub struct Links {
     waiting_bytes: usize,
     waiting_bytes_max: usize,
     neighbours: BTreeMap<NodeId, Neighbour>,
+    /// Number of times that new frames to a node took no more the connection that they had taken.
+    turns: u64,
     /// Nodes that may be forgotten when there are too many such, in the order in which they became
     /// so.
     idle: VecDeque<NodeId>,
@@ -124,6 +133,7 @@ impl Links {
             waiting_bytes: 0,
             waiting_bytes_max: limits.dial_bytes_total_max,
             neighbours: BTreeMap::new(),
+            turns: 0,
             idle: VecDeque::new(),
             clock: Timestamp::ZERO,
             dials: VecDeque::new(),
@@ -153,7 +163,8 @@ impl Links {
         let peer = NodeLife { node: link.peer.node, life: link.peer.incarnation };
         let share = self.shares.connect(link.peer_name());
         let id = self.open.insert(Open::new(peer, link.nonce, share, now));
-        let neighbour = self.neighbours.entry(peer.node).or_default();
+        let before = self.current(peer.node);
+        let neighbour = self.neighbour(peer.node);
         if neighbour.incarnation != Some(peer.life) {
             neighbour.incarnation = Some(peer.life);
             neighbour.incarnation_since = now;
@@ -165,7 +176,35 @@ impl Links {
         neighbour.up.push((id, link.is_dialler));
         (neighbour.is_dialling, neighbour.failures) = (false, 0);
         neighbour.backoff_until = Timestamp::ZERO;
+        if let Some(before) = before {
+            let is_next = self.current(peer.node) == Some(id);
+            self.turns += u64::from(is_next);
+            let (left, turn) = if is_next { (before, self.turns) } else { (id, 0) };
+            self.open.get_mut(left).into_iter().for_each(|open| open.left_at = Some(turn));
+        }
         (id, self.take_waiting(peer.node))
+    }
+
+    /// What is known of a node, from now on.
+    fn neighbour(&mut self, node: NodeId) -> &mut Neighbour {
+        let turn = self.turns;
+        self.neighbours.entry(node).or_insert_with(|| Neighbour::since(turn))
+    }
+
+    /// Number of times so far that new frames to any node took no more the connection that they had
+    /// taken. What is sent now is sent in this turn.
+    pub(crate) fn turn(&self) -> u64 {
+        self.turns
+    }
+
+    /// The turn before which all that was sent to a node may be lost: it went by a connection that
+    /// has ended, or before one that has.
+    pub(crate) fn lost_before(&self, node: NodeId) -> u64 {
+        match self.neighbours.get(&node) {
+            _ if node == self.me.node => 0,
+            Some(neighbour) => neighbour.lost_before,
+            None => self.turns,
+        }
     }
 
     /// The connections to an earlier life of the peer of this new one.
@@ -180,8 +219,12 @@ impl Links {
 
     /// A connection ended. To whom it was, if it was known.
     pub(crate) fn handle_down(&mut self, now: Timestamp, link: LinkId) -> Option<NodeId> {
-        let Open { peer, nonce, share, .. } = self.open.remove(link)?;
+        let Open { peer, nonce, share, left_at, .. } = self.open.remove(link)?;
         self.shares.disconnect(share);
+        let lost_before = left_at.unwrap_or_else(|| {
+            self.turns += 1;
+            self.turns
+        });
         let neighbour = self.neighbours.get_mut(&peer.node)?;
         neighbour.up.retain(|(id, _)| *id != link);
         if neighbour.dead.len() == DEAD_MAX {
@@ -189,6 +232,10 @@ impl Links {
         }
         neighbour.dead.push_back(nonce);
         neighbour.lost_at = now;
+        neighbour.lost_before = neighbour.lost_before.max(lost_before);
+        if let Some(next) = self.current(peer.node) {
+            self.open.get_mut(next).into_iter().for_each(|open| open.left_at = None);
+        }
         self.forget_idle(peer.node);
         Some(peer.node)
     }

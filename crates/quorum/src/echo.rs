@@ -41,6 +41,7 @@ mod members;
 mod payloads;
 mod plan;
 mod round;
+mod said;
 mod serve;
 mod space;
 mod stream;

@@ -59,22 +59,23 @@ impl Drop for Waiting {
 
 impl Driver {
     /// Sends a cast to each of these nodes; a large value by the carrier to those that it takes it
-    /// for.
+    /// for. Returns the turn in which it does.
     pub(crate) fn send_casts(
         self: &Arc<Self>,
         key: MailKey,
         mut to: SmallVec<[NodeId; 8]>,
         cast: Cast,
-    ) {
+    ) -> u64 {
         let Some(Carried { reference, nodes }) = self.offer_value(&to, &cast.payload) else {
             return self.with_node(key.origin(), |node, now| node.send_casts(now, key, to, cast));
         };
         to.retain(|node| !nodes.contains(node));
         let beside = Cast { is_carried: true, payload: reference, ..cast.clone() };
         self.with_node(key.origin(), |node, now| {
-            node.send_casts(now, key, nodes, beside);
+            let turn = node.send_casts(now, key, nodes, beside);
             node.send_casts(now, key, to, cast);
-        });
+            turn
+        })
     }
 
     fn offer_value(&self, to: &[NodeId], value: &Bytes) -> Option<Carried> {

@@ -146,9 +146,12 @@ impl CastPort {
     /// Sends a one-way message to each of these nodes. It is no branch: nobody waits for it, and
     /// completion does not depend on it. It may arrive before the receiver's port is there, whose
     /// mailbox keeps it. To a node that cannot be reached it is lost.
-    pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) {
+    ///
+    /// Returns the turn in which it is sent, a number that grows as connections come and go: once
+    /// [`Reach::lost_before`] of a node is larger, what was sent to that node may be lost.
+    pub fn send(&self, to: impl IntoIterator<Item = NodeId>, body: CastBody) -> u64 {
         self.has_voted.store(true, Ordering::Relaxed);
-        send(&self.driver, self.key, self.remaining(), to, body);
+        send(&self.driver, self.key, self.remaining(), to, body)
     }
 
     /// The largest payload that is kept where it arrives, by the limits of this node.
@@ -241,7 +244,7 @@ fn send(
     lifetime: Duration,
     to: impl IntoIterator<Item = NodeId>,
     body: CastBody,
-) {
+) -> u64 {
     let budget_us = u64::try_from(lifetime.as_micros()).unwrap_or(u64::MAX);
     let CastBody { phase, sender, epoch, digest, payload } = body;
     // The node says of which call or tag it is.
@@ -249,7 +252,7 @@ fn send(
     let cast = Cast { about, phase, sender, epoch, budget_us, digest, is_carried, payload };
     // The caller's iterator may use the endpoint, so it is not run under its lock.
     let to: SmallVec<[NodeId; 8]> = to.into_iter().collect();
-    driver.send_casts(key, to, cast);
+    driver.send_casts(key, to, cast)
 }
 
 impl Drop for CastPort {

@@ -11,7 +11,7 @@ impl Links {
     /// Sets the addresses at which a node can be dialled, from the endpoint's owner. That it could
     /// not be elsewhere says nothing of another place.
     pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
-        let neighbour = self.neighbours.entry(node).or_default();
+        let neighbour = self.neighbour(node);
         if neighbour.configured != addresses {
             (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
             neighbour.configured = addresses;
@@ -25,8 +25,7 @@ impl Links {
     pub(crate) fn configure_also(&mut self, node: NodeId, address: Address) {
         let others = self.neighbours.iter_mut().filter(|(other, _)| **other != node);
         others.for_each(|(_, other)| other.miss(&address));
-        let Neighbour { incarnation, configured, met, .. } =
-            self.neighbours.entry(node).or_default();
+        let Neighbour { incarnation, configured, met, .. } = self.neighbour(node);
         if let Some((_, life)) = met.iter_mut().find(|(at, _)| *at == address) {
             *life = *incarnation;
         }
@@ -58,7 +57,7 @@ impl Links {
     /// Takes the addresses at which another node says that this one can be dialled: worth a try
     /// when nobody said better.
     pub(crate) fn hear_of(&mut self, node: NodeId, addresses: &[Address]) {
-        let neighbour = self.neighbours.entry(node).or_default();
+        let neighbour = self.neighbour(node);
         if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
             neighbour.advertised = told(addresses).collect();
         }

@@ -33,7 +33,7 @@ impl Links {
 
     /// Asks for a dial unless one is under way.
     pub(crate) fn dial(&mut self, node: NodeId) {
-        let neighbour = self.neighbours.entry(node).or_default();
+        let neighbour = self.neighbour(node);
         if !neighbour.is_dialling {
             neighbour.is_dialling = true;
             self.dials.push_back(node);
@@ -46,15 +46,15 @@ impl Links {
         let to = outbound.to;
         let size = outbound.frame.waiting_len();
         self.dial(to);
-        let neighbour = self.neighbours.entry(to).or_default();
-        let fits = neighbour.waiting_bytes + size <= self.queue_bytes_max
-            && self.waiting_bytes + size <= self.waiting_bytes_max;
-        if !fits {
+        let has_room = self.waiting_bytes + size <= self.waiting_bytes_max;
+        let queue_bytes_max = self.queue_bytes_max;
+        let neighbour = self.neighbour(to);
+        if !has_room || neighbour.waiting_bytes + size > queue_bytes_max {
             return Some(outbound);
         }
         neighbour.waiting_bytes += size;
-        self.waiting_bytes += size;
         neighbour.waiting.push_back((now, outbound));
+        self.waiting_bytes += size;
         None
     }
 
@@ -87,10 +87,11 @@ impl Links {
     ) -> Vec<(Timestamp, Outbound)> {
         self.clock = self.clock.max(now);
         let jitter = self.next_random();
-        let neighbour = self.neighbours.entry(node).or_default();
+        let (backoff_min, backoff_max) = (self.backoff_min, self.backoff_max);
+        let neighbour = self.neighbour(node);
         neighbour.is_dialling = false;
-        let ceiling = self.backoff_min * 2_u32.saturating_pow(neighbour.failures.min(16));
-        let ceiling = ceiling.min(self.backoff_max);
+        let ceiling = backoff_min * 2_u32.saturating_pow(neighbour.failures.min(16));
+        let ceiling = ceiling.min(backoff_max);
         neighbour.failures = neighbour.failures.saturating_add(1);
         neighbour.backoff_until = now + full_jitter(ceiling, jitter);
         let waited = self.take_waiting(node);
@@ -100,7 +101,7 @@ impl Links {
 
     /// Keeps why a dial failed, for whoever asks why a node cannot be reached.
     pub(crate) fn note_dial_error(&mut self, node: NodeId, text: &str) {
-        text.clone_into(&mut self.neighbours.entry(node).or_default().last_error);
+        text.clone_into(&mut self.neighbour(node).last_error);
     }
 
     /// Reason why a node cannot be reached, for people.

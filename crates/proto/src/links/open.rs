@@ -25,6 +25,8 @@ pub(super) struct Open {
     /// Version of the ledger by which this core knows what the peer has in others.
     pub(super) heard_at: u64,
     pub(super) up_since: Timestamp,
+    /// The first turn in which new frames took another connection, if they do.
+    pub(super) left_at: Option<u64>,
     /// It takes only what cannot wait.
     pub(super) is_full: bool,
     /// When its questions which calls are settled have used up what they may have of answers.
@@ -127,6 +129,7 @@ impl Open {
             share,
             heard_at: 0,
             up_since: now,
+            left_at: None,
             is_full: false,
             answered_until: now,
             ignored: Ignored::default(),

@@ -71,6 +71,59 @@ fn a_connection_is_the_only_one_since_the_last_other_one_ended() {
     assert_eq!(links.sole_since(third), Some(at(5)), "it came after all others had ended");
 }
 
+/// The node always had a connection: what shows that one was lost is not that it has none.
+#[test]
+fn what_went_by_a_connection_may_be_lost_once_that_has_ended_though_there_is_another() {
+    let (mut links, now) = (links(2), Timestamp::ZERO);
+    let (first, _) = links.handle_up(now, &link(1, 10, true));
+    let before = links.turn();
+    let (second, _) = links.handle_up(now, &link(1, 11, false));
+    let after = links.turn();
+    assert!(links.lost_before(node(1)) <= before, "both are up");
+    assert_eq!(links.current(node(1)), Some(second), "the lower node has dialled it");
+    links.handle_down(now, first);
+    let lost_before = links.lost_before(node(1));
+    assert!(before < lost_before && lost_before <= after, "what took the second is not lost");
+    links.handle_down(now, second);
+    assert!(links.lost_before(node(1)) > after);
+    let now_sent = links.turn();
+    links.handle_up(now, &link(1, 12, true));
+    assert!(links.lost_before(node(1)) <= now_sent, "it has waited for the next one");
+}
+
+#[test]
+fn a_connection_that_nothing_went_by_takes_nothing_with_it() {
+    let (mut links, now) = (links(1), Timestamp::ZERO);
+    let (first, _) = links.handle_up(now, &link(2, 10, true));
+    let sent = links.turn();
+    let (other, _) = links.handle_up(now, &link(2, 11, false));
+    links.handle_down(now, other);
+    assert!(links.lost_before(node(2)) <= sent);
+    // It is the only one before the first goes, and takes what is sent then.
+    let (other, _) = links.handle_up(now, &link(2, 12, false));
+    links.handle_down(now, first);
+    let sent = links.turn();
+    assert!(links.lost_before(node(2)) <= sent);
+    links.handle_down(now, other);
+    assert!(links.lost_before(node(2)) > sent);
+}
+
+#[test]
+fn what_was_lost_stays_so_where_the_node_was_forgotten() {
+    let (mut links, now) = (links(1), Timestamp::ZERO);
+    let (first, _) = links.handle_up(now, &link(2, 10, false));
+    let sent = links.turn();
+    links.handle_down(now, first);
+    for id in 0..=2 * IDLE_MAX as u64 {
+        let (up, _) = links.handle_up(now, &link(100 + id, 11, false));
+        links.handle_down(now, up);
+    }
+    assert_eq!(links.incarnation(node(2)), None, "it is forgotten");
+    assert!(links.lost_before(node(2)) > sent);
+    links.handle_up(now, &link(2, 12, false));
+    assert!(links.lost_before(node(2)) > sent);
+}
+
 #[test]
 fn a_stranger_without_an_address_is_dead() {
     let links = links(1);

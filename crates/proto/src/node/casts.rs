@@ -18,6 +18,10 @@ pub struct Reach {
     pub is_down: bool,
     /// Life of the node that there is a connection to.
     pub life: Option<Incarnation>,
+    /// The turn before which all that was sent to it may be lost: a connection that it went by, or
+    /// one after that, has ended. [`Node::send_casts`] tells in which turn it sends. It changes
+    /// with each connection that ends, also where the node had another all the time.
+    pub lost_before: u64,
 }
 
 impl<O: Outbox> Node<O> {
@@ -80,14 +84,16 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Sends a cast to each of these nodes.
+    /// Sends a cast to each of these nodes. Returns the turn in which it does:
+    /// [`Reach::lost_before`] tells later what of it may be lost.
     pub fn send_casts(
         &mut self,
         now: Timestamp,
         key: MailKey,
         to: impl IntoIterator<Item = NodeId>,
         mut cast: Cast,
-    ) {
+    ) -> u64 {
+        let turn = self.links.turn();
         let (call, about) = match key {
             MailKey::Call(CallName { origin, seq }) => {
                 let about = About::Call { initiator: origin.node };
@@ -104,6 +110,7 @@ impl<O: Outbox> Node<O> {
             self.send(now, Outbound::new(to, header.clone(), message));
         }
         self.pump(now);
+        turn
     }
 
     /// A cast of this node was not sent.
@@ -135,6 +142,7 @@ impl<O: Outbox> Node<O> {
     pub fn reach(&self, node: NodeId) -> Reach {
         let is_connected = self.links.current(node).is_some();
         let life = self.links.life(node).filter(|_| is_connected).map(|(life, _)| life);
-        Reach { is_down: !is_connected && !self.links.is_dialling(node), life }
+        let is_down = !is_connected && !self.links.is_dialling(node);
+        Reach { is_down, life, lost_before: self.links.lost_before(node) }
     }
 }

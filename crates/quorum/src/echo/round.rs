@@ -19,6 +19,7 @@ use super::error::{CastRefused, EchoError, QuorumNotReached};
 use super::gate::{Gate, TaggedCast, Verifier};
 use super::machine::{EchoCore, EchoVote, Reached};
 use super::plan::EchoPlan;
+use super::said::Said;
 use super::tally::{Evidence, Refused};
 
 /// A round of echo phases among the participants of a call, or about a tag.
@@ -51,7 +52,7 @@ pub struct EchoRound {
     /// Payloads of the votes of this node, by phase.
     payloads: Vec<(u16, Bytes)>,
     /// Votes of this node that have been sent: not those that are held.
-    said: Vec<EchoVote>,
+    said: Said,
     /// Lives of the members, as they were first seen.
     lives: Vec<Option<Incarnation>>,
     /// Members that are down, when last looked.
@@ -118,7 +119,7 @@ impl EchoRound {
             runtime: runtime.clone(),
             gate: None,
             payloads: Vec::new(),
-            said: Vec::new(),
+            said: Said::default(),
             lives: Vec::new(),
             down: Vec::new(),
             missed: Vec::new(),
@@ -281,7 +282,12 @@ impl EchoRound {
     }
 
     fn note_missed(&mut self) {
-        self.port.take_missed().into_iter().for_each(|node| self.note_missed_at(node));
+        for node in self.port.take_missed() {
+            if let Some(index) = self.core.members().index_of(node) {
+                self.said.note_unsent(index);
+            }
+            self.note_missed_at(node);
+        }
     }
 
     fn note_missed_at(&mut self, node: NodeId) {
@@ -299,8 +305,12 @@ impl EchoRound {
     /// Sends the votes of this node again that it has sent, with what went along, to a member whose
     /// connection was broken. Those that it has are not counted again.
     pub fn repeat_to(&self, member: NodeId) {
-        for vote in &self.said {
-            self.port.send([member], self.body(*vote));
+        self.say_to(member, self.said.all());
+    }
+
+    fn say_to(&self, member: NodeId, votes: impl IntoIterator<Item = EchoVote>) {
+        for vote in votes {
+            self.port.send([member], self.body(vote));
         }
     }
 
@@ -314,12 +324,10 @@ impl EchoRound {
     }
 
     fn send(&mut self, vote: EchoVote) {
-        if !self.said.contains(&vote) {
-            self.said.push(vote);
-        }
         let (members, me) = (self.core.members(), self.port.node());
         let body = self.body(vote);
-        self.port.send(members.nodes().filter(|node| *node != me), body);
+        let turn = self.port.send(members.nodes().filter(|node| *node != me), body);
+        self.said.note(vote, turn);
     }
 
     fn body(&self, vote: EchoVote) -> CastBody {
@@ -587,25 +595,8 @@ impl EchoRound {
         let epoch = self.core.members().epoch();
         self.is_stale = epoch > 0 && self.port.epoch() > epoch;
         self.note_missed();
-        if !self.said.is_empty() {
-            // What was on its way is lost with a connection.
-            for (at, life) in self.lives.clone().into_iter().enumerate() {
-                if life.is_some() && reach[at].life.is_none() {
-                    self.note_missed_at(self.core.members().members()[at].node());
-                }
-            }
-        }
+        self.say_what_was_lost(&reach);
         self.see_lives(&reach);
-        let is_back = |node: &NodeId| {
-            let index = self.core.members().index_of(*node);
-            index.is_some_and(|index| reach[usize::from(index)].life.is_some())
-        };
-        let back: Vec<NodeId> = self.missed.iter().copied().filter(is_back).collect();
-        self.missed.retain(|node| !back.contains(node));
-        self.dialled.retain(|(node, _)| !back.contains(node));
-        if !mutant::is(Mutant::MissedForgotten) {
-            back.into_iter().for_each(|node| self.repeat_to(node));
-        }
         for (at, (node, reach)) in self.core.members().nodes().zip(reach).enumerate() {
             let before = self.lives.get(at).copied().flatten();
             let is_another_life =
@@ -615,6 +606,30 @@ impl EchoRound {
             }
         }
         true
+    }
+
+    /// Says again what was on its way as a connection was lost, or could not be sent, to members
+    /// that have a connection.
+    fn say_what_was_lost(&mut self, reach: &[Reach]) {
+        for (index, reach) in (0..).zip(reach) {
+            let node = self.core.members().members()[usize::from(index)].node();
+            let has_lost = self.said.has_lost(index, reach.lost_before);
+            if reach.life.is_none() {
+                if has_lost {
+                    self.note_missed_at(node);
+                }
+                continue;
+            }
+            if !has_lost && !self.missed.contains(&node) {
+                continue;
+            }
+            self.missed.retain(|missed| *missed != node);
+            self.dialled.retain(|(dialled, _)| *dialled != node);
+            if !mutant::is(Mutant::MissedForgotten) {
+                let lacking = self.said.take_lacking(index, reach.lost_before);
+                self.say_to(node, lacking);
+            }
+        }
     }
 
     /// True when too few are left because others have gone on to a later epoch, even if all who are

@@ -1,17 +1,19 @@
 //! Rounds about tags: before anybody joins, across crashes, after they are over.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::{Announce, CastBody, Digest, Endpoint, Limits, Service};
+use convoke_proto::wire::{Frame, Message};
 use convoke_quorum::echo::{
     CastRefused, EchoError, EchoPlan, EchoRound, EchoSpace, EchoSpaceBuilder, EchoVote, TaggedCast,
     byzantine_quorum, digest_of,
 };
 use convoke_quorum::{Configuration, echo::Phase, echo::Rule};
+use convoke_sim::transport::Action;
 
 use crate::support::{Cluster, DELAY, node};
 
@@ -466,6 +468,70 @@ async fn votes_that_a_broken_connection_took_are_said_again_once_there_is_anothe
     cluster.network.heal_all();
     let reached = tokio::time::timeout(Duration::from_secs(20), rounds.join_all()).await;
     assert_eq!(reached.expect("it is said again"), [const { Ok(4) }; 4]);
+}
+
+/// Phases that both of two members vote in.
+fn of_both(phases: u16) -> EchoPlan {
+    EchoPlan::new(2, (0..phases).map(|_| Phase::new("echo", 2))).expect("it is a plan")
+}
+
+/// The spaces of two members, and a round of the first.
+fn of_two(cluster: &Cluster, phases: u16) -> (Vec<EchoSpace>, EchoRound) {
+    let spaces = spaces(cluster);
+    let round = spaces[0].join(0, 1, of_both(phases)).expect("it is new");
+    (spaces, round)
+}
+
+/// The round is not awaited meanwhile, and so never finds the member without a connection.
+#[tokio::test(start_paused = true)]
+async fn votes_are_said_again_to_a_member_that_is_back_before_its_loss_was_looked_at() {
+    let cluster = cluster(2).await;
+    let (spaces, mut first) = of_two(&cluster, 1);
+    let digest = digest_of(b"heron");
+    cluster.network.partition(node(1), node(2));
+    first.cast(0, digest, "").expect("it is the first");
+    cluster.settle().await;
+    assert_eq!(cluster.network.cut(node(1), node(2)), 1);
+    cluster.network.heal_all();
+    cluster.settle().await;
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    server.warm_up(node(2)).await.expect("it listens");
+
+    let mut second = spaces[1].join(0, 1, of_both(1)).expect("it is new");
+    second.cast(0, digest, "").expect("it is the first");
+    tokio::spawn(async move { first.until(|_| None::<()>).await });
+    let reached = tokio::time::timeout(Duration::from_secs(10), second.quorum(0)).await;
+    assert_eq!(reached.expect("it is said again").map(|reached| reached.count), Ok(2));
+}
+
+/// What was said since the connection was lost has waited for the next one, and was not lost.
+#[tokio::test(start_paused = true)]
+async fn votes_that_a_broken_connection_did_not_take_are_said_once() {
+    let cluster = cluster(2).await;
+    let (_spaces, mut first) = of_two(&cluster, 2);
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = said.clone();
+    let hook = cluster.network.hook_all(move |frame| {
+        if let Ok(Frame { message: Message::Cast(cast), .. }) = frame.decode() {
+            heard.lock().expect("nobody panics with it").push(cast.phase);
+        }
+        Action::Pass
+    });
+    let digest = digest_of(b"heron");
+    first.cast(0, digest, "").expect("it is the first");
+    let waited = tokio::time::timeout(10 * DELAY, first.quorum(0)).await;
+    assert!(waited.is_err(), "nobody else votes");
+    assert_eq!(cluster.network.cut(node(1), node(2)), 1);
+    // It sees that, and dials.
+    let waited = tokio::time::timeout(DELAY / 2, first.quorum(0)).await;
+    assert!(waited.is_err() && first.missed() == [node(2)], "{:?}", first.missed());
+    first.cast(1, digest, "").expect("it is the first");
+    let waited = tokio::time::timeout(Duration::from_secs(5), first.quorum(0)).await;
+    assert!(waited.is_err() && first.missed().is_empty(), "{:?}", first.missed());
+    drop(hook);
+    let mut said = said.lock().expect("nobody panics with it").clone();
+    said.sort_unstable();
+    assert_eq!(said, [0, 0, 1], "only what was said before the loss may be lost");
 }
 
 /// It was down when the vote was cast, has heard of nothing since, and so dials nobody.
