@@ -114,7 +114,8 @@ pub(crate) use waiting::Part;
 /// The node of an endpoint.
 pub(crate) type Node = convoke_proto::node::Node<Outlet>;
 
-/// Nodes of which a driver remembers that every core knows them as voters.
+/// Nodes of which a driver remembers that every core knows them as voters: fewer than a core
+/// remembers, which forgets first whom it was told of longest ago.
 const VOTERS_MAX: usize = 4_096;
 
 /// Everything of an endpoint that its handles share.

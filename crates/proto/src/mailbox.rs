@@ -16,6 +16,7 @@
 
 mod books;
 mod closed;
+mod known;
 mod mail;
 mod space;
 mod stream;
@@ -36,6 +37,7 @@ use crate::wire::{About, Cast};
 
 use books::Books;
 use closed::ClosedCalls;
+use known::{Group, Known};
 pub(crate) use mail::OVERHEAD_BYTES_MAX;
 use mail::{Mail, Post};
 pub use space::{Announce, SpaceRefusal};
@@ -184,8 +186,7 @@ pub struct Mailboxes {
     expiries: BTreeSet<(Timestamp, MailKey)>,
     closed_calls: ClosedCalls,
     spaces: Spaces,
-    /// Nodes that may cast, beside those whose addresses this one was given.
-    members: BTreeSet<NodeId>,
+    known: Known,
     books: Books,
     /// Readers that waited, and wait no longer.
     ready: VecDeque<MailReader>,
@@ -239,9 +240,6 @@ impl State {
 /// each of its casts a time of its own would have one for each.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Nodes that may be named as members: a bound for a program that runs away.
-const MEMBERS_MAX: usize = 1 << 16;
-
 impl Mailboxes {
     /// Those of one of so many cores.
     pub(crate) fn new(limits: &Limits, cores: usize) -> Self {
@@ -255,7 +253,7 @@ impl Mailboxes {
             expiries: BTreeSet::new(),
             closed_calls: ClosedCalls::default(),
             spaces: Spaces::default(),
-            members: BTreeSet::new(),
+            known: Known::default(),
             books: Books::new(limits.cast_bytes_total_max, cores),
             ready: VecDeque::new(),
             changes: 0,
@@ -264,18 +262,26 @@ impl Mailboxes {
         }
     }
 
-    /// Members that vote at this node: their casts are kept, also before a round is there.
+    /// Members that vote at this node: their casts are kept, also before a round is there. The
+    /// 65,536 are remembered that were named last.
     pub fn know(&mut self, members: impl IntoIterator<Item = NodeId>) {
-        for member in members {
-            if self.members.len() < MEMBERS_MAX {
-                self.members.insert(member);
-            }
-        }
+        members.into_iter().for_each(|member| self.known.name(member));
+    }
+
+    /// Sets the members of a space that any core of the node has: they may cast about calls here,
+    /// too. None once it is closed.
+    pub fn know_of_space(&mut self, name: u64, members: BTreeSet<NodeId>) {
+        self.known.set(Group::AtAny(name), members);
+    }
+
+    /// Members of a space that is open here, and those that are to be.
+    pub fn members_of_space(&self, name: u64) -> BTreeSet<NodeId> {
+        self.known.of(Group::Here(name)).collect()
     }
 
     /// True when the casts of a node are kept before a round is there.
     pub(crate) fn knows(&self, node: NodeId) -> bool {
-        self.members.contains(&node)
+        self.known.contains(node)
     }
 
     /// True when the ledger is to be told.
@@ -301,7 +307,7 @@ impl Mailboxes {
 
     /// True once members were named.
     pub(crate) fn knows_any(&self) -> bool {
-        !self.members.is_empty()
+        self.known.has_heard()
     }
 
     /// A cast came whose value could not be waited for: too many were.
@@ -539,7 +545,10 @@ impl Mailboxes {
         self.boxes.remove(&key);
         match key {
             MailKey::Call(name) => self.closed_calls.insert(now, name),
-            MailKey::Tag(tag) => self.spaces.close(tag, has_voted),
+            MailKey::Tag(tag) => {
+                self.spaces.close(tag, has_voted);
+                self.forget_members(tag.space);
+            }
         }
     }
 

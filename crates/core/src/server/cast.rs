@@ -287,10 +287,19 @@ impl CastSpace {
         let members: Option<BTreeSet<NodeId>> =
             members.map(|nodes| nodes.iter().copied().collect());
         driver.ask_node(MailReader::Space(name).origin(), |node| {
-            node.mailboxes_mut().open_space(name, window, announce, members.clone())
+            node.mailboxes_mut().open_space(name, window, announce, members)
         })?;
-        driver.know_voters(&members.unwrap_or_default());
-        Ok(Self { driver: driver.clone(), name })
+        let space = Self { driver: driver.clone(), name };
+        space.tell_members();
+        Ok(space)
+    }
+
+    /// Tells all cores who may cast, since members of a space may do so about calls, too.
+    fn tell_members(&self) {
+        let members = self.ask(|mailboxes| mailboxes.members_of_space(self.name));
+        self.driver.ask_each_node(|node| {
+            node.mailboxes_mut().know_of_space(self.name, members.clone());
+        });
     }
 
     /// The node it is at.
@@ -398,20 +407,19 @@ impl CastSpace {
     /// Takes the casts of these nodes, too, until the members change.
     pub fn hear_next(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
-        self.driver.know_voters(&members);
         self.ask(|mailboxes| mailboxes.hear_next(self.name, members));
     }
 
     /// Other members from now on: nobody else's casts are taken.
     pub fn change_members(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
-        self.driver.know_voters(&members);
         // It may have something to tell who waits for tags.
         self.driver.with_node(self.reader().origin(), |node, _| {
             node.mailboxes_mut().change_members(self.name, members);
         });
     }
 
+        self.tell_members();
     /// A tag that is worth a port and has none; `None` once the endpoint was shut down.
     ///
     /// Keeps the waker of the last poll.
@@ -422,6 +430,7 @@ impl CastSpace {
         })
     }
 
+        self.tell_members();
     /// All tags below are over: what comes about them is dropped, and none can be opened.
     pub fn raise_floor(&self, view: u64, sequence: u64) {
         let floor = (view, sequence);
@@ -445,3 +454,7 @@ impl fmt::Debug for CastSpace {
         f.debug_struct("CastSpace").field("name", &self.name).finish_non_exhaustive()
     }
 }
+        // While the name is taken, so that it is not said of who takes it next.
+        self.driver.ask_each_node(|node| {
+            node.mailboxes_mut().know_of_space(self.name, BTreeSet::new());
+        });

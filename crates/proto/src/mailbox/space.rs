@@ -6,6 +6,7 @@ use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
 
 use super::closed::ClosedTags;
+use super::known::Group;
 use super::mail::Mail;
 use super::stream::Stream;
 use super::{JoinRefusal, MailKey, MailReader, Mailboxes, State, Tag};
@@ -246,7 +247,7 @@ impl Mailboxes {
         if past.is_none() && self.spaces.open.len() + self.spaces.past.len() >= SPACES_MAX {
             return Err(SpaceRefusal::Full);
         }
-        self.know(members.iter().flatten().copied());
+        self.known.set(Group::Here(name), members.clone().unwrap_or_default());
         let mut space = Space {
             closed: past.unwrap_or_default(),
             opened: 0,
@@ -302,23 +303,24 @@ impl Mailboxes {
     /// Other members of a space from now on. What waits of those who are no longer stays until its
     /// time; nothing more of theirs is taken. What came before of the others counts.
     pub fn change_members(&mut self, name: u64, members: BTreeSet<NodeId>) {
-        self.know(members.iter().copied());
         if let Some(space) = self.spaces.get_mut(name) {
             space.members = Some(members);
             space.next.clear();
         }
         self.announce_kept(name);
     }
+            self.known.set(Group::Here(name), members.clone());
 
     /// Takes the casts of these nodes, too, until the members of a space change.
     pub fn hear_next(&mut self, name: u64, members: BTreeSet<NodeId>) {
-        self.know(members.iter().copied());
         if let Some(space) = self.spaces.get_mut(name) {
             space.next = members;
         }
     }
 
     /// All tags below are over: what waits for them goes, and what comes for them is late.
+            let now = space.members.iter().flatten();
+            self.known.set(Group::Here(name), now.chain(&members).copied().collect());
     pub fn raise_floor(&mut self, name: u64, floor: (u64, u64)) {
         let Some(space) = self.spaces.get_mut(name) else { return };
         if !space.closed.raise_floor(floor) {
@@ -357,6 +359,15 @@ impl Mailboxes {
     fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {
         let early =
             self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early { .. }));
+        self.forget_members(name);
+    }
+
+    /// Knows the members of a space no more that is closed, as all of its tags are.
+    pub(super) fn forget_members(&mut self, name: u64) {
+        let is_open = |(_, state): (&MailKey, &State)| matches!(state, State::Open { .. });
+        if !self.spaces.open.contains_key(&name) && !self.boxes.range(all_of(name)).any(is_open) {
+            self.known.set(Group::Here(name), BTreeSet::new());
+        }
         let early: Vec<MailKey> = early.map(|(key, _)| *key).collect();
         for key in early {
             let late = self.drop_early(key);

@@ -229,6 +229,17 @@ fn a_value_is_worth_bringing_if_its_cast_would_be_kept() {
     let mut mailboxes = mailboxes(&Limits::default());
     mailboxes.open_space(7, 10, TWO, Some([node(1), node(2)].into())).unwrap();
     mailboxes.join(call(2)).unwrap();
+/// A program that names ever others goes on to be heard of by those that it named last.
+#[test]
+fn of_more_members_than_are_remembered_the_last_are_heard() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.know((1..=65_536).map(node));
+    mailboxes.know([node(1)]);
+    mailboxes.know([node(70_000)]);
+    let known = [1, 2, 3, 65_536, 70_000].map(|id| mailboxes.knows(node(id)));
+    assert_eq!(known, [true, false, true, true, true]);
+}
+
     mailboxes.close(NOW, call(2), true);
     let mut is_worth = |from, is_known, key, epoch| {
         let cast = Cast { epoch, ..cast(0, 0) };

@@ -1,5 +1,7 @@
 //! Bounds on what one peer can make a node keep.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::super::*;
@@ -9,7 +11,7 @@ use crate::call::{CallEvent, CallOptions, End};
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
-use crate::mailbox::{CallName, MailKey};
+use crate::mailbox::{Announce, CallName, MailKey, Tag};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
 use crate::trace::EVENTS_MAX;
@@ -241,6 +243,32 @@ fn the_marks_of_one_peer_are_bounded_and_its_tasks_are_stopped_all_the_same() {
     let (remembered, events) = cancel(5_000);
     assert_eq!(remembered, 48, "the task itself");
     assert!(matches!(events[..], [NodeEvent::Task(VisitEvent::Stop { .. })]), "{events:?}");
+}
+
+/// Whoever is a member no more is as much of a stranger as any other.
+#[test]
+fn members_of_a_space_are_known_while_they_are_its_members() {
+    let mut server = node(9, &Limits::default());
+    let three = up(&mut server, 3);
+    let of = |ids: &[u64]| -> BTreeSet<NodeId> { ids.iter().map(|of| id(*of)).collect() };
+    let kept_and_strange = |server: &mut Node, seq: u64| {
+        take(server, three, header(3, seq, task(&[])), Message::Cast(cast(0, &[])));
+        let mailboxes = server.mailboxes();
+        (mailboxes.count(), mailboxes.dropped().strangers)
+    };
+    let announce = Announce { senders_min: 1, source: None };
+    let opened = server.mailboxes_mut().open_space(7, 1, announce, Some(of(&[3, 9])));
+    assert_eq!((opened, kept_and_strange(&mut server, 1)), (Ok(()), (1, 0)));
+    server.mailboxes_mut().change_members(7, of(&[4, 9]));
+    assert_eq!(kept_and_strange(&mut server, 2), (1, 1));
+    server.mailboxes_mut().hear_next(7, of(&[3]));
+    assert_eq!(kept_and_strange(&mut server, 3), (2, 1), "it is to be one again");
+    let tag = MailKey::Tag(Tag { space: 7, view: 0, sequence: 1 });
+    server.mailboxes_mut().join(tag).unwrap();
+    server.mailboxes_mut().close_space(7);
+    assert_eq!(kept_and_strange(&mut server, 4), (4, 1), "it votes where a round goes on");
+    server.close_mail(NOW, tag, true);
+    assert_eq!(kept_and_strange(&mut server, 5), (3, 2));
 }
 
 #[test]
