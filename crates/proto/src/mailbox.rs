@@ -41,7 +41,7 @@ use known::{Group, Known};
 pub(crate) use mail::OVERHEAD_BYTES_MAX;
 use mail::{Mail, Post};
 pub use space::{Announce, SpaceRefusal};
-use space::{Heard, Spaces};
+use space::{Heard, Space, Spaces};
 
 /// Subject of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,8 +190,6 @@ pub struct Mailboxes {
     books: Books,
     /// Readers that waited, and wait no longer.
     ready: VecDeque<MailReader>,
-    /// Number of times that something else than casts may have concerned the readers.
-    changes: u64,
     dropped: CastsDropped,
     bounds: Bounds,
 }
@@ -212,9 +210,20 @@ enum State {
         mail: Box<Mail>,
         is_waiting: bool,
         wake_at: u32,
-        /// Members to which something about it could not be sent: of most there are none.
-        missed: Option<Box<SmallVec<[NodeId; 4]>>>,
+        /// None while nothing but casts concerns it.
+        ways: Option<Box<Ways>>,
     },
+}
+
+/// What concerns the reader of a mailbox beside casts.
+#[derive(Debug, Default)]
+struct Ways {
+    /// Nodes whose connections concern it: those of all who may cast where it named none.
+    watched: SmallVec<[NodeId; 8]>,
+    /// Number of times that it was told.
+    changes: u64,
+    /// Members to which something about it could not be sent.
+    missed: SmallVec<[NodeId; 4]>,
 }
 
 /// Place of a cast that counts.
@@ -256,7 +265,6 @@ impl Mailboxes {
             known: Known::default(),
             books: Books::new(limits.cast_bytes_total_max, cores),
             ready: VecDeque::new(),
-            changes: 0,
             dropped: CastsDropped::default(),
             bounds,
         }
@@ -509,8 +517,8 @@ impl Mailboxes {
             }
             _ => Box::default(),
         };
-        let (is_waiting, wake_at, missed) = (false, 0, None);
-        self.boxes.insert(key, State::Open { mail, is_waiting, wake_at, missed });
+        let (is_waiting, wake_at, ways) = (false, 0, None);
+        self.boxes.insert(key, State::Open { mail, is_waiting, wake_at, ways });
         Ok(())
     }
 
@@ -565,8 +573,8 @@ impl Mailboxes {
     /// A cast could not be sent to a member.
     pub(crate) fn note_unsent(&mut self, key: MailKey, to: NodeId) {
         self.dropped.unsent += 1;
-        if let Some(State::Open { missed, is_waiting, .. }) = self.boxes.get_mut(&key) {
-            let missed = missed.get_or_insert_default();
+        if let Some(State::Open { ways, is_waiting, .. }) = self.boxes.get_mut(&key) {
+            let missed = &mut ways.get_or_insert_default().missed;
             if !missed.contains(&to) {
                 missed.push(to);
             }
@@ -582,26 +590,52 @@ impl Mailboxes {
     /// Members to which something about a call or tag could not be sent since it was last asked.
     pub fn take_missed(&mut self, key: MailKey) -> SmallVec<[NodeId; 4]> {
         match self.boxes.get_mut(&key) {
-            Some(State::Open { missed, .. }) => missed.take().map_or(SmallVec::new(), |all| *all),
+            Some(State::Open { ways: Some(ways), .. }) => std::mem::take(&mut ways.missed),
             _ => SmallVec::new(),
+        }
+    }
+
+    /// The connections of these nodes concern the reader of a mailbox from now on, and those of no
+    /// others.
+    pub fn watch(&mut self, key: MailKey, nodes: &[NodeId]) {
+        if let Some(State::Open { ways, .. }) = self.boxes.get_mut(&key) {
+            let watched = &mut ways.get_or_insert_default().watched;
+            if watched.as_slice() != nodes {
+                *watched = SmallVec::from_slice(nodes);
+            }
         }
     }
 
     /// Tells every reader that waits: something else than casts may concern it.
     pub(crate) fn tell_readers(&mut self) {
-        self.changes += 1;
+        self.tell_those(|_| true, |_| true);
+    }
+
+    /// The way to a node has changed that may cast here. Tells those whom that concerns.
+    pub(crate) fn tell_readers_of(&mut self, node: NodeId) {
+        let concerns = |ways: &Ways| ways.watched.is_empty() || ways.watched.contains(&node);
+        self.tell_those(concerns, |space| space.is_heard(node));
+    }
+
+    fn tell_those(&mut self, concerns: impl Fn(&Ways) -> bool, of: impl Fn(&Space) -> bool) {
         for (key, state) in &mut self.boxes {
-            if let State::Open { is_waiting, .. } = state {
+            if let State::Open { is_waiting, ways, .. } = state
+                && concerns(ways.get_or_insert_default())
+            {
+                ways.get_or_insert_default().changes += 1;
                 tell(is_waiting, *key, &mut self.ready);
             }
         }
-        let waiting = self.spaces.tell_all();
+        let waiting = self.spaces.tell_those(of);
         self.ready.extend(waiting.map(MailReader::Space));
     }
 
-    /// Number of times that every reader was told.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// Number of times that the reader of a mailbox was told of anything but casts.
+    pub fn changes(&self, key: MailKey) -> u64 {
+        match self.boxes.get(&key) {
+            Some(State::Open { ways: Some(ways), .. }) => ways.changes,
+            _ => 0,
+        }
     }
 
     pub(crate) fn has_ready(&self) -> bool {

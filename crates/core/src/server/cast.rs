@@ -53,7 +53,8 @@ pub struct ReceivedCast {
 pub struct Waiting {
     /// True when as many wait as were asked for.
     pub is_ready: bool,
-    /// Number of times that a connection was made or lost, or a node could not be dialled.
+    /// Number of times that a connection which concerns the port was made or lost, or a node could
+    /// not be dialled.
     pub changes: u64,
     /// True when no others come, as the endpoint was shut down.
     pub is_over: bool,
@@ -175,13 +176,13 @@ impl CastPort {
 
     /// Asks whether `count` casts wait. If not, the waker is kept until so many do, and is not
     /// woken for each; or until a connection is made or lost, or a node cannot be dialled, since
-    /// then fewer may come.
+    /// then fewer may come: of any that may cast here, or of those that it [watches](Self::watch).
     ///
     /// Keeps the waker of the last poll.
     pub fn poll_waiting(&self, cx: &mut TaskContext<'_>, count: usize) -> Waiting {
         let mut changes = 0;
         let polled = self.driver.poll_mail(self.reader(), cx.waker(), |mailboxes| {
-            changes = mailboxes.changes();
+            changes = mailboxes.changes(self.key);
             if mailboxes.poll_waiting(self.key, count) { Poll::Ready(()) } else { Poll::Pending }
         });
         let (is_ready, is_over) = match polled {
@@ -196,7 +197,18 @@ impl CastPort {
     pub fn reach(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
         let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
         self.driver.ask_node(self.key.origin(), |node| {
-            (nodes.into_iter().map(|of| node.reach(of)).collect(), node.mailboxes().changes())
+            let reach = nodes.into_iter().map(|of| node.reach(of)).collect();
+            (reach, node.mailboxes().changes(self.key))
+        })
+    }
+
+    /// As [`Self::reach`], and from now on only what changes of these nodes wakes who waits here.
+    pub fn watch(&self, nodes: impl IntoIterator<Item = NodeId>) -> (Vec<Reach>, u64) {
+        let nodes: SmallVec<[NodeId; 8]> = nodes.into_iter().collect();
+        self.driver.ask_node(self.key.origin(), |node| {
+            node.mailboxes_mut().watch(self.key, &nodes);
+            let reach = nodes.into_iter().map(|of| node.reach(of)).collect();
+            (reach, node.mailboxes().changes(self.key))
         })
     }
 
@@ -408,6 +420,7 @@ impl CastSpace {
     pub fn hear_next(&self, members: impl IntoIterator<Item = NodeId>) {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
         self.ask(|mailboxes| mailboxes.hear_next(self.name, members));
+        self.tell_members();
     }
 
     /// Other members from now on: nobody else's casts are taken.
@@ -417,9 +430,9 @@ impl CastSpace {
         self.driver.with_node(self.reader().origin(), |node, _| {
             node.mailboxes_mut().change_members(self.name, members);
         });
+        self.tell_members();
     }
 
-        self.tell_members();
     /// A tag that is worth a port and has none; `None` once the endpoint was shut down.
     ///
     /// Keeps the waker of the last poll.
@@ -430,7 +443,6 @@ impl CastSpace {
         })
     }
 
-        self.tell_members();
     /// All tags below are over: what comes about them is dropped, and none can be opened.
     pub fn raise_floor(&self, view: u64, sequence: u64) {
         let floor = (view, sequence);
@@ -445,6 +457,10 @@ impl CastSpace {
 
 impl Drop for CastSpace {
     fn drop(&mut self) {
+        // While the name is taken, so that it is not said of who takes it next.
+        self.driver.ask_each_node(|node| {
+            node.mailboxes_mut().know_of_space(self.name, BTreeSet::new());
+        });
         self.driver.close_mail(self.reader(), |node| node.mailboxes_mut().close_space(self.name));
     }
 }
@@ -454,7 +470,3 @@ impl fmt::Debug for CastSpace {
         f.debug_struct("CastSpace").field("name", &self.name).finish_non_exhaustive()
     }
 }
-        // While the name is taken, so that it is not said of who takes it next.
-        self.driver.ask_each_node(|node| {
-            node.mailboxes_mut().know_of_space(self.name, BTreeSet::new());
-        });

@@ -81,6 +81,11 @@ impl Space {
         self.members.as_ref().is_none_or(|members| members.contains(&node))
     }
 
+    /// True of a known node whose casts are taken.
+    pub(super) fn is_heard(&self, node: NodeId) -> bool {
+        self.is_of(node) || self.next.contains(&node)
+    }
+
     fn is_worth_it(&self, senders: impl Iterator<Item = NodeId> + Clone) -> bool {
         let Announce { senders_min, source } = self.announce;
         // Strangers may have cast before the space was opened.
@@ -215,10 +220,10 @@ impl Spaces {
         self.get_mut(space).is_some_and(|space| std::mem::take(&mut space.is_waiting))
     }
 
-    /// The spaces whose readers waited, which they do no longer.
-    pub(super) fn tell_all(&mut self) -> impl Iterator<Item = u64> {
-        let waiting = |space: &mut Space| std::mem::take(&mut space.is_waiting);
-        self.open.iter_mut().filter_map(move |(name, space)| waiting(space).then_some(*name))
+    /// Those of these spaces whose readers waited, which they do no longer.
+    pub(super) fn tell_those(&mut self, of: impl Fn(&Space) -> bool) -> impl Iterator<Item = u64> {
+        let told = move |space: &mut Space| of(space) && std::mem::take(&mut space.is_waiting);
+        self.open.iter_mut().filter_map(move |(name, space)| told(space).then_some(*name))
     }
 
     pub(super) fn closed_count(&self) -> usize {
@@ -304,23 +309,23 @@ impl Mailboxes {
     /// time; nothing more of theirs is taken. What came before of the others counts.
     pub fn change_members(&mut self, name: u64, members: BTreeSet<NodeId>) {
         if let Some(space) = self.spaces.get_mut(name) {
+            self.known.set(Group::Here(name), members.clone());
             space.members = Some(members);
             space.next.clear();
         }
         self.announce_kept(name);
     }
-            self.known.set(Group::Here(name), members.clone());
 
     /// Takes the casts of these nodes, too, until the members of a space change.
     pub fn hear_next(&mut self, name: u64, members: BTreeSet<NodeId>) {
         if let Some(space) = self.spaces.get_mut(name) {
+            let now = space.members.iter().flatten();
+            self.known.set(Group::Here(name), now.chain(&members).copied().collect());
             space.next = members;
         }
     }
 
     /// All tags below are over: what waits for them goes, and what comes for them is late.
-            let now = space.members.iter().flatten();
-            self.known.set(Group::Here(name), now.chain(&members).copied().collect());
     pub fn raise_floor(&mut self, name: u64, floor: (u64, u64)) {
         let Some(space) = self.spaces.get_mut(name) else { return };
         if !space.closed.raise_floor(floor) {
@@ -354,11 +359,6 @@ impl Mailboxes {
         if !space.closed.is_empty() {
             self.spaces.past.insert(name, space.closed);
         }
-    }
-
-    fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {
-        let early =
-            self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early { .. }));
         self.forget_members(name);
     }
 
@@ -368,6 +368,11 @@ impl Mailboxes {
         if !self.spaces.open.contains_key(&name) && !self.boxes.range(all_of(name)).any(is_open) {
             self.known.set(Group::Here(name), BTreeSet::new());
         }
+    }
+
+    fn drop_readerless(&mut self, keys: impl std::ops::RangeBounds<MailKey>) {
+        let early =
+            self.boxes.range(keys).filter(|(_, state)| matches!(state, State::Early { .. }));
         let early: Vec<MailKey> = early.map(|(key, _)| *key).collect();
         for key in early {
             let late = self.drop_early(key);

@@ -82,6 +82,28 @@ fn a_reader_is_told_once_when_as_many_wait_as_it_needs() {
 }
 
 #[test]
+fn a_reader_is_told_of_the_ways_to_those_that_it_watches() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    (1..=3).for_each(|seq| mailboxes.join(call(seq)).unwrap());
+    mailboxes.watch(call(1), &[node(1), node(2)]);
+    mailboxes.watch(call(2), &[node(3)]);
+    mailboxes.open_space(7, 1, TWO, Some([node(2)].into())).unwrap();
+    mailboxes.open_space(8, 1, TWO, Some([node(3)].into())).unwrap();
+    let mut told = |id: u64| -> Vec<MailReader> {
+        (1..=3).for_each(|seq| assert!(!mailboxes.poll_waiting(call(seq), 1)));
+        (7..=8).for_each(|space| assert_eq!(mailboxes.poll_announced(space), None));
+        mailboxes.tell_readers_of(node(id));
+        std::iter::from_fn(|| mailboxes.poll_ready()).collect()
+    };
+    let [first, second, third] = [1, 2, 3].map(|seq| MailReader::Mailbox(call(seq)));
+    assert_eq!(told(2), [first, third, MailReader::Space(7)]);
+    assert_eq!(told(3), [second, third, MailReader::Space(8)]);
+    assert_eq!(told(4), [third], "it named nobody");
+    mailboxes.tell_readers();
+    assert_eq!([1, 2, 3].map(|seq| mailboxes.changes(call(seq))), [2, 2, 4]);
+}
+
+#[test]
 fn a_closed_call_is_remembered_until_it_is_over_however_many_casts_come_late() {
     let mut mailboxes = mailboxes(&Limits::default());
     for seq in [1, 2] {
@@ -207,6 +229,17 @@ fn casts_that_each_have_a_time_of_their_own_expire_together() {
     assert_eq!((now, looks), (NOW + Duration::from_secs(2), 5));
 }
 
+/// A program that names ever others goes on to be heard of by those that it named last.
+#[test]
+fn of_more_members_than_are_remembered_the_last_are_heard() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.know((1..=65_536).map(node));
+    mailboxes.know([node(1)]);
+    mailboxes.know([node(70_000)]);
+    let known = [1, 2, 3, 65_536, 70_000].map(|id| mailboxes.knows(node(id)));
+    assert_eq!(known, [true, false, true, true, true]);
+}
+
 #[test]
 fn strangers_leave_nothing_behind() {
     let mut mailboxes = mailboxes(&Limits::default());
@@ -229,17 +262,6 @@ fn a_value_is_worth_bringing_if_its_cast_would_be_kept() {
     let mut mailboxes = mailboxes(&Limits::default());
     mailboxes.open_space(7, 10, TWO, Some([node(1), node(2)].into())).unwrap();
     mailboxes.join(call(2)).unwrap();
-/// A program that names ever others goes on to be heard of by those that it named last.
-#[test]
-fn of_more_members_than_are_remembered_the_last_are_heard() {
-    let mut mailboxes = mailboxes(&Limits::default());
-    mailboxes.know((1..=65_536).map(node));
-    mailboxes.know([node(1)]);
-    mailboxes.know([node(70_000)]);
-    let known = [1, 2, 3, 65_536, 70_000].map(|id| mailboxes.knows(node(id)));
-    assert_eq!(known, [true, false, true, true, true]);
-}
-
     mailboxes.close(NOW, call(2), true);
     let mut is_worth = |from, is_known, key, epoch| {
         let cast = Cast { epoch, ..cast(0, 0) };

@@ -65,7 +65,7 @@ impl<O: Outbox> Node<O> {
     /// The way to a node has changed. That of a stranger, such as a client, concerns no reader.
     pub(super) fn tell_readers_of(&mut self, node: NodeId) {
         if self.may_vote(node) {
-            self.mailboxes.tell_readers();
+            self.mailboxes.tell_readers_of(node);
         }
     }
 

@@ -586,7 +586,7 @@ impl EchoRound {
 
     /// Looks at the connections. True when anything has changed since it looked last.
     fn look_who_is_down(&mut self) -> bool {
-        let (reach, changes) = self.port.reach(self.core.members().nodes());
+        let (reach, changes) = self.port.watch(self.core.members().nodes());
         if self.seen == Some(changes) {
             return false;
         }

@@ -1,6 +1,8 @@
 //! Rounds about tags: before anybody joins, across crashes, after they are over.
 
 use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -532,6 +534,37 @@ async fn votes_that_a_broken_connection_did_not_take_are_said_once() {
     let mut said = said.lock().expect("nobody panics with it").clone();
     said.sort_unstable();
     assert_eq!(said, [0, 0, 1], "only what was said before the loss may be lost");
+}
+
+/// Others come and go all the time at an endpoint that they share.
+#[tokio::test(start_paused = true)]
+async fn connections_of_nodes_that_are_no_members_do_not_wake_a_round() {
+    let cluster = cluster(3).await;
+    let server = cluster.servers[0].as_ref().expect("it lives");
+    let two = Configuration::new([1, 2].map(node)).expect("they differ");
+    let space = EchoSpace::builder("pair", &two).open(server).expect("once");
+    let mut round = space.join(0, 1, of_both(1)).expect("it is new");
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = polls.clone();
+    let waiting = tokio::spawn(async move {
+        let mut reached = pin!(round.quorum(0));
+        poll_fn(|cx| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            reached.as_mut().poll(cx)
+        })
+        .await
+    });
+    cluster.settle().await;
+    let before = polls.load(Ordering::Relaxed);
+    assert_eq!(cluster.network.cut(node(1), node(3)), 1);
+    cluster.settle().await;
+    server.warm_up(node(3)).await.expect("it listens");
+    cluster.settle().await;
+    assert_eq!(polls.load(Ordering::Relaxed), before, "it has slept");
+    assert_eq!(cluster.network.cut(node(1), node(2)), 1);
+    cluster.settle().await;
+    assert!(polls.load(Ordering::Relaxed) > before, "a member is gone");
+    waiting.abort();
 }
 
 /// It was down when the vote was cast, has heard of nothing since, and so dials nobody.

@@ -8,6 +8,7 @@ use crate::call::{CallEvent, CallOptions};
 use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
+use crate::mailbox::{MailKey, Tag};
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Header, Manifest,
     Outcome, Probe, Relayed, Reply, ReplyRoute, Request, Rung, Sealed, Status, TaskStatus,
@@ -573,8 +574,12 @@ fn a_request_of_call_number_zero_is_a_fault() {
 #[test]
 fn connections_of_strangers_wake_no_reader_of_casts() {
     let mut mesh = Mesh::connected(2);
-    mesh.with(1, |node| node.mailboxes_mut().know([id(1), id(2)]));
-    let changes = |mesh: &mut Mesh| mesh.with(1, |node| node.mailboxes_mut().changes());
+    let tag = MailKey::Tag(Tag { space: 7, view: 0, sequence: 1 });
+    mesh.with(1, |node| {
+        node.mailboxes_mut().know([id(1), id(2)]);
+        node.mailboxes_mut().join(tag).unwrap();
+    });
+    let changes = |mesh: &mut Mesh| mesh.with(1, |node| node.mailboxes().changes(tag));
     let before = changes(&mut mesh);
     mesh.start(9, &Limits::default());
     mesh.connect(9, 1);
