@@ -139,11 +139,11 @@ impl Flat {
         by: Arrival,
         task: &TaskKey,
         reply: &mut Reply,
-        unscheduled_bytes: u64,
+        whole_bytes_max: u64,
     ) -> bool {
         let Some(index) = task.path.root_index() else { return false };
         let Some(leg) = self.legs.get_mut(index as usize) else { return false };
-        if leg.answer.is_some() || by.is_relayed() || !is_sole(reply, unscheduled_bytes) {
+        if leg.answer.is_some() || by.is_relayed() || !is_sole(reply, whole_bytes_max) {
             return false;
         }
         let payload = match self.reading {
@@ -224,12 +224,12 @@ impl Flat {
 }
 
 /// True when a reply is all that its task says, and came whole without being asked for.
-fn is_sole(reply: &Reply, unscheduled_bytes: u64) -> bool {
+fn is_sole(reply: &Reply, whole_bytes_max: u64) -> bool {
     reply.is_final
         && reply.index == 0
         && reply.kind == ReplyKind::Message
         && reply.part.is_none()
-        && reply.payload.len() as u64 <= unscheduled_bytes
+        && reply.payload.len() as u64 <= whole_bytes_max
         && reply.own_entry.is_none()
         && reply.inherited.is_empty()
         && reply.extensions.is_empty()

@@ -307,6 +307,10 @@ impl Inbox {
             if self.is_known(path, reply.index) {
                 return Err(PieceFault::Malformed.into());
             }
+            let (size, limit) = (reply.payload.len() as u64, self.limits.message);
+            if size > limit {
+                return Err(PieceFault::TooLarge { size, limit }.into());
+            }
             ReceiveWindow::new(self.limits.unscheduled)
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;

@@ -193,6 +193,12 @@ impl Limits {
         }
     }
 
+    /// Most bytes of a reply that may come whole, without having been asked for.
+    #[inline]
+    pub(crate) fn whole_bytes_max(&self) -> u64 {
+        self.unscheduled_bytes.min(self.message_bytes_max as u64)
+    }
+
     /// Most bytes of details that a failed task may have: a quarter of `message_bytes_max`, from 64
     /// bytes to 64 KiB. A failure needs no credit of its initiator, so it must not be large.
     pub fn details_bytes_max(&self) -> usize {

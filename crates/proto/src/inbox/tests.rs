@@ -85,6 +85,13 @@ fn a_message_above_the_limit_is_refused() {
         inbox.accept(&path(), &piece(0, &message, 0..100)),
         Err(PieceFault::TooLarge { size: 5_001, limit: 5_000 }.into())
     );
+    let mut narrow = Inbox::new(1, &Limits { message_bytes_max: 50, ..limits() });
+    let whole = |len| reply(0, ReplyKind::Message, None, bytes(len));
+    assert_eq!(
+        narrow.accept(&path(), &whole(51)),
+        Err(PieceFault::TooLarge { size: 51, limit: 50 }.into())
+    );
+    assert!(narrow.accept(&path(), &whole(50)).is_ok());
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Initiator {
         if !flat.admits(&by, (call, task), &self.secret) {
             return if self.forgives(now, call, task) { None } else { Some(false) };
         }
-        if !flat.answer(now, by, task, reply, self.limits.unscheduled_bytes) {
+        if !flat.answer(now, by, task, reply, self.limits.whole_bytes_max()) {
             return None;
         }
         if flat.is_complete() && flat.reading == Reading::Decided {
