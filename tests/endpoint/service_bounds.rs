@@ -203,6 +203,42 @@ async fn a_node_that_drains_refuses_new_work_as_safe_to_repeat_and_ends_in_its_b
     Ok(())
 }
 
+/// Callers at full load that go on whatever they are told: what was under way as the node began to
+/// stop is refused, and of nothing that failed it is in doubt whether it ran.
+#[tokio::test]
+async fn nothing_is_left_in_doubt_when_a_node_drains_at_full_load() -> Result {
+    let (server, client, peer) = pair(Limits::default(), Limits::default()).await?;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let caller = || {
+        let (client, stopped) = (client.clone(), stopped.clone());
+        tokio::spawn(async move {
+            let mut errors = Vec::new();
+            while !*stopped.borrow() {
+                if let Err(error) = client.call(REMAINING, ()).to(peer).await {
+                    errors.push(error);
+                    tokio::task::yield_now().await;
+                }
+            }
+            errors
+        })
+    };
+    let callers: Vec<_> = std::iter::repeat_with(caller).take(64).collect();
+    for _ in 0..100 {
+        client.call(REMAINING, ()).to(peer).await?;
+    }
+    assert!(server.shutdown(Duration::from_secs(5)).await);
+    stop.send(true)?;
+    let mut failed = 0;
+    for caller in callers {
+        for error in caller.await? {
+            assert!(error.is_safe_to_repeat(), "{error}");
+            failed += 1;
+        }
+    }
+    assert!(failed >= 64, "all were at it: {failed}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_handler_that_never_waits_for_long_does_not_hold_up_a_shutdown() -> Result {
     let busy = service().unary(BUSY, |(), _: Context| async {

@@ -118,6 +118,12 @@ pub(crate) type Node = convoke_proto::node::Node<Outlet>;
 /// remembers, which forgets first whom it was told of longest ago.
 const VOTERS_MAX: usize = 4_096;
 
+/// Time in which no request may come before an endpoint that shuts down closes its connections.
+const LAST_REQUESTS_PAUSE: Duration = Duration::from_millis(100);
+
+/// Most looks for that: callers that go on all the same are waited for no longer than a second.
+const LAST_REQUESTS_LOOKS: usize = 10;
+
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -485,6 +491,23 @@ impl Driver {
                 return;
             }
             changed.await;
+        }
+    }
+
+    /// Waits until no request has come for a while, of an endpoint that refuses them: those under
+    /// way as it began to would be lost with their connections, and nobody could say that they did
+    /// not run. Callers that are refused send no more.
+    pub(crate) async fn last_requests(&self) {
+        let mut before = None;
+        for _ in 0..LAST_REQUESTS_LOOKS {
+            if self.methods.is_empty() || self.is_disconnected() {
+                return;
+            }
+            let refused = self.cores.total(|core| core.node.refused_late());
+            if before.replace(refused) == Some(refused) {
+                return;
+            }
+            let _ = self.within(LAST_REQUESTS_PAUSE, std::future::pending::<()>()).await;
         }
     }
 

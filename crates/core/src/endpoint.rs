@@ -286,6 +286,7 @@ impl Endpoint {
         let ended = async {
             driver.until(Driver::is_idle).await;
             is_idle = true;
+            driver.last_requests().await;
             drop(closes);
             // Whoever ends the program now would take back what has not left yet.
             driver.until(Driver::is_disconnected).await;

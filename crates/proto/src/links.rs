@@ -397,6 +397,19 @@ impl Links {
         self.open.note_full(link, room == Room::None);
     }
 
+    /// The peer of a connection has said that it is shutting down.
+    pub(crate) fn note_leaving(&mut self, link: LinkId) {
+        if link != LinkId::LOCAL {
+            self.open.note_leaving(link);
+        }
+    }
+
+    /// True when the peer of a connection refuses whatever is asked of it until that ends.
+    #[inline]
+    pub(crate) fn is_leaving(&self, link: LinkId) -> bool {
+        self.open.is_leaving(link)
+    }
+
     /// True when a peer may be told again which calls are settled.
     pub(crate) fn may_answer(&mut self, now: Timestamp, link: LinkId) -> bool {
         let every = self.answer_every;

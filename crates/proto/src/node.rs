@@ -401,6 +401,11 @@ impl<O: Outbox> Node<O> {
         self.visits.begin_shutdown();
     }
 
+    /// Requests that have come since [`Self::begin_shutdown`].
+    pub fn refused_late(&self) -> usize {
+        self.visits.refused_late()
+    }
+
     /// Ends the undecided calls of this node, before its connections are closed for good, and asks
     /// for them to be stopped wherever they run. Nothing waits for a dial any more: what did has
     /// not left, and fails so.

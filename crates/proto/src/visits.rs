@@ -169,6 +169,8 @@ pub struct Visits {
     running: usize,
     spare: Spare,
     is_shutting_down: bool,
+    /// Requests that were refused for that.
+    refused_late: usize,
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
     /// Times at which a record is due, or a ring is to be looked at itself.
@@ -199,6 +201,7 @@ impl Visits {
             running: 0,
             spare: Spare::default(),
             is_shutting_down: false,
+            refused_late: 0,
             epoch: 0,
             timers: Timers::new(),
             idle: Timers::new(),
@@ -311,6 +314,7 @@ impl Visits {
             return;
         }
         let refusal = self.refusal(&by, &task, request, links);
+        self.refused_late += usize::from(self.is_shutting_down);
         if let Some(Refusal { failure, unrecorded: true }) = refusal {
             let fail = failure.into_fail(None, inherited);
             let header = (Header { call, task }, key);
@@ -486,6 +490,11 @@ impl Visits {
     /// Refuses requests from now on.
     pub(crate) fn begin_shutdown(&mut self) {
         self.is_shutting_down = true;
+    }
+
+    /// Requests that have come since it refuses them.
+    pub(crate) fn refused_late(&self) -> usize {
+        self.refused_late
     }
 
     /// Refuses from now on what is of an older configuration. Epochs do not go back.

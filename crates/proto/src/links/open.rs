@@ -14,6 +14,7 @@ pub(super) struct OpenLinks {
     places: Vec<(u32, Option<Open>)>,
     free: VecDeque<u32>,
     full_count: usize,
+    leaving_count: usize,
 }
 
 /// A connection that is up.
@@ -29,6 +30,8 @@ pub(super) struct Open {
     pub(super) left_at: Option<u64>,
     /// It takes only what cannot wait.
     pub(super) is_full: bool,
+    /// Its peer takes no requests any more.
+    pub(super) is_leaving: bool,
     /// When its questions which calls are settled have used up what they may have of answers.
     answered_until: Timestamp,
     ignored: Ignored,
@@ -61,7 +64,12 @@ const IGNORED_MAX: u32 = 10_000;
 
 impl OpenLinks {
     pub(super) fn new(to_itself: Open) -> Self {
-        Self { places: vec![(0, Some(to_itself))], free: VecDeque::new(), full_count: 0 }
+        Self {
+            places: vec![(0, Some(to_itself))],
+            free: VecDeque::new(),
+            full_count: 0,
+            leaving_count: 0,
+        }
     }
 
     pub(super) fn insert(&mut self, open: Open) -> LinkId {
@@ -86,6 +94,7 @@ impl OpenLinks {
         }
         let open = open.take()?;
         self.full_count -= usize::from(open.is_full);
+        self.leaving_count -= usize::from(open.is_leaving);
         self.free.push_back(link.index);
         Some(open)
     }
@@ -105,6 +114,18 @@ impl OpenLinks {
         let Some(open) = self.get_mut(link) else { return };
         let was_full = std::mem::replace(&mut open.is_full, is_full);
         self.full_count = self.full_count + usize::from(is_full) - usize::from(was_full);
+    }
+
+    /// The peer of a connection takes no requests any more.
+    pub(super) fn note_leaving(&mut self, link: LinkId) {
+        let Some(open) = self.get_mut(link) else { return };
+        let was_leaving = std::mem::replace(&mut open.is_leaving, true);
+        self.leaving_count += usize::from(!was_leaving);
+    }
+
+    /// True when the peer of a connection takes no requests any more: most often none does.
+    pub(super) fn is_leaving(&self, link: LinkId) -> bool {
+        self.leaving_count > 0 && self.get(link).is_some_and(|open| open.is_leaving)
     }
 
     /// Connections that take only what cannot wait: most often none does.
@@ -131,6 +152,7 @@ impl Open {
             up_since: now,
             left_at: None,
             is_full: false,
+            is_leaving: false,
             answered_until: now,
             ignored: Ignored::default(),
         }

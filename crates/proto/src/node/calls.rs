@@ -109,7 +109,9 @@ impl<O: Outbox> Node<O> {
         }
         for index in (0..).take(count) {
             let (to, request) = branches.branch(index);
-            let Some((link, life)) = self.links.current_to(to) else {
+            let current = self.links.current_to(to);
+            let taking = current.filter(|(link, _)| !self.links.is_leaving(*link));
+            let Some((link, life)) = taking else {
                 self.initiator.discard_flat(call.seq);
                 return false;
             };

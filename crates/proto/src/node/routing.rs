@@ -4,8 +4,8 @@ use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX, Opened,
-    Reply, Request, Rung, Settled,
+    Ask, Cast, Cause, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX,
+    Opened, Reply, Request, Rung, Settled,
 };
 
 use super::super::call::Call;
@@ -110,6 +110,12 @@ impl<O: Outbox> Node<O> {
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
     fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: &mut Frame) {
         let call = frame.header.call;
+        if let Message::Fail(fail) = &frame.message
+            && fail.cause == Cause::ShuttingDown
+            && (fail.node, by.from) == (None, by.via)
+        {
+            self.links.note_leaving(by.link); // Of itself it may say that, whoever it is.
+        }
         if let Some(initiator) = self.initiator.of_mut(call) {
             let counts = initiator.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
@@ -246,6 +252,13 @@ impl<O: Outbox> Node<O> {
             },
         };
         match way {
+            Way::Up(link)
+                if self.links.is_leaving(link)
+                    && let Some((call, path)) = self.own_request(&frame) =>
+            {
+                self.initiator.handle_unsent(now, call, &path, "it is shutting down");
+                self.outbox.let_go(frame.message.take_payload());
+            }
             Way::Up(link) => {
                 if let Some((call, path)) = self.own_request(&frame) {
                     let life = self.links.life(to).map(|(life, _)| life);

@@ -133,7 +133,7 @@ impl WayUp {
 /// this peer, or many connections have none. Then a connection is closed once it can queue no more,
 /// so that those who never read have no more kept than that.
 #[inline]
-fn need_not_wait(payer: PeerIndex, link: LinkId, links: &Links) -> bool {
+pub(super) fn need_not_wait(payer: PeerIndex, link: LinkId, links: &Links) -> bool {
     links.has_room(link)
         || links.full_count() > FULL_CONNECTIONS_MAX
         || !links.shares().has_little(payer, Pool::Replies)
