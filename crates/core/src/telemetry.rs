@@ -6,6 +6,8 @@
 
 #[cfg(feature = "metrics")]
 mod meters;
+#[cfg(feature = "metrics")]
+mod rising;
 #[cfg(feature = "tracing-spans")]
 mod span;
 
@@ -32,6 +34,8 @@ use crate::way::Way;
 
 #[cfg(feature = "metrics")]
 pub(crate) use meters::{Meters, Seen};
+#[cfg(feature = "metrics")]
+pub use rising::Rising;
 #[cfg(feature = "tracing-spans")]
 pub use span::{Propagator, SpanEnd, SpanKind, SpanStart};
 

@@ -4,7 +4,8 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Label, Unit};
+use convoke_core::seam::Rising;
+use metrics::{Gauge, Label, Unit};
 
 use crate::driver::Driver;
 use crate::event::Counters;
@@ -15,9 +16,9 @@ use crate::site::{Site, SiteSet};
 /// The metrics of one site, registered with the recorder that is installed.
 #[derive(Debug)]
 pub(crate) struct Meters {
-    bytes: [Counter; KINDS.len()],
-    frames: [Counter; KINDS.len()],
-    counted: [Counter; COUNTED.len()],
+    bytes: [Rising; KINDS.len()],
+    frames: [Rising; KINDS.len()],
+    counted: [Rising; COUNTED.len()],
     held: [Gauge; HELD.len()],
     plan_epoch: Gauge,
     planned: Gauge,
@@ -30,8 +31,8 @@ pub(crate) struct Meters {
 /// Metrics of what one other site has to do with this one.
 #[derive(Debug)]
 struct SiteMeters {
-    relayed_by: Counter,
-    relayed_for: Counter,
+    relayed_by: Rising,
+    relayed_for: Rising,
     planned_by: Gauge,
     suspected: Gauge,
 }
@@ -55,7 +56,7 @@ impl Meters {
         let kinds = |name: &'static str| {
             KINDS.map(|(kind, ..)| {
                 let labels = [("node", node.clone()), ("kind", kind.to_owned())];
-                metrics::counter!(name, &labels)
+                Rising::new(metrics::counter!(name, &labels))
             })
         };
         let gauge = |name: &'static str| metrics::gauge!(name, label());
@@ -65,8 +66,8 @@ impl Meters {
                     vec![Label::new("node", node.clone()), Label::new(role, site.clone())]
                 };
                 SiteMeters {
-                    relayed_by: metrics::counter!(RELAYED_BY, labels("relay")),
-                    relayed_for: metrics::counter!(RELAYED_FOR, labels("root")),
+                    relayed_by: Rising::new(metrics::counter!(RELAYED_BY, labels("relay"))),
+                    relayed_for: Rising::new(metrics::counter!(RELAYED_FOR, labels("root"))),
                     planned_by: metrics::gauge!(PLANNED_BY, labels("relay")),
                     suspected: metrics::gauge!(SUSPECTED, labels("relay")),
                 }
@@ -75,7 +76,7 @@ impl Meters {
         Self {
             bytes: kinds("convoke_overlay_bytes_total"),
             frames: kinds("convoke_overlay_frames_total"),
-            counted: COUNTED.map(|(name, ..)| metrics::counter!(name, label())),
+            counted: COUNTED.map(|(name, ..)| Rising::new(metrics::counter!(name, label()))),
             held: HELD.map(|(name, ..)| gauge(name)),
             plan_epoch: gauge("convoke_overlay_plan_epoch"),
             planned: gauge("convoke_overlay_planned_kbit"),
@@ -89,11 +90,11 @@ impl Meters {
     pub(crate) fn sample(&self, me: Site, plan: &Plan, seen: &Seen) {
         let Seen { counters, load, traffic, suspects, failing } = seen;
         for (at, (_, frames, bytes)) in KINDS.iter().enumerate() {
-            self.frames[at].absolute(frames(counters));
-            self.bytes[at].absolute(bytes(counters));
+            self.frames[at].rise_to(frames(counters));
+            self.bytes[at].rise_to(bytes(counters));
         }
         for ((_, _, read), counter) in COUNTED.iter().zip(&self.counted) {
-            counter.absolute(read(counters));
+            counter.rise_to(read(counters));
         }
         for ((_, _, read), gauge) in HELD.iter().zip(&self.held) {
             gauge.set(read(load) as f64);
@@ -105,8 +106,8 @@ impl Meters {
         for (index, site) in self.sites.iter().enumerate() {
             let (Some(meters), Some(traffic)) = (site, traffic.get(index)) else { continue };
             let site = crate::driver::site_of(index);
-            meters.relayed_by.absolute(traffic.relayed_by_bytes);
-            meters.relayed_for.absolute(traffic.relayed_for_bytes);
+            meters.relayed_by.rise_to(traffic.relayed_by_bytes);
+            meters.relayed_for.rise_to(traffic.relayed_for_bytes);
             let by_site = plan.trees(me).iter().filter(|tree| tree.relay == Some(site));
             meters.planned_by.set(by_site.map(|tree| tree.rate).sum::<u64>() as f64);
             meters.suspected.set(f64::from(u8::from(suspects.contains(site))));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoke_core::{Endpoint, NodeId};
 use convoke_overlay::{Overlay, Plan, Site, Tree};
 use convoke_sim::transport::SimNetwork;
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -16,12 +16,8 @@ fn node(site: usize) -> NodeId {
     NodeId::new(site as u64 + 1)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let _installed = metrics::set_default_local_recorder(&recorder);
-    let network = SimNetwork::new(1);
+/// Sites that count, connected with each other. The first sends by way of the last.
+async fn start(network: &SimNetwork) -> Result<Vec<(Endpoint, Overlay)>> {
     network.default_latency(Duration::from_millis(5));
     let trees = |root: usize| match root {
         0 => vec![Tree::relayed(SITES, Site(0), Site(2), 50_000)],
@@ -40,12 +36,11 @@ async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
     for (_, overlay) in &sites {
         overlay.connected().await;
     }
-    for _ in 0..10 {
-        sites[0].1.broadcast(vec![7; 20_000]).await?.settled().await;
-    }
-    for (_, overlay) in &sites {
-        overlay.sample_metrics();
-    }
+    Ok(sites)
+}
+
+/// What was counted since the last time, and what is held, by name and labels.
+fn seen(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
     let mut seen = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let labels = key.key().labels().map(|it| format!("{}={}", it.key(), it.value()));
@@ -57,7 +52,24 @@ async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
         };
         seen.insert(name, value);
     }
-    let of = |name: &str| *seen.get(name).unwrap_or_else(|| panic!("{name} is not in {seen:#?}"));
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let network = SimNetwork::new(1);
+    let sites = start(&network).await?;
+    for _ in 0..10 {
+        sites[0].1.broadcast(vec![7; 20_000]).await?.settled().await;
+    }
+    for (_, overlay) in &sites {
+        overlay.sample_metrics();
+    }
+    let counted = seen(&snapshotter);
+    let of = |name: &str| *counted.get(name).unwrap_or_else(|| panic!("{name}: {counted:#?}"));
     let payload = 200_000.0;
     let own = of("convoke_overlay_bytes_total node=n1 kind=own");
     assert!((payload..payload * 1.01).contains(&own), "one copy: {own}");
@@ -77,11 +89,25 @@ async fn a_scrape_shows_who_relays_for_whom_and_what_the_plan_says() -> Result {
     network.partition(node(2), node(1));
     tokio::time::sleep(Duration::from_secs(2)).await;
     sites[0].1.sample_metrics();
-    let failing = snapshotter.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| {
-        let is_it = key.key().name() == "convoke_overlay_relays_failing"
-            && key.key().labels().any(|label| label.value() == "n1");
-        is_it.then_some(value)
-    });
-    assert_eq!(failing, Some(DebugValue::Gauge(1.0.into())));
+    let failing = seen(&snapshotter)["convoke_overlay_relays_failing node=n1"];
+    assert_eq!(failing, 1.0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn sites_that_start_again_in_a_process_count_on() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    for life in 1..4 {
+        let sites = start(&SimNetwork::new(life)).await?;
+        for _ in 0..10 {
+            sites[0].1.broadcast(vec![7; 20_000]).await?.settled().await;
+        }
+        sites.iter().for_each(|(_, overlay)| overlay.sample_metrics());
+    }
+    let seen = seen(&recorder.snapshotter());
+    assert_eq!(seen["convoke_overlay_delivered_total node=n2"], 30.0);
+    let own = seen["convoke_overlay_relayed_by_bytes_total node=n1 relay=n3"];
+    assert!((600_000.0..606_000.0).contains(&own), "{own}");
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoke_proto::encoded::Encoded;
 use convoke_proto::failure::Failure;
@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::transport::{CloseReason, Connection, Counters, Link};
 use crate::way::Way;
 
-use super::{CallEnd, RECORDER, TaskEnd};
+use super::{CallEnd, RECORDER, Rising, TaskEnd};
 
 /// Counters of an endpoint.
 #[derive(Debug)]
@@ -48,14 +48,6 @@ struct Sampled {
     connections_open: Gauge,
     ignored: [Rising; IGNORED.len()],
     carried: [Rising; CARRIED.len()],
-}
-
-/// Counter of what is read as a total, from the start of this endpoint on. The counter may be
-/// older: an endpoint of the same name before it in the process has had the same.
-#[derive(Debug)]
-struct Rising {
-    counter: Counter,
-    seen: AtomicU64,
 }
 
 /// The metrics of a method as it is called.
@@ -196,17 +188,6 @@ impl Drop for Sampled {
         for gauge in [calls_open, tasks_running, tasks_waiting, connections_open] {
             RECORDER.call(|| gauge.set(0.0));
         }
-    }
-}
-
-impl Rising {
-    fn new(counter: Counter) -> Self {
-        Self { counter, seen: AtomicU64::new(0) }
-    }
-
-    fn rise_to(&self, total: u64) {
-        let seen = self.seen.fetch_max(total, Ordering::Relaxed);
-        self.counter.increment(total.saturating_sub(seen));
     }
 }
 
@@ -362,23 +343,5 @@ fn describe() {
     gauge!("convoke_connections_open", count, "connections that are open");
     for (name, unit, _) in CARRIED {
         counter!(name, unit, "carried by all connections so far");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_goes_on_where_another_of_its_name_ended() {
-        let counted = Arc::new(AtomicU64::new(0));
-        for before in [0, 7] {
-            let counter = Rising::new(Counter::from_arc(counted.clone()));
-            // Of two samples taken at once the older may come last.
-            for total in [3, 3, 7, 5] {
-                counter.rise_to(total);
-            }
-            assert_eq!(counted.load(Ordering::Relaxed), before + 7);
-        }
     }
 }
