@@ -471,15 +471,21 @@ impl OverlayNode {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn unread_bytes(&self) -> usize {
-        self.unread.total()
-    }
-
     /// True while something that was not ready is to have room made for it.
     #[cfg(test)]
     pub(crate) fn is_wanting_room(&self) -> bool {
         self.refused.is_some()
+    }
+
+    /// Bytes of a source that were taken and wait to be read, and 128 for each delivery: those that
+    /// wait for [`poll_event`](Self::poll_event), and those counted as
+    /// [unread](Self::handle_unread). No more is taken of a source that has its share of
+    /// [`Limits::undelivered_bytes_max`].
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn waiting_bytes(&self, source: Site) -> usize {
+        self.undelivered.of(source) + self.unread.of(source)
     }
 
     /// The plan, or what is known of its relays, has changed.

@@ -393,7 +393,7 @@ mod tests {
         for seq in 0..100 {
             bring(&driver, &flow, data(1, seq, Bytes::new()).to_bytes());
         }
-        let unread = || driver.with_quietly(|state| state.node.unread_bytes());
+        let unread = || driver.with_quietly(|state| state.node.waiting_bytes(Site(0)));
         assert_eq!(unread(), 100 * DELIVERY_BYTES);
         let cx = Context::from_waker(std::task::Waker::noop());
         while driver.poll_next(&cx).is_ready() {}

@@ -213,7 +213,7 @@ impl OverlayNode {
     /// Bytes that are taken of a source until it is full.
     fn room_for(&self, source: Site) -> usize {
         let max = self.limits.undelivered_bytes_max;
-        let waiting = self.undelivered.of(source) + self.unread.of(source);
+        let waiting = self.waiting_bytes(source);
         let free = max.saturating_sub(self.undelivered.total() + self.unread.total());
         let least = max / UNREAD_PER_FREE / self.sites;
         // Each byte that is taken takes from what is free, too.

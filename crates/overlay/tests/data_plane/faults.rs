@@ -2,6 +2,7 @@
 //! crashes, restarts, sites that do not read, and plans that change at different times. Then the
 //! faults end, and what is owed comes.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use convoke_overlay::{Life, NodeConfig, OpId, Order, SiteSet};
@@ -46,6 +47,8 @@ fn world(seed: u64) -> World {
         copy_per_mille: if random.chance(50) { 50 } else { 0 },
         notice: random.micros(100..3_000_000),
         drops: SiteSet::EMPTY,
+        // None of the seeds that have shown something is among these.
+        reading: (seed % 6 > 3).then(|| Random::of(seed, 3).within(300..30_000)),
     };
     let is_fifo = random.chance(50);
     let configure = if is_fifo { small_in_order } else { small };
@@ -155,12 +158,16 @@ fn nothing_comes_twice_or_changed_and_what_is_owed_comes_whatever_fails() {
     // of nothing again for long, sites that were given up, and taken for deaf, for ever, and one
     // that asked for the rest of what it had again and again; two, that a lost floor stays lost.
     let shown = [104, 187, 439, 667, 781, 1029, 2990, 3050];
-    (0..seeds()).chain(shown).for_each(run);
+    seeds().chain(shown).for_each(run);
 }
 
-/// Number of seeds from zero on: more for a change to the data plane, with a release build.
-fn seeds() -> u64 {
-    std::env::var("CONVOKE_SEEDS").map_or(40, |text| text.parse().expect("a number of seeds"))
+/// The first seeds, or those of a range such as `4000..5500`: more for a change to the data plane,
+/// with a release build.
+fn seeds() -> Range<u64> {
+    let text = std::env::var("CONVOKE_SEEDS").unwrap_or_else(|_| "40".to_owned());
+    let (from, to) = text.split_once("..").unwrap_or(("0", &text));
+    let number = |text: &str| text.parse().expect("a number of seeds, or a range of them");
+    number(from)..number(to)
 }
 
 #[test]

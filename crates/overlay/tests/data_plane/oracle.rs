@@ -215,11 +215,23 @@ impl Oracle {
         assert!(load.forward_bytes_root <= root_max, "{site:?} {load:?}");
         let reorder_max = limits.reorder_bytes_max + limits.payload_bytes_max + (8 << 10);
         assert!(load.reorder_bytes <= reorder_max, "{site:?} {load:?}");
-        // A source that has its least share alone may bring what it has of a stream at once.
-        let surplus = (limits.reorder_bytes_max + limits.payload_bytes_max) * self.sites;
-        assert!(load.undelivered_bytes <= limits.undelivered_bytes_max + surplus, "{load:?}");
+        self.look_at_waiting(site, node, reorder_max + (4 << 10));
         assert!(load.held_bytes <= limits.held_bytes_max.max(limits.payload_bytes_max), "{load:?}");
         assert!(load.fetches <= limits.fetches_max, "{load:?}");
+    }
+
+    /// Bounds of what waits to be read. The last chunk that is taken of a source may bring all that
+    /// its stream has, at most `burst`. Before that, one alone had eight ninths of the bound, and
+    /// of several each its least share, or together no more than the bound.
+    fn look_at_waiting(&self, site: Site, node: &OverlayNode, burst: usize) {
+        let max = self.limits.undelivered_bytes_max;
+        let waiting = |index: usize| node.waiting_bytes(Site(u16::try_from(index).unwrap()));
+        let all: Vec<usize> = (0..self.sites).map(waiting).collect();
+        let one_max = max / 9 * 8 + 9 + burst;
+        assert!(all.iter().all(|waiting| *waiting <= one_max), "{site:?} {all:?}");
+        let own = max / 8 / self.sites + burst;
+        let shared: usize = all.iter().map(|waiting| waiting.saturating_sub(own)).sum();
+        assert!(shared <= max, "{site:?} {all:?}");
     }
 
     /// Sites of `receivers` that have not been given something that `source` broadcast in this life

@@ -3,8 +3,9 @@
 
 mod faults;
 mod network;
+mod readers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub(crate) struct Conditions {
     pub(crate) notice: Duration,
     /// Sites that send nothing on of what others send.
     pub(crate) drops: SiteSet,
+    /// Rate at which each application reads what it was given, kbit/s; none: at once.
+    pub(crate) reading: Option<u64>,
 }
 
 impl Conditions {
@@ -54,6 +57,7 @@ impl Conditions {
             copy_per_mille: 0,
             notice: Duration::from_millis(1),
             drops: SiteSet::EMPTY,
+            reading: None,
         }
     }
 }
@@ -106,6 +110,11 @@ pub(crate) enum Event {
         site: Site,
         is_taking: bool,
     },
+    /// A site's application has read the first of what it has.
+    Consume {
+        site: Site,
+        life: u64,
+    },
     Fetch {
         at: Site,
         op: OpId,
@@ -139,6 +148,8 @@ struct Host {
     uplink_free_at: Timestamp,
     downlink_free_at: Timestamp,
     plan: Option<Plan>,
+    /// Bytes that its application was given and has not read, with their sources.
+    unread: VecDeque<(Site, usize)>,
     /// Broadcasts that were not ready.
     waiting: Vec<(usize, Option<SiteSet>)>,
 }
@@ -182,6 +193,7 @@ impl World {
             uplink_free_at: Timestamp::ZERO,
             downlink_free_at: Timestamp::ZERO,
             plan: None,
+            unread: VecDeque::new(),
             waiting: Vec::new(),
         });
         let mut world = Self {
@@ -278,6 +290,7 @@ impl World {
                 self.hosts[site.index()].is_taking = is_taking;
                 self.settle(site);
             }
+            Event::Consume { site, life } => self.consume(site, life),
             Event::Fetch { at, op } => self.fetch(at, op),
             Event::FetchAny { at, place } => {
                 let count = self.oracle.ops.len().max(1);
@@ -375,6 +388,9 @@ impl World {
             let Some(node) = &mut self.hosts[index].node else { return };
             let Some(event) = is_taking.then(|| node.poll_event()).flatten() else { break };
             let is_ready = matches!(event, Told::Ready);
+            if let Told::Delivered { op, payload } = &event {
+                self.give(site, op.source, payload.len());
+            }
             self.oracle.on_event(now, site, event);
             if is_ready {
                 let waiting = std::mem::take(&mut self.hosts[index].waiting);

@@ -12,6 +12,7 @@ impl World {
         }
         self.ended.insert((site, host.life), self.now);
         host.backlog.clear();
+        host.unread.clear();
         host.waiting.clear();
         host.is_reading = true;
         host.is_taking = true;
@@ -61,6 +62,7 @@ impl World {
     pub(crate) fn heal(&mut self) {
         self.conditions.loss_per_mille = 0;
         self.conditions.copy_per_mille = 0;
+        self.conditions.reading = None;
         let sites: Vec<Site> = self.sites().collect();
         for site in &sites {
             self.restart(*site);
