@@ -245,7 +245,7 @@ impl Stream {
     /// Nothing more will come. What was missing, and what had waited for it.
     pub(super) fn end(&mut self, order: Order) -> (Holes, Vec<(OpId, Payload)>) {
         self.turned_away.clear();
-        self.skip_to(self.end_of_all(), order)
+        self.skip_to(self.end_of_holes(), order)
     }
 
     /// The operation with this sequence number will not come: this receiver gives it up, the source
@@ -286,11 +286,16 @@ impl Stream {
             let within = self.partial.range(new.start..to.max(new.start));
             let first = self.partial_with(new.start).filter(|_| !new.is_empty());
             let firsts: BTreeSet<u64> = within.map(|(first, _)| *first).chain(first).collect();
-            for assembly in firsts.iter().filter_map(|first| self.partial.remove(first)) {
+            // Some of it may have come, by an answer, and not again.
+            let missing = self.missing_below(to).map(|(first, end)| (first.max(from), end));
+            let mut skipped: Holes = missing.filter(|(first, end)| first < end).collect();
+            for first in firsts {
+                let Some(assembly) = self.partial.remove(&first) else { continue };
                 self.bytes -= assembly.bytes();
+                skipped.push((first, first + assembly.count() as u64));
             }
             self.beyond.insert(new.start, new.end);
-            self.note_skipped(&vec![(from, to)]);
+            self.note_skipped(&merged(skipped));
         }
         self.advance();
         self.deliver(order)
@@ -304,12 +309,12 @@ impl Stream {
 
     /// Holes up to the last that is known of.
     pub(super) fn holes(&self) -> Holes {
-        self.missing_below(self.end_of_all().max(self.floor)).collect()
+        self.missing_below(self.end_of_holes()).collect()
     }
 
     /// True when there are any.
     pub(super) fn has_holes(&self) -> bool {
-        self.missing_below(self.end_of_all().max(self.floor)).next().is_some()
+        self.missing_below(self.end_of_holes()).next().is_some()
     }
 
     /// There is a link to the source again.
@@ -332,6 +337,11 @@ impl Stream {
 
     pub(super) fn is_below_floor(&self) -> bool {
         self.next < self.floor
+    }
+
+    /// The first sequence number of which it is not known that it was sent.
+    fn end_of_holes(&self) -> u64 {
+        self.end_of_all().max(self.floor)
     }
 
     /// The first sequence number that nothing here speaks of.

@@ -123,6 +123,29 @@ fn what_waited_for_an_earlier_operation_is_delivered_when_its_life_ends() {
     assert_eq!(ended.delivered.len(), 1);
 }
 
+/// Others were asked for it, and their answers would come in any order.
+#[test]
+fn what_a_source_has_given_up_is_missing_for_good_when_its_life_ends() {
+    let mut receiver = receiver(Order::SourceFifo, usize::MAX);
+    take(&mut receiver, chunk(0, 0, 1));
+    receiver.floor(Timestamp::ZERO, SOURCE, LIFE, 3);
+    assert_eq!(receiver.holes(SOURCE), [(1, 3)]);
+    let ended = receiver.begin(SOURCE, Life(6)).pop().expect("it is another");
+    assert_eq!(ended.holes, [(1, 3)]);
+}
+
+/// It was asked of another before its source has said so. Asked for again it would come again.
+#[test]
+fn what_has_come_and_is_for_others_has_come() {
+    let mut receiver = receiver(Order::Unordered, usize::MAX);
+    assert_eq!(take(&mut receiver, chunk(1, 0, 1)), [1]);
+    assert!(take(&mut receiver, chunk(3, 0, 2)).is_empty());
+    assert!(receiver.leave_out(Timestamp::ZERO, SOURCE, LIFE, &vec![(0, 3), (3, 5)]).is_empty());
+    let expects = |seq| receiver.expects(OpId { source: SOURCE, life: LIFE, seq });
+    assert_eq!([0, 1, 2].map(expects), [None, Some(false), None]);
+    assert_eq!([3, 4, 5].map(expects), [None, None, Some(true)], "it had not come whole");
+}
+
 #[test]
 fn what_lies_below_a_floor_is_missing_until_it_comes_or_nobody_has_it() {
     let mut receiver = receiver(Order::SourceFifo, usize::MAX);
