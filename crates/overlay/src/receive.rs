@@ -15,7 +15,7 @@ use crate::event::{Fault, Order};
 use crate::limits::Limits;
 use crate::payload::Payload;
 use crate::site::Site;
-use crate::wire::{Ack, Data, Life, OpId, WINDOW};
+use crate::wire::{Ack, CHUNK_BYTES, Data, Life, OpId, WHOLE_BYTES_MAX, WINDOW};
 
 pub(crate) use stream::Holes;
 use stream::Stream;
@@ -225,23 +225,33 @@ impl Receiver {
     }
 
     /// Waits no more for what is missing of an operation that has come whole by another way. Unless
-    /// that is sure, its source must owe nothing of it any more. What is delivered now.
+    /// that is sure, its source must owe nothing of it any more. What is delivered now: it, too, if
+    /// it is its turn.
     pub(crate) fn leave_whole(
         &mut self,
         now: Timestamp,
         op: OpId,
-        count: u64,
+        payload: Payload,
         is_sure: bool,
     ) -> Vec<(OpId, Payload)> {
-        let order = self.order;
-        let Some(stream) = self.stream_mut(op.source, op.life) else { return Vec::new() };
-        let end = op.seq + count;
-        if stream.has_other_within(op.seq, end) || !(is_sure || end <= stream.floor) {
-            return Vec::new();
-        }
-        let delivered = stream.leave_out(&vec![(op.seq, end)], order);
+        let (order, end) = (self.order, op.seq + payload.chunks().len() as u64);
+        let is_fit = |stream: &&mut Stream| {
+            !stream.has_other_within(op.seq, end) && (is_sure || end <= stream.floor)
+        };
+        let Some(stream) = self.stream_mut(op.source, op.life).filter(is_fit) else {
+            return vec![(op, payload)];
+        };
+        let delivered = stream.take_whole(op.seq, payload, order);
         self.wants_ack(now, op.source);
         delivered
+    }
+
+    /// True if an operation that comes whole by another way, of so many chunks, is delivered at
+    /// once, or has room to wait for its turn.
+    pub(crate) fn may_take_whole(&self, op: OpId, count: u32) -> bool {
+        let bytes = (count as usize * CHUNK_BYTES).max(WHOLE_BYTES_MAX);
+        let stream = self.stream_of(op).filter(|_| self.order == Order::SourceFifo);
+        stream.is_none_or(|stream| stream.may_take_whole(op.seq, bytes, self.reorder_max))
     }
 
     /// True for a life of a source that is over.

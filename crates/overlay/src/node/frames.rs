@@ -263,14 +263,15 @@ impl OverlayNode {
             self.counters.stale += 1;
             return Ok(());
         }
-        let count = u64::from(data.count);
+        if !self.receiver.may_take_whole(data.op, data.count) {
+            return Ok(()); // It is asked for again.
+        }
         if let Some((op, payload)) = self.fetches.take_own(now, from, data)? {
             // Its first chunks were skipped, and its stream may wait for the others.
             let is_sure = from == op.source || !self.reach.reached().contains(op.source);
-            let next = self.receiver.leave_whole(now, op, count, is_sure);
-            self.holdings.insert(op, payload.clone());
-            self.deliver(op, payload);
-            self.deliver_all(op.source, next);
+            let delivered = self.receiver.leave_whole(now, op, payload.clone(), is_sure);
+            self.holdings.insert(op, payload);
+            self.deliver_all(op.source, delivered);
             self.watch_holes(now, op.source);
         }
         Ok(())

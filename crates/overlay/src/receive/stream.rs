@@ -216,8 +216,7 @@ impl Stream {
                 std::mem::replace(&mut self.ready, later)
             }
         };
-        let cost = |payload: &Payload| payload.len() + payload.chunks().len() * PLACE_BYTES;
-        self.bytes -= due.values().map(cost).sum::<usize>();
+        self.bytes -= due.values().map(waiting_cost).sum::<usize>();
         let (source, life) = (self.source, self.life);
         due.into_iter().map(|(seq, payload)| (OpId { source, life, seq }, payload)).collect()
     }
@@ -299,6 +298,25 @@ impl Stream {
         }
         self.advance();
         self.deliver(order)
+    }
+
+    /// An operation has come whole by another way than its chunks. What is delivered now: it waits
+    /// for its turn as if they had come.
+    pub(super) fn take_whole(
+        &mut self,
+        first: u64,
+        payload: Payload,
+        order: Order,
+    ) -> Vec<(OpId, Payload)> {
+        let end = first + payload.chunks().len() as u64;
+        self.bytes += waiting_cost(&payload);
+        self.ready.insert(first, payload);
+        self.leave_out(&vec![(first, end)], order)
+    }
+
+    /// True if it is its turn, or there is room for so many bytes until it is.
+    pub(super) fn may_take_whole(&self, first: u64, bytes: usize, bytes_max: usize) -> bool {
+        first <= self.next || self.bytes + bytes <= bytes_max
     }
 
     fn note_skipped(&mut self, holes: &Holes) {
@@ -390,6 +408,11 @@ impl Stream {
     pub(super) fn waiting_bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// Bytes that a whole operation takes in memory.
+fn waiting_cost(payload: &Payload) -> usize {
+    payload.len() + payload.chunks().len() * PLACE_BYTES
 }
 
 /// Ranges as few as possible.

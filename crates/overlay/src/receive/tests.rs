@@ -146,6 +146,21 @@ fn what_has_come_and_is_for_others_has_come() {
     assert_eq!([3, 4, 5].map(expects), [None, None, Some(true)], "it had not come whole");
 }
 
+/// Its first chunk was given up before another site brought all of it.
+#[test]
+fn what_comes_whole_and_was_given_up_in_part_is_delivered_in_its_turn() {
+    let mut receiver = receiver(Order::SourceFifo, 200_000);
+    let op = OpId { source: SOURCE, life: LIFE, seq: 1 };
+    receiver.floor(Timestamp::ZERO, SOURCE, LIFE, 4);
+    assert_eq!(receiver.skip(op, 2).0, [(1, 2)]);
+    assert!(receiver.may_take_whole(op, 3) && !receiver.may_take_whole(op, 7));
+    let payload = Payload::cut(vec![7; 70_000].into());
+    assert!(receiver.leave_whole(Timestamp::ZERO, op, payload, true).is_empty());
+    assert!(receiver.waiting_bytes(SOURCE) > 70_000);
+    assert_eq!(take(&mut receiver, chunk(0, 0, 1)), [0, 1]);
+    assert_eq!((receiver.waiting_bytes(SOURCE), receiver.has_holes(SOURCE)), (0, false));
+}
+
 #[test]
 fn what_lies_below_a_floor_is_missing_until_it_comes_or_nobody_has_it() {
     let mut receiver = receiver(Order::SourceFifo, usize::MAX);
