@@ -6,9 +6,10 @@
 //! cargo build --release -p profile
 //! valgrind --tool=callgrind target/release/profile unary 64 9600
 //! ```
-//! Callers at once, and calls, or items, in all. Prints microseconds, writes of the client and
-//! allocations for a call; for comparing counts of instructions use the same numbers, since one
-//! write carries more or fewer frames with them.
+//! Callers at once, and calls, or items, in all, of which each caller makes an equal whole part.
+//! Prints microseconds, writes of the client and allocations for a call that was made; for comparing
+//! counts of instructions use the same numbers, since one write carries more or fewer frames with
+//! them.
 
 #![forbid(unsafe_code)]
 
@@ -93,7 +94,38 @@ impl Kind {
     }
 }
 
-async fn run(name: &str, kind: Kind, servers: u64, callers: usize, calls: usize) {
+/// Work that the command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    name: &'static str,
+    kind: Kind,
+    servers: u64,
+    callers: usize,
+    calls_each: usize,
+}
+
+impl Plan {
+    fn parse(words: &[String]) -> Result<Self, String> {
+        let number = |at: usize, default: usize| match words.get(at) {
+            None => Ok(default),
+            Some(word) => word.parse().map_err(|_| format!("{word} is no number")),
+        };
+        if let Some(word) = words.get(3) {
+            return Err(format!("{word} is one word too many"));
+        }
+        let what = words.first().map_or("unary", String::as_str);
+        let Some((name, kind, servers)) = KINDS.into_iter().find(|(name, ..)| *name == what) else {
+            let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
+            return Err(format!("{what} is unknown; choose of {}", names.join(", ")));
+        };
+        let (callers, calls) = (number(1, 64)?, number(2, 100_000)?);
+        let calls_each = calls.checked_div(callers).filter(|each| *each > 0);
+        let calls_each = calls_each.ok_or_else(|| format!("{calls} calls of {callers} callers"))?;
+        Ok(Self { name, kind, servers, callers, calls_each })
+    }
+}
+
+async fn run(Plan { name, kind, servers, callers, calls_each }: Plan) {
     let servers = serve(servers).await;
     let members = Configuration::new(&servers).expect("they differ");
     let client = convoke::endpoint().limits(limits()).peers(&members).start();
@@ -103,14 +135,15 @@ async fn run(name: &str, kind: Kind, servers: u64, callers: usize, calls: usize)
     }
     let (session, writes, start) = (Session::new(), client.counters().writes, Instant::now());
     let span = session.operation("calls").measure_thread();
+    let calls = callers * calls_each;
     let callers: Vec<_> = (0..callers)
         .map(|_| {
             let (client, members) = (client.clone(), members.clone());
             tokio::spawn(async move {
                 if kind.is_stream() {
-                    return kind.stream(&client, &members, calls / callers).await;
+                    return kind.stream(&client, &members, calls_each).await;
                 }
-                for _ in 0..calls / callers {
+                for _ in 0..calls_each {
                     kind.call(&client, &members).await;
                 }
             })
@@ -120,7 +153,7 @@ async fn run(name: &str, kind: Kind, servers: u64, callers: usize, calls: usize)
         caller.await.expect("no call fails");
     }
     drop(span);
-    let each = |total: f64| total / calls.max(1) as f64;
+    let each = |total: f64| total / calls as f64;
     let report = session.to_report();
     let allocations: u64 =
         report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
@@ -134,15 +167,34 @@ async fn run(name: &str, kind: Kind, servers: u64, callers: usize, calls: usize)
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let number =
-        |at: usize, default| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(default);
-    let what = words.first().map_or("unary", String::as_str);
-    let Some((name, kind, servers)) = KINDS.into_iter().find(|(name, ..)| *name == what) else {
-        let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
-        eprintln!("profile: {what} is unknown; choose of {}", names.join(", "));
+    let plan = Plan::parse(&words).unwrap_or_else(|complaint| {
+        eprintln!("profile: {complaint}");
         std::process::exit(2);
-    };
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    runtime.block_on(run(name, kind, servers, number(1, 64), number(2, 100_000)));
+    runtime.expect("a runtime").block_on(run(plan));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> Result<Plan, String> {
+        Plan::parse(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn calls_are_those_that_are_made() {
+        let made = |words| parse(words).map(|plan| plan.callers * plan.calls_each);
+        assert_eq!(made(""), Ok(99_968));
+        assert_eq!(made("unary 64 127"), Ok(64));
+        assert_eq!(made("quorum 16 6400"), Ok(6_400));
+    }
+
+    #[test]
+    fn words_that_mean_nothing_are_refused() {
+        for words in ["unary 64 63", "unary 0 100", "unary sixty 6400", "tree 1 1 1", "sextary"] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+    }
 }
