@@ -50,19 +50,28 @@ fn quorum(criterion: &mut Criterion) {
 
     criterion.bench_function("quorum_unary", |bencher| {
         let one = all.members()[0];
-        bencher.iter(|| black_box(runtime.block_on(async { invoke().to(one).await })));
+        bencher.iter(|| {
+            let reply = runtime.block_on(async { invoke().to(one).await });
+            black_box(reply.expect("it answers"))
+        });
     });
     let mut group = criterion.benchmark_group("quorum_majority_members");
     for count in [1, 4, 7] {
         let members = all.subset(|member| member.node().get() <= count);
         group.bench_with_input(BenchmarkId::from_parameter(count), &members, |bencher, members| {
-            bencher.iter(|| black_box(runtime.block_on(invoke().to_all(members).quorum(Majority))));
+            bencher.iter(|| {
+                let decided = runtime.block_on(invoke().to_all(members).quorum(Majority));
+                black_box(decided.expect("a majority answers"))
+            });
         });
     }
     group.finish();
     criterion.bench_with_input(BenchmarkId::new("quorum_all_members", 4), &4, |bencher, count| {
         let members = all.subset(|member| member.node().get() <= *count);
-        bencher.iter(|| black_box(runtime.block_on(invoke().to_all(&members).quorum(All))));
+        bencher.iter(|| {
+            let decided = runtime.block_on(invoke().to_all(&members).quorum(All));
+            black_box(decided.expect("all answer"))
+        });
     });
 }
 
