@@ -22,18 +22,22 @@ mod raw;
 mod row;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use tokio::time::{sleep, timeout};
 
+use crate::control::end_with_input;
 use crate::flavour::Flavour;
 use crate::lab::{Held, Host, Remote, Room, resident_bytes_of};
+use crate::output::{open, tell};
+use crate::processes::{STALLED, output_of};
+use crate::program::seconds;
 
 pub use class::Class;
 use honest::Honest;
@@ -43,8 +47,8 @@ pub use row::{AttackRow, table};
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     /// How long each attack is, in seconds.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
+    #[arg(long, default_value = "5", value_parser = seconds)]
+    seconds: Duration,
     /// Only these classes. May be given several times.
     #[arg(long)]
     class: Vec<Class>,
@@ -71,7 +75,8 @@ pub struct Part {
     victim: String,
     /// Address at which the honest client listens.
     client: String,
-    seconds: f64,
+    #[arg(value_parser = seconds)]
+    seconds: Duration,
     budget_s: u64,
     connections: usize,
     frames: u64,
@@ -86,13 +91,24 @@ const PATIENCE_S: u64 = 10;
 /// Attacks, prints the table, and writes the file.
 ///
 /// # Errors
-/// When a process fails, or the file cannot be written.
+/// When a process fails, no call of an honest client succeeds, or the file cannot be written. The
+/// rows that there are until then are printed and written.
 pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
+    let file = open(arguments.json.as_deref())?;
+    let mut rows = Vec::new();
+    let attacked = attack_all(program, arguments, &mut rows);
+    if rows.is_empty() {
+        return attacked;
+    }
+    let told = tell(file, &rows, &table(&rows));
+    attacked.and(row::ensure_answered(&rows)).and(told)
+}
+
+fn attack_all(program: &Path, arguments: &Arguments, rows: &mut Vec<AttackRow>) -> Result<()> {
     let classes = match &arguments.class[..] {
         [] => &Class::HOSTILE[..],
         some => some,
     };
-    let mut rows: Vec<AttackRow> = Vec::new();
     for class in classes {
         let baseline = class.baseline();
         if !rows.iter().any(|row| row.class == baseline) {
@@ -105,37 +121,32 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
         row.compare(rows.iter().find(|row| row.class == baseline));
         rows.push(row);
     }
-    console::say(table(&rows).trim_end())?;
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&rows)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
     Ok(())
 }
 
-/// Is the hostile process.
+/// Is the hostile process, until its input ends at the latest.
 ///
 /// # Errors
-/// When it cannot connect at all.
+/// When it cannot connect at all, or the victim stops it for much longer than it is to attack.
 pub fn be_hostile(part: &Part) -> Result<()> {
-    Flavour::Ct.runtime()?.block_on(hostile::attack(part))
+    end_with_input();
+    let longest = part.seconds.saturating_add(STALLED);
+    let attacked = async { timeout(longest, hostile::attack(part)).await };
+    Flavour::Ct.runtime()?.block_on(attacked).context("the attack does not come to an end")?
 }
 
 async fn attack(program: &Path, arguments: &Arguments, class: Class) -> Result<AttackRow> {
     let room = Room::new(0, arguments.deadline_s);
     let mut victim = Remote::start(program, &Host::new(1, room))?;
     let honest = Honest::start(room, victim.address(), Duration::from_secs(PATIENCE_S)).await?;
-    let quiet = honest.work(Duration::from_secs_f64((arguments.seconds / 5.0).min(1.0))).await?;
+    let quiet = honest.work((arguments.seconds / 5).min(Duration::from_secs(1))).await?;
     let before = (own_bytes(), victim.state()?);
 
-    let mut hostile = arguments.hostile(program, class, &victim, &honest)?;
-    let process = tokio::task::spawn_blocking(move || hostile.output());
+    let hostile = arguments.hostile(program, class, &victim, &honest);
+    let process = tokio::task::spawn_blocking(move || output_of(hostile));
     let watch = Watch::begin(victim);
-    let beside = honest.work_until(async {
-        let output = process.await.context("it ended")??;
-        ensure!(output.status.success(), "the hostile process failed: {}", output.status);
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    });
+    let beside = honest
+        .work_until(async { process.await.context("it ended")?.context("the hostile process") });
     let (tally, said) = beside.await?;
     let (mut victim, peak) = watch.end()?;
     let (ended, calls) = (Instant::now(), tally.ended_count());
@@ -147,8 +158,9 @@ async fn attack(program: &Path, arguments: &Arguments, class: Class) -> Result<A
         calls,
         failed: tally.failed,
         complaint: tally.complaint.clone(),
-        p99_quiet_us: quiet.latency(0.99).as_secs_f64() * 1e6,
-        p99_us: tally.latency(0.99).as_secs_f64() * 1e6,
+        p99_quiet_us: quiet.latency_us(0.99),
+        p99_us: tally.latency_us(0.99),
+        max_us: tally.latency_us(1.0),
         ratio: None,
         resident_bytes_before: before.1.resident_bytes,
         resident_bytes_max: peak.resident_bytes,
@@ -161,20 +173,14 @@ async fn attack(program: &Path, arguments: &Arguments, class: Class) -> Result<A
 }
 
 impl Arguments {
-    fn hostile(
-        &self,
-        program: &Path,
-        class: Class,
-        victim: &Remote,
-        honest: &Honest,
-    ) -> Result<Command> {
+    fn hostile(&self, program: &Path, class: Class, victim: &Remote, honest: &Honest) -> Command {
         let mut command = Command::new(program);
         let name = class.name();
         let addresses = [victim.address(), &honest.address()].map(bare);
-        command.args(["attack-part", &name]).args(addresses).arg(self.seconds.to_string());
-        command.args([BUDGET_S.to_string(), self.connections.to_string(), self.frames.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Ok(command)
+        command.args(["attack-part", &name]).args(addresses);
+        command.args([self.seconds.as_secs_f64().to_string(), BUDGET_S.to_string()]);
+        command.args([self.connections.to_string(), self.frames.to_string()]);
+        command
     }
 }
 

@@ -1,72 +1,77 @@
 //! Certificates for the systems in which both ends present one. Each measurement has an authority
-//! of its own, in a temporary folder of the process that measures; with it, every process issues
-//! itself a certificate. So no key outlives its measurement.
+//! of its own, whose key never leaves the process that measures: it issues each process a
+//! certificate, which a server finds in its environment. So no key outlives its measurement.
 
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use convoke::transport::Identity;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde::{Deserialize, Serialize};
 
-/// Names the authority's folder in the environment of a server process.
-pub const VARIABLE: &str = "CONVOKE_COMPARE_AUTHORITY";
+/// Names a certificate in the environment of a server process.
+const VARIABLE: &str = "CONVOKE_COMPARE_CERTIFICATE";
 
-const CERTIFICATE: &str = "ca.pem";
-const KEY: &str = "ca.key";
-
-/// An authority, in a folder that is removed with it.
+/// An authority, with a key of its own.
 #[derive(Debug)]
-pub struct Authority(TempDir);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// Another one, with a key of its own.
+    /// Another one.
     ///
     /// # Errors
-    /// When its files cannot be written.
+    /// When the system has no random bytes.
     pub fn create() -> Result<Self> {
-        let folder = tempfile::tempdir().context("no temporary folder for an authority")?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// Issues a certificate. It has no name, so that the node's id is made of its key.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn issue(&self) -> Result<Certificate> {
         let key = KeyPair::generate()?;
-        let certificate = params().self_signed(&key)?;
-        // Nobody else on this machine may look into the folder.
-        fs::write(folder.path().join(CERTIFICATE), certificate.pem())?;
-        fs::write(folder.path().join(KEY), key.serialize_pem())?;
-        Ok(Self(folder))
-    }
-
-    /// The folder of its certificate and its key.
-    pub fn folder(&self) -> &Path {
-        self.0.path()
+        let certificate = CertificateParams::default().signed_by(&key, &self.0)?;
+        let (certificate, key) = (certificate.pem(), key.serialize_pem());
+        Ok(Certificate { certificate, key, trust: self.0.pem() })
     }
 }
 
-/// The folder of the authority that whoever started this process named, if any.
-pub fn named() -> Option<PathBuf> {
-    env::var_os(VARIABLE).map(PathBuf::from)
+/// A certificate, its key, and the certificate of its authority, as PEM.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Certificate {
+    certificate: String,
+    key: String,
+    trust: String,
 }
 
-/// Issues this process a certificate. It has no name, so that the node's id is made of its key.
-///
-/// # Errors
-/// When there is no authority in the folder.
-pub fn issue(folder: &Path) -> Result<Identity> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let issuer = Issuer::new(params(), KeyPair::from_pem(&read(KEY)?)?);
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::default().signed_by(&key, &issuer)?;
-    Ok(Identity::from_pem(certificate.pem(), key.serialize_pem(), read(CERTIFICATE)?)?)
-}
+impl Certificate {
+    /// The variable of the environment in which a process finds it.
+    ///
+    /// # Errors
+    /// Never: it is text.
+    pub fn variable(&self) -> Result<(&'static str, String)> {
+        Ok((VARIABLE, serde_json::to_string(self)?))
+    }
 
-/// Contents of every authority's certificate, but for the key.
-fn params() -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params
+    /// The one that whoever started this process has given it, if any.
+    ///
+    /// # Errors
+    /// When that is none.
+    pub fn given() -> Result<Option<Self>> {
+        let parse = |text: String| serde_json::from_str(&text);
+        env::var(VARIABLE).ok().map(parse).transpose().with_context(|| VARIABLE)
+    }
+
+    /// The identity that it proves.
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together.
+    pub fn identity(self) -> Result<Identity> {
+        Ok(Identity::from_pem(self.certificate, self.key, self.trust)?)
+    }
 }
 
 #[cfg(test)]
@@ -76,16 +81,10 @@ mod tests {
     #[test]
     fn every_certificate_is_another_node() {
         let authority = Authority::create().unwrap();
-        let [one, other] = [(); 2].map(|()| issue(authority.folder()).unwrap());
-        assert_ne!(one.node(), other.node());
-    }
-
-    #[test]
-    fn an_authority_leaves_nothing_behind() {
-        let authority = Authority::create().unwrap();
-        let folder = authority.folder().to_owned();
-        drop(authority);
-        assert!(!folder.exists());
-        assert!(issue(&folder).unwrap_err().to_string().contains(KEY));
+        let [one, other] = [(); 2].map(|()| authority.issue().unwrap());
+        let (_, text) = one.variable().unwrap();
+        let same: Certificate = serde_json::from_str(&text).unwrap();
+        let [one, other, same] = [one, other, same].map(|one| one.identity().unwrap().node());
+        assert!(one == same && one != other);
     }
 }

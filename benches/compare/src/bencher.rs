@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::drive::{Client, Pipe, Quota, Work, closed_loop, windowed};
 use crate::meter::{Meter, Usage};
-use crate::processes::Servers;
+use crate::processes::{STALLED, Servers};
 use crate::tally::Tally;
 
 /// How much to measure.
@@ -19,6 +19,13 @@ pub struct Effort {
     pub measured: Quota,
 }
 
+impl Effort {
+    /// Longer than any measurement takes, however late its last operations end.
+    pub fn longest(&self) -> Duration {
+        STALLED.saturating_add(self.warm_up.time).saturating_add(self.measured.time)
+    }
+}
+
 /// Result of one measurement.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -28,6 +35,15 @@ pub struct Sample {
     pub elapsed: Duration,
     /// Resources that client and servers spent on it.
     pub usage: Usage,
+}
+
+impl Sample {
+    /// A measurement that could not be made: nothing but the reason.
+    pub fn none(reason: &anyhow::Error) -> Self {
+        let mut tally = Tally::default();
+        tally.complaint = Some(format!("{reason:#}"));
+        Self { tally, elapsed: Duration::ZERO, usage: Usage::default() }
+    }
 }
 
 /// Keeps a client busy while the servers are counted, too.
@@ -58,7 +74,7 @@ impl Bencher<'_> {
     pub async fn closed_loop_elsewhere(
         self,
         quotas: UnboundedSender<Quota>,
-        mut tallies: UnboundedReceiver<Tally>,
+        mut tallies: UnboundedReceiver<Vec<Tally>>,
     ) -> Result<Sample> {
         self.sections(async |quota| {
             quotas.send(quota).ok().context("the thread of the callers has ended")?;
@@ -81,7 +97,7 @@ impl Bencher<'_> {
             let pipe = idle.take().expect("every section gives it back");
             let (pipe, tally) = windowed(pipe, in_flight, quota).await?;
             idle = Some(pipe);
-            Ok(tally)
+            Ok(vec![tally])
         })
         .await
     }
@@ -90,14 +106,14 @@ impl Bencher<'_> {
     /// counters belong to its operations alone.
     async fn sections(
         self,
-        mut section: impl AsyncFnMut(Quota) -> Result<Tally>,
+        mut section: impl AsyncFnMut(Quota) -> Result<Vec<Tally>>,
     ) -> Result<Sample> {
         section(self.effort.warm_up).await?;
         self.servers.begin()?;
         let (meter, begin) = (Meter::start(), Instant::now());
-        let tally = section(self.effort.measured).await?;
+        let tallies = section(self.effort.measured).await?;
         let (elapsed, own) = (begin.elapsed(), meter.stop());
         let usage = own + self.servers.end()?;
-        Ok(Sample { tally, elapsed, usage })
+        Ok(Sample { tally: Tally::sum(tallies), elapsed, usage })
     }
 }

@@ -82,11 +82,12 @@ pub fn refused<T, E: fmt::Display>(
     }
 }
 
-/// As many callers as the bench wants in flight, each with one operation at a time.
+/// As many callers as the bench wants in flight, each with one operation at a time. Gives what each
+/// of them counted: to add it up takes time, which is not the client's.
 ///
 /// # Errors
 /// When a caller panicked. Failed operations are counted.
-pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Result<Tally> {
+pub async fn closed_loop(client: &impl Client, work: &Work, quota: Quota) -> Result<Vec<Tally>> {
     callers(work, quota, |index, quota| {
         let (client, work) = (client.of_caller(index), work.clone());
         tokio::spawn(async move {
@@ -109,7 +110,7 @@ pub async fn closed_loop_local(
     client: &impl LocalClient,
     work: &Work,
     quota: Quota,
-) -> Result<Tally> {
+) -> Result<Vec<Tally>> {
     callers(work, quota, |index, quota| {
         let (client, work) = (client.clone(), work.clone());
         tokio::task::spawn_local(async move {
@@ -129,13 +130,13 @@ async fn callers(
     work: &Work,
     quota: Quota,
     mut start: impl FnMut(usize, Quota) -> JoinHandle<Tally>,
-) -> Result<Tally> {
+) -> Result<Vec<Tally>> {
     let count = work.bench.in_flight();
     let quota = quota.share(count);
     let callers: Vec<_> = (0..count).map(|index| start(index, quota)).collect();
-    let mut all = Tally::default();
+    let mut all = Vec::with_capacity(count);
     for caller in callers {
-        all.absorb(caller.await.context("a caller panicked")?);
+        all.push(caller.await.context("a caller panicked")?);
     }
     Ok(all)
 }
@@ -291,7 +292,7 @@ mod tests {
         let quota = Quota { time: Duration::MAX, operations: 6_400 };
         for (bench, failed) in [(Bench::UnaryErrors, 64), (Bench::UnaryThroughput, 0)] {
             let tally = closed_loop(&Refusing, &Work::new(bench, Form::Client), quota).await;
-            let tally = tally.unwrap();
+            let tally = Tally::sum(tally.unwrap());
             assert_eq!((tally.failed, tally.ended_count()), (failed, 6_400), "{bench}");
         }
     }
@@ -316,7 +317,7 @@ mod tests {
     #[tokio::test]
     async fn callers_share_the_quota_and_go_on_after_failures() {
         let work = Work::new(Bench::Quorum, Form::Client);
-        let tally = closed_loop(&Unlucky, &work, TWENTY).await.unwrap();
+        let tally = Tally::sum(closed_loop(&Unlucky, &work, TWENTY).await.unwrap());
         assert_eq!((tally.failed, tally.succeeded_count()), (32, 0));
         assert_eq!(tally.complaint.as_deref(), Some("as always"));
     }

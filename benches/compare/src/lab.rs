@@ -20,6 +20,7 @@ use convoke::{Endpoint, EndpointBuilder, Limits};
 pub use host::serve;
 pub(crate) use host::{BODY_BYTES, ECHO, FAIL, HOPS, NEVER};
 pub(crate) use state::Remote;
+pub(crate) use state::until;
 pub use state::{Held, HeldByBoth, PerOne, resident_bytes_of};
 
 /// Room of an endpoint beside the default limits.
@@ -37,6 +38,11 @@ impl Room {
 
     pub(crate) fn new(count: usize, deadline_s: u64) -> Self {
         Self { count, deadline_s }
+    }
+
+    /// Longer than a call and what is remembered of it may last.
+    pub(crate) fn longest(self) -> Duration {
+        Duration::from_secs(self.deadline_s + self.deadline_s.div_ceil(3) + 30)
     }
 
     /// An endpoint with room for all of it, and else the default limits.

@@ -22,6 +22,7 @@ pub mod drive;
 pub mod flavour;
 pub mod lab;
 pub mod meter;
+mod output;
 pub mod pin;
 pub mod plan;
 pub mod processes;

@@ -100,10 +100,6 @@ fn choices() -> String {
     kinds.into_iter().enumerate().map(of_kind).collect::<Vec<_>>().join("\n")
 }
 
-/// How much longer than its time a measurement may take, to connect and to let the last operations
-/// end.
-const STALLED: Duration = Duration::from_secs(60);
-
 /// How to run the cases.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -123,20 +119,17 @@ pub struct Plan {
 
 impl Plan {
     /// The samples of each case, one a round. Noise from elsewhere falls on all cases of a round
-    /// alike.
-    ///
-    /// # Errors
-    /// When a case cannot be measured; its name is in the error.
-    pub fn run(&self, mut progress: impl FnMut(usize, usize, &Case)) -> Result<Vec<Vec<Sample>>> {
+    /// alike. A case that cannot be measured has a sample that says why, and the others go on.
+    pub fn run(&self, mut progress: impl FnMut(usize, usize, &Case)) -> Vec<Vec<Sample>> {
         let mut samples = vec![Vec::new(); self.cases.len()];
         for round in 0..self.rounds {
             for (index, case) in self.cases.iter().enumerate() {
                 progress(round, index, case);
-                let sample = self.measure(case).with_context(|| case.names().join(" "))?;
+                let sample = self.measure(case).unwrap_or_else(|error| Sample::none(&error));
                 samples[index].push(sample);
             }
         }
-        Ok(samples)
+        samples
     }
 
     /// Servers of its own for each sample, so that none is left over from another, and none gets
@@ -149,10 +142,9 @@ impl Plan {
         pinned.client()?;
         let work = Work::new(case.bench, case.form);
         let bencher = Bencher { work, effort: self.effort, servers: &mut servers };
-        let Effort { warm_up, measured } = self.effort;
-        let time = STALLED.saturating_add(warm_up.time).saturating_add(measured.time);
+        let longest = self.effort.longest();
         case.flavour.runtime()?.block_on(async {
-            let sample = tokio::time::timeout(time, case.system.measure(bencher, delay)).await;
+            let sample = tokio::time::timeout(longest, case.system.measure(bencher, delay)).await;
             sample.context("it does not come to an end")?
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
-use console::{Closed, Progress, say};
+use console::{Closed, Output, Progress, say};
 
 use crate::attack;
 use crate::bencher::Effort;
@@ -14,10 +14,10 @@ use crate::control::Control;
 use crate::drive::Quota;
 use crate::flavour::Flavour;
 use crate::lab;
-
+use crate::output::{open, tell};
 use crate::pin::Pin;
 use crate::plan::{Case, Plan, select};
-use crate::report::{Row, complaints, rows, table};
+use crate::report::{self, Report, Row, ensure_measured, rows, table};
 use crate::roo::{cases as roo_cases, roo_rows, roo_table};
 use crate::scale;
 use crate::settle;
@@ -66,8 +66,8 @@ const TITLE: &str = "Convoke beside others";
 #[derive(Debug, Args)]
 struct Run {
     /// How long to measure each case in each round.
-    #[arg(long, default_value_t = 0.25)]
-    seconds: f64,
+    #[arg(long, default_value = "0.25", value_parser = seconds)]
+    seconds: Duration,
     /// How often to go through all cases. Figures are medians over the rounds.
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
@@ -165,29 +165,32 @@ pub fn main() -> ExitCode {
 }
 
 fn run(run: &Run) -> Result<()> {
-    let (cases, effort) = (select(&run.only)?, effort(run)?);
+    let (cases, effort) = (select(&run.only)?, effort(run));
     let (program, delay) = (program()?, Duration::ZERO);
+    let (json, picture) = (open(run.json.as_deref())?, open(run.svg.as_deref())?);
     let plan = Plan { program, cases, effort, rounds: run.rounds, delay, pin: run.pin };
+    let begun = report::Run::begin(&effort, run.rounds);
     let rows = measure(&plan)?;
-    say(table(&rows).trim_end())?;
+    let mut text = table(&rows);
     if rows.iter().any(|row| row.allocs_per_op.is_some()) {
-        println!("\ncounting took time: rates and processor times are those of `compare`.");
+        text += "\ncounting took time: rates and processor times are those of `compare`.\n";
     }
-    if let Some(path) = &run.json {
-        write(path, &serde_json::to_string_pretty(&rows)?)?;
-    }
-    if let Some(path) = &run.svg {
-        write(path, &svg(&rows, TITLE))?;
-    }
-    Ok(())
+    let drawn = draw_to(picture, &rows, TITLE);
+    let report = Report { run: Some(begun), rows };
+    let told = tell(json, &report, &text);
+    ensure_measured(&report.rows).and(drawn).and(told)
+}
+
+fn draw_to(picture: Option<Output>, rows: &[Row], title: &str) -> Result<()> {
+    picture.map_or(Ok(()), |picture| picture.write(&svg(rows, title)))
 }
 
 fn draw(arguments: &Draw) -> Result<()> {
     let file = arguments.rows.display();
     let text = std::fs::read_to_string(&arguments.rows);
     let text = text.with_context(|| format!("cannot read the rows of {file}"))?;
-    let rows: Vec<Row> =
-        serde_json::from_str(&text).with_context(|| format!("{file} has no rows of `compare`"))?;
+    let report = Report::read(&text);
+    let rows = report.with_context(|| format!("{file} has no rows of `compare`"))?.rows;
     let is_meant = |row: &Row| {
         arguments.only.is_empty() || arguments.only.iter().any(|part| row.bench.contains(part))
     };
@@ -197,11 +200,8 @@ fn draw(arguments: &Draw) -> Result<()> {
         benches.dedup();
         bail!("{file} has no such bench; it has {}", benches.join(", "));
     }
-    say(table(&meant).trim_end())?;
-    if let Some(path) = &arguments.svg {
-        write(path, &svg(&meant, TITLE))?;
-    }
-    Ok(())
+    draw_to(open(arguments.svg.as_deref())?, &meant, TITLE)?;
+    say(table(&meant).trim_end())
 }
 
 fn roo(arguments: &Roo) -> Result<()> {
@@ -212,26 +212,30 @@ fn roo(arguments: &Roo) -> Result<()> {
     let runs = arguments.runs.max(1);
     let effort = Effort { warm_up: quota(runs.div_ceil(10)), measured: quota(runs) };
     let delays = if arguments.delay_ms.is_empty() { &[2.0, 0.0] } else { &arguments.delay_ms[..] };
-    let mut all = Vec::new();
-    for &delay_ms in delays {
+    let json = open(arguments.json.as_deref())?;
+    let prepare = |&delay_ms: &f64| {
+        let delay = Duration::try_from_secs_f64(delay_ms / 1e3);
+        let delay = delay.with_context(|| format!("{delay_ms} ms are no time"))?;
+        let picture = arguments.svg.as_deref().map(|path| with_delay(path, delay_ms));
+        anyhow::Ok((delay_ms, delay, open(picture.as_deref())?))
+    };
+    let prepared = delays.iter().map(prepare).collect::<Result<Vec<_>>>()?;
+    let (mut all, mut told) = (Vec::new(), Ok(()));
+    for (delay_ms, delay, picture) in prepared {
         let (program, cases) = (program()?, cases.clone());
-        let delay = seconds(delay_ms / 1e3)?;
         let (rounds, pin) = (arguments.rounds, arguments.pin);
         let plan = Plan { program, cases, effort, rounds, delay, pin };
         let rows = measure(&plan)?;
-        if let Some(path) = &arguments.svg {
-            let title = format!("Hops and fan-out, every frame {delay_ms} ms on its way");
-            write(&with_delay(path, delay_ms), &svg(&rows, &title))?;
-        }
+        let title = format!("Hops and fan-out, every frame {delay_ms} ms on its way");
+        let drawn = draw_to(picture, &rows, &title);
         let rows = roo_rows(&plan.cases, rows, delay_ms);
-        say(format_args!("every frame {delay_ms} ms on its way:\n{}", roo_table(&rows)))?;
+        let text = format!("every frame {delay_ms} ms on its way:\n{}", roo_table(&rows));
+        told = told.and(drawn).and(say(text));
         all.extend(rows);
     }
-    say("ratio: median latency against the client-driven form; predicted: trips alone.")?;
-    if let Some(path) = &arguments.json {
-        write(path, &serde_json::to_string_pretty(&all)?)?;
-    }
-    Ok(())
+    let legend = "ratio: median latency against the client-driven form; predicted: trips alone.";
+    let told = told.and(tell(json, &all, legend));
+    ensure_measured(all.iter().map(|row| &row.row)).and(told)
 }
 
 /// `chart.svg` becomes `chart-2ms.svg`.
@@ -252,24 +256,23 @@ fn measure(plan: &Plan) -> Result<Vec<Row>> {
         progress.tell(format_args!(
             "round {round}/{rounds} [{index}/{count}] {bench} {system} {flavour}"
         ));
-    })?;
+    });
     drop(progress);
-    for complaint in complaints(&plan.cases, &samples) {
-        say(format_args!("failed: {complaint}"))?;
-    }
     Ok(rows(&plan.cases, &samples, plan.pin))
 }
 
-fn seconds(seconds: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(seconds).with_context(|| format!("{seconds} s are no time"))
+fn effort(run: &Run) -> Effort {
+    Effort {
+        warm_up: Quota { time: run.seconds / 4, operations: run.operations.div_ceil(4) },
+        measured: Quota { time: run.seconds, operations: run.operations },
+    }
 }
 
-fn effort(run: &Run) -> Result<Effort> {
-    let (warm_up, measured) = (seconds(run.seconds / 4.0)?, seconds(run.seconds)?);
-    Ok(Effort {
-        warm_up: Quota { time: warm_up, operations: run.operations.div_ceil(4) },
-        measured: Quota { time: measured, operations: run.operations },
-    })
+/// An argument in seconds, for something that takes some time, and a day at most.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| !time.is_zero() && *time <= Duration::from_secs(86_400))
+        .ok_or_else(|| "it takes some time, in seconds, and a day at most".to_owned())
 }
 
 fn serve(arguments: &Serve) -> Result<()> {
@@ -291,8 +294,4 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(count) => Ok(count),
         Err(error) => Err(format!("{error}")),
     }
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

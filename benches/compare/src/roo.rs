@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bench::Form;
 use crate::flavour::Flavour;
 use crate::plan::Case;
-use crate::report::Row;
+use crate::report::{Row, figure};
 use crate::system::System;
 
 /// A row, and what distance alone would make of it.
@@ -21,8 +21,9 @@ pub struct RooRow {
     pub delay_ms: f64,
     /// One-way trips from the request to the last answer.
     pub trips: usize,
-    /// Median latency against the client-driven form: the median of the ratios within each round.
-    pub ratio: f64,
+    /// Median latency against the client-driven form: the median of the ratios within each round;
+    /// absent when one of them failed.
+    pub ratio: Option<f64>,
     /// The ratio that the trips alone predict.
     pub predicted: f64,
 }
@@ -41,8 +42,10 @@ pub fn cases(system: System, flavour: Flavour) -> Vec<Case> {
 pub fn roo_rows(cases: &[Case], rows: Vec<Row>, delay_ms: f64) -> Vec<RooRow> {
     let row = |(case, row): (&Case, Row)| {
         let trips = |form| case.bench.trips(form);
-        // The client-driven form has no ratio to itself.
-        let ratio = row.ratios.first().map_or(1.0, |ratio| ratio.median);
+        let ratio = match case.form {
+            Form::Client => row.median_us.map(|_| 1.0),
+            Form::Tree | Form::Nested => row.ratios.first().map(|ratio| ratio.median),
+        };
         let predicted = trips(case.form) as f64 / trips(Form::Client) as f64;
         RooRow { row, delay_ms, trips: trips(case.form), ratio, predicted }
     };
@@ -58,9 +61,16 @@ pub fn roo_table(rows: &[RooRow]) -> String {
         let form = row.form.map_or("", Form::name);
         let _ = writeln!(
             text,
-            "{:11} {form:7} {trips:5} {:12.1} {:11.1} {:8.1} {ratio:7.3} {predicted:10.3}",
-            row.bench, row.median_us, row.p99_us, row.cpu_us_per_op,
+            "{:11} {form:7} {trips:5} {:>12} {:>11} {:>8} {:>7} {predicted:10.3}",
+            row.bench,
+            figure(row.median_us, 1),
+            figure(row.p99_us, 1),
+            figure(row.cpu_us_per_op, 1),
+            figure(*ratio, 3),
         );
+        if let Some(complaint) = &row.complaint {
+            let _ = writeln!(text, "    failed: {complaint}");
+        }
     }
     text
 }

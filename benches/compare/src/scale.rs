@@ -16,15 +16,18 @@ mod connections;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+use crate::control::end_with_input;
 use crate::flavour::Flavour;
 use crate::lab::Room;
+use crate::output::{open, tell};
+use crate::processes::output_of;
 
 pub use calls::CallRow;
 pub use chains::ChainRow;
@@ -70,7 +73,7 @@ enum Kind {
 }
 
 /// Results of all parts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Idle connections, the fewest first.
     pub connections: Vec<ConnectionRow>,
@@ -83,35 +86,40 @@ pub struct Scale {
 /// Measures, prints the table, and writes the file.
 ///
 /// # Errors
-/// When a process fails, for example at the limit of open files, or the file cannot be written.
+/// When a process fails, for example at the limit of open files, or the file cannot be written. The
+/// rows that there are until then are printed and written.
 pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
+    let file = open(arguments.json.as_deref())?;
+    let mut scale = Scale::default();
+    let measured = measure(program, arguments, &mut scale);
+    if scale == Scale::default() {
+        return measured;
+    }
+    measured.and(tell(file, &scale, &table(&scale)))
+}
+
+fn measure(program: &Path, arguments: &Arguments, scale: &mut Scale) -> Result<()> {
     let deadline_s = arguments.deadline_s;
-    let (mut connections, mut calls) = (Vec::new(), Vec::new());
     for count in tenth_and_all(arguments.connections) {
         let part = Part { kind: Kind::Connections, count, deadline_s };
-        connections.push(row_of(program, &part)?);
+        scale.connections.push(row_of(program, &part)?);
     }
     for count in tenth_and_all(arguments.calls) {
-        calls.push(row_of(program, &Part { kind: Kind::Calls, count, deadline_s })?);
+        scale.calls.push(row_of(program, &Part { kind: Kind::Calls, count, deadline_s })?);
     }
-    let mut chains = Vec::new();
     for kind in [Kind::Chains, Kind::BlindChains] {
-        chains.push(row_of(program, &Part { kind, count: arguments.chains, deadline_s })?);
-    }
-    let scale = Scale { connections, calls, chains };
-    console::say(table(&scale).trim_end())?;
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&scale)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let part = Part { kind, count: arguments.chains, deadline_s };
+        scale.chains.push(row_of(program, &part)?);
     }
     Ok(())
 }
 
-/// Is one of the processes.
+/// Is one of the processes, until its input ends at the latest.
 ///
 /// # Errors
 /// When the work cannot be done.
 pub fn be_part(program: &Path, part: &Part) -> Result<()> {
+    end_with_input();
     Flavour::Ct.runtime()?.block_on(async {
         match part.kind {
             Kind::Connections => say(&connections::measure(program, part).await?)?,
@@ -134,9 +142,8 @@ fn tenth_and_all(count: usize) -> Vec<usize> {
 }
 
 fn row_of<Row: serde::de::DeserializeOwned>(program: &Path, part: &Part) -> Result<Row> {
-    let output = part.command(program).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "the measuring process failed: {}", output.status);
-    serde_json::from_slice(&output.stdout).context("the measuring process gives no row")
+    let said = output_of(part.command(program)).context("measuring")?;
+    serde_json::from_str(&said).context("the measuring process gives no row")
 }
 
 impl Part {

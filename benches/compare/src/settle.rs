@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   for each system: one server process, 64 callers here
-//!     calm ── not-found ── calm ── cancelled ── calm ── one-open ── calm ── restarted ── calm
+//!     calm ── not-found ── calm ── rested ── calm ── cancelled ── calm
+//!          ── one-open ── calm ── restarted ── calm
 //!        └─ rates ─┴─ compared with the calm phases before and after
 //! ```
 //!
@@ -20,10 +21,12 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::flavour::Flavour;
+use crate::output::{open, tell};
+use crate::program::seconds;
 
 use drive::Load;
 pub use phase::Phase;
@@ -33,9 +36,9 @@ use subject::{ConvokeSubject, Subject, TarpcSubject, TonicSubject};
 /// How much to measure.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
-    /// How long each phase is, in seconds.
-    #[arg(long, default_value_t = 60.0)]
-    seconds: f64,
+    /// How long each phase is, in seconds: 570 at most.
+    #[arg(long, default_value = "60", value_parser = seconds_of_a_phase)]
+    seconds: Duration,
     /// Only these systems. May be given several times.
     #[arg(long)]
     system: Vec<Who>,
@@ -58,16 +61,38 @@ enum Who {
     Tarpc,
 }
 
+/// A phase ends before the calls in it that are never answered do, by [`subject::LONG`].
+fn seconds_of_a_phase(text: &str) -> Result<Duration, String> {
+    let time = seconds(text)?;
+    let is_short = time <= Duration::from_secs(570);
+    is_short.then_some(time).ok_or_else(|| "a phase takes 570 s at most".to_owned())
+}
+
 /// Measures, prints the table, and writes the file.
 ///
 /// # Errors
-/// When a process fails, or the file cannot be written.
+/// When a process fails, a phase has no call that ended as it should, or the file cannot be
+/// written. The rows that there are until then are printed and written.
 pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
-    let seconds = arguments.seconds;
-    let time = Duration::try_from_secs_f64(seconds);
-    let time = time.with_context(|| format!("{seconds} s are no time"))?;
-    ensure!(!time.is_zero(), "a phase takes some time");
-    let load = Load { time, calls: arguments.calls };
+    let file = open(arguments.json.as_deref())?;
+    let mut rows = Vec::new();
+    let measured = measure_all(program, arguments, &mut rows);
+    if rows.is_empty() {
+        return measured;
+    }
+    let told = tell(file, &rows, &table(&rows));
+    measured.and(ensure_answered(&rows)).and(told)
+}
+
+fn ensure_answered(rows: &[SettleRow]) -> Result<()> {
+    for SettleRow { system, phase, per_second, .. } in rows {
+        ensure!(*per_second > 0.0, "nothing succeeded of {system} {}", phase.name());
+    }
+    Ok(())
+}
+
+fn measure_all(program: &Path, arguments: &Arguments, rows: &mut Vec<SettleRow>) -> Result<()> {
+    let load = Load { time: arguments.seconds, calls: arguments.calls };
     let phases = match &arguments.phase[..] {
         [] => &Phase::TROUBLED[..],
         some => some,
@@ -76,20 +101,25 @@ pub fn run(program: &Path, arguments: &Arguments) -> Result<()> {
         [] => Who::value_variants(),
         some => some,
     };
-    let mut rows = Vec::new();
     for who in whos {
-        rows.extend(Flavour::Ct.runtime()?.block_on(async {
+        let mut own = Vec::new();
+        let measured = Flavour::Ct.runtime()?.block_on(async {
+            let rows = &mut own;
             match who {
-                Who::Convoke => measure(ConvokeSubject::start(program).await?, load, phases).await,
-                Who::Tonic => measure(TonicSubject::start(program).await?, load, phases).await,
-                Who::Tarpc => measure(TarpcSubject::start(program).await?, load, phases).await,
+                Who::Convoke => {
+                    measure(ConvokeSubject::start(program).await?, load, phases, rows).await
+                }
+                Who::Tonic => {
+                    measure(TonicSubject::start(program).await?, load, phases, rows).await
+                }
+                Who::Tarpc => {
+                    measure(TarpcSubject::start(program).await?, load, phases, rows).await
+                }
             }
-        })?);
-    }
-    console::say(table(&rows).trim_end())?;
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string_pretty(&rows)?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        });
+        row::compare(&mut own);
+        rows.extend(own);
+        measured?;
     }
     Ok(())
 }
@@ -99,8 +129,8 @@ async fn measure(
     mut subject: impl Subject,
     load: Load,
     phases: &[Phase],
-) -> Result<Vec<SettleRow>> {
-    let mut rows = Vec::new();
+    rows: &mut Vec<SettleRow>,
+) -> Result<()> {
     for &phase in phases {
         if !subject.can(phase) {
             continue;
@@ -112,6 +142,5 @@ async fn measure(
         rows.push(drive::phase(&mut subject, phase, load).await?);
         rows.push(drive::phase(&mut subject, Phase::Calm, load).await?);
     }
-    row::compare(&mut rows);
-    Ok(rows)
+    Ok(())
 }

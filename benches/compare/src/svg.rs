@@ -28,7 +28,8 @@ fn bench(rows: &[&Row]) -> String {
     let unit = if is_rate { "operations a second" } else { "median latency, µs" };
     let rank = |row: &&Row| {
         let name = format!("{} {}", row.system, row.form.map_or("", Form::name));
-        let value = if is_rate { row.per_second } else { row.median_us };
+        // Without a figure it has its name and no bar: one of nothing would be the best latency.
+        let value = if is_rate { row.per_second } else { row.median_us }.unwrap_or(f64::NAN);
         let rank = Rank::new(name.trim_end(), value).look(look(row.system, Form::Tree));
         let range = row.spread.map(|of| if is_rate { of.per_second } else { of.median_us });
         match range {
@@ -49,7 +50,7 @@ fn over_servers(prefix: &str, rows: &[&Row]) -> Option<String> {
             let of = rows.iter().filter(|row| (row.system, row.form) == (system, Some(form)));
             let point = |row: &&Row| {
                 let servers = row.bench.strip_prefix(prefix)?.parse().ok()?;
-                Some((servers, row.median_us))
+                Some((servers, row.median_us?))
             };
             let mut points: Vec<(f64, f64)> = of.filter_map(point).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -88,12 +89,13 @@ mod tests {
             runtime: Flavour::Ct,
             pin: Pin::One,
             in_flight: if bench.contains("32") { 32 } else { 1 },
-            median_us,
-            p99_us: 2.0 * median_us,
-            per_second: 1e6 / median_us,
-            cpu_us_per_op: median_us,
+            median_us: Some(median_us),
+            p99_us: Some(2.0 * median_us),
+            per_second: Some(1e6 / median_us),
+            cpu_us_per_op: Some(median_us),
             allocs_per_op: None,
             failed: 0,
+            complaint: None,
             operations: 10,
             rounds: 1,
             spread: None,
@@ -123,9 +125,18 @@ mod tests {
         let alone = row("unary_latency_100b", None, 10.0);
         let range = |width: f64| (10.0 - width, 10.0 + width);
         let (median_us, per_second, cpu_us_per_op) = (range(1.0), range(2.0), range(3.0));
-        let spread = Some(Spread { median_us, per_second, cpu_us_per_op });
+        let spread = Some(Spread { median_us, p99_us: None, per_second, cpu_us_per_op });
         let rows = [Row { spread, ..alone.clone() }, alone];
         assert_eq!(svg(&rows, "title").matches("<path class=\"interval\"").count(), 1);
+    }
+
+    #[test]
+    fn a_row_without_figures_has_a_dash_and_no_point() {
+        let failed = |bench, form| Row { median_us: None, ..row(bench, form, 10.0) };
+        let text = svg(&[failed("unary_latency_100b", None)], "title");
+        assert!(text.contains("width=\"0.0\"") && text.contains(">-</text>"), "{text}");
+        let text = svg(&[failed("hops_1", Some(Form::Tree))], "title");
+        assert_eq!(text.matches("<circle").count(), 0);
     }
 
     #[test]

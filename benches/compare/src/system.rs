@@ -11,6 +11,7 @@ use crate::bench::{Bench, Form};
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::flavour::Flavour;
+use crate::systems::tonic::Late;
 use crate::systems::{
     convoke, convoke_edge, convoke_grpc, convoke_quic, convoke_tcp, convoke_tls, ntex_grpc, quinn,
     tarpc, tcp_blocking, tcp_tokio, tonic, tonic_bidi, tonic_server, volo,
@@ -40,6 +41,8 @@ pub enum System {
     #[value(name = "tonic-4ch")]
     #[serde(rename = "tonic-4ch")]
     Tonic4Channels,
+    /// `Tonic`, whose quorums let the calls that are late finish.
+    TonicLate,
     /// gRPC, numbered messages over one bidirectional stream.
     TonicBidi,
     /// gRPC by ntex.
@@ -60,7 +63,7 @@ pub enum System {
 
 impl System {
     /// All, in the order of the table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::TcpBlocking,
         Self::TcpTokio,
         Self::ConvokeTcp,
@@ -70,6 +73,7 @@ impl System {
         Self::ConvokeEdge,
         Self::Tonic,
         Self::Tonic4Channels,
+        Self::TonicLate,
         Self::TonicBidi,
         Self::NtexGrpc,
         Self::Tarpc,
@@ -91,6 +95,7 @@ impl System {
             Self::ConvokeEdge => "convoke-edge",
             Self::Tonic => "tonic",
             Self::Tonic4Channels => "tonic-4ch",
+            Self::TonicLate => "tonic-late",
             Self::TonicBidi => "tonic-bidi",
             Self::NtexGrpc => "ntex-grpc",
             Self::Tarpc => "tarpc",
@@ -135,6 +140,7 @@ impl System {
             Self::ConvokeTcp => true,
             Self::ConvokeEdge => matches!(bench, Bench::UnaryLatency | Bench::UnaryThroughput),
             Self::Tonic => form != Form::Tree,
+            Self::TonicLate => bench == Bench::Quorum,
             // One call at a time has one connection either way.
             Self::Tonic4Channels | Self::VoloPool => is_throughput,
             Self::TonicBidi
@@ -157,6 +163,7 @@ impl System {
             | Self::TcpTokio
             | Self::Tonic
             | Self::Tonic4Channels
+            | Self::TonicLate
             | Self::TonicBidi
             | Self::NtexGrpc
             | Self::Tarpc
@@ -180,6 +187,7 @@ impl System {
             | Self::ConvokeTcp
             | Self::Tonic
             | Self::Tonic4Channels
+            | Self::TonicLate
             | Self::TonicBidi
             | Self::NtexGrpc
             | Self::Tarpc
@@ -202,6 +210,7 @@ impl System {
             | Self::ConvokeEdge
             | Self::Tonic
             | Self::Tonic4Channels
+            | Self::TonicLate
             | Self::TonicBidi
             | Self::NtexGrpc
             | Self::Tarpc
@@ -221,6 +230,7 @@ impl System {
             | Self::ConvokeGrpc
             | Self::Tonic
             | Self::Tonic4Channels
+            | Self::TonicLate
             | Self::TonicBidi => true,
             Self::TcpBlocking
             | Self::TcpTokio
@@ -247,7 +257,7 @@ impl System {
             Self::ConvokeQuic => convoke::serve(&convoke_quic::WIRE, control, delay).await,
             Self::ConvokeGrpc => convoke::serve(&convoke_grpc::WIRE, control, delay).await,
             Self::ConvokeEdge => convoke_edge::serve(control).await,
-            Self::Tonic | Self::Tonic4Channels | Self::TonicBidi => {
+            Self::Tonic | Self::Tonic4Channels | Self::TonicLate | Self::TonicBidi => {
                 tonic_server::serve(control).await
             }
             Self::NtexGrpc => ntex_grpc::serve(control).await,
@@ -270,8 +280,9 @@ impl System {
             Self::ConvokeTls => convoke::measure(&convoke_tls::WIRE, bencher, delay).await,
             Self::ConvokeQuic => convoke::measure(&convoke_quic::WIRE, bencher, delay).await,
             Self::ConvokeGrpc => convoke::measure(&convoke_grpc::WIRE, bencher, delay).await,
-            Self::Tonic | Self::ConvokeEdge => tonic::measure(bencher, 1).await,
-            Self::Tonic4Channels => tonic::measure(bencher, 4).await,
+            Self::Tonic | Self::ConvokeEdge => tonic::measure(bencher, 1, Late::Dropped).await,
+            Self::Tonic4Channels => tonic::measure(bencher, 4, Late::Dropped).await,
+            Self::TonicLate => tonic::measure(bencher, 1, Late::Finished).await,
             Self::TonicBidi => tonic_bidi::measure(bencher).await,
             Self::NtexGrpc => ntex_grpc::measure(bencher).await,
             Self::Tarpc => tarpc::measure(bencher).await,

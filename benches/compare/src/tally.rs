@@ -49,10 +49,18 @@ impl Tally {
         self.succeeded_count() + self.failed
     }
 
-    /// The latency that the part `quantile` of the operations did not exceed; zero when there were
-    /// none.
-    pub fn latency(&self, quantile: f64) -> Duration {
-        Duration::from_nanos(self.latencies.value_at_quantile(quantile))
+    /// The latency that the part `quantile` of the operations did not exceed, in microseconds;
+    /// `None` when there were none: a client that got nothing has not been fast.
+    pub fn latency_us(&self, quantile: f64) -> Option<f64> {
+        let latency = Duration::from_nanos(self.latencies.value_at_quantile(quantile));
+        (self.succeeded_count() > 0).then_some(latency.as_secs_f64() * 1e6)
+    }
+
+    /// All of what several callers counted.
+    pub fn sum(tallies: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::default();
+        tallies.into_iter().for_each(|tally| all.absorb(tally));
+        all
     }
 
     /// Counts what another caller counted.
@@ -81,6 +89,13 @@ mod tests {
     }
 
     #[test]
+    fn failures_alone_have_no_latency_at_all() {
+        let mut tally = Tally::default();
+        tally.failed(&anyhow::anyhow!("reset"));
+        assert_eq!(tally.latency_us(0.99), None);
+    }
+
+    #[test]
     fn a_quantile_is_within_a_five_hundredth() {
         let (mut all, mut slow) = (Tally::default(), Tally::default());
         for _ in 0..99 {
@@ -88,8 +103,8 @@ mod tests {
         }
         slow.succeeded(Duration::from_secs(3_600));
         all.absorb(slow);
-        let median = all.latency(0.5).as_secs_f64();
-        assert!((median / 20e-6 - 1.0).abs() < 2e-3, "{median}");
-        assert!(all.latency(1.0) >= Duration::from_secs(59));
+        let median = all.latency_us(0.5).unwrap();
+        assert!((median / 20.0 - 1.0).abs() < 2e-3, "{median}");
+        assert!(all.latency_us(1.0).unwrap() >= 59e6);
     }
 }

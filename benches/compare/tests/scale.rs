@@ -1,6 +1,6 @@
 //! `compare scale` with small numbers: that all of it is opened, counted, cancelled and forgotten.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use compare::lab::{Held, PerOne};
 use compare::scale::Scale;
@@ -57,6 +57,26 @@ fn connections_and_calls_are_opened_counted_and_forgotten() {
         }
         assert_eq!(row.resident_bytes_grown.is_some(), cfg!(target_os = "linux"));
     }
+}
+
+/// The first of them have ended before the last are open, on whatever machine.
+#[test]
+fn calls_that_end_while_others_are_opened_fail_the_run() {
+    let few = ["--connections", "1", "--chains", "1"];
+    let output = scale(&[&few[..], &["--calls", "2000000", "--deadline-s", "1"]].concat());
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("measuring"), "{said}");
+}
+
+/// Nobody is left to be told, and it would take hours.
+#[test]
+fn a_part_ends_with_its_parent() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.args(["scale-part", "chains", "1000000000", "600"]).stdin(Stdio::null());
+    let output = command.output().expect("the program starts");
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the parent has ended"));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) async fn attack(part: &Part) -> Result<()> {
     let budget_us = part.budget_s * 1_000_000;
     let knows = Knows { own, client: met.peer, life: met.life, budget_us };
     drop(met);
-    let until = Instant::now() + Duration::try_from_secs_f64(part.seconds)?;
+    let until = Instant::now() + part.seconds;
     let to = if part.class.is_at_client() { client } else { victim };
     let sent = match part.class.is_crowd() {
         true => crowd(part, &knows, to, until).await?,

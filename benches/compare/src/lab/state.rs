@@ -1,9 +1,9 @@
 //! Holdings of a process: entries in its endpoint's tables, and memory.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use convoke::{Endpoint, Load};
 use serde::{Deserialize, Serialize};
 
@@ -130,24 +130,29 @@ pub struct PerOne {
 
 /// The other process.
 #[derive(Debug)]
-pub(crate) struct Remote(Server);
+pub(crate) struct Remote {
+    server: Server,
+    /// How long to wait for what it is to hold.
+    longest: Duration,
+}
 
 impl Remote {
     pub(crate) fn start(program: &Path, host: &Host) -> Result<Self> {
-        Ok(Self(Server::start(host.command(program))?))
+        let server = Server::start(host.command(program))?;
+        Ok(Self { server, longest: host.room.longest() })
     }
 
     /// Makes the host at `next` the one to which this host hands on the requests of a chain.
     pub(crate) fn join(&mut self, next: &str) -> Result<()> {
-        self.0.ask(&format!("next {next}"), "joined").map(|_| ())
+        self.server.ask(&format!("next {next}"), "joined").map(|_| ())
     }
 
     pub(crate) fn address(&self) -> &str {
-        self.0.address()
+        self.server.address()
     }
 
     pub(crate) fn state(&mut self) -> Result<State> {
-        let text = self.0.ask("state", "state")?;
+        let text = self.server.ask("state", "state")?;
         serde_json::from_str(&text).context("the server's state cannot be read")
     }
 
@@ -156,14 +161,28 @@ impl Remote {
         Ok(States { client: State::of(client), server: self.state()? })
     }
 
-    /// Waits until the server holds what is wanted.
-    pub(crate) async fn until(&mut self, is_so: impl Fn(&Held) -> bool) -> Result<()> {
-        let mut again = tokio::time::interval(Duration::from_millis(10));
-        while !is_so(&self.state()?.held) {
-            again.tick().await;
-        }
-        Ok(())
+    /// Waits until the server holds what is wanted, in words `what`.
+    pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Held) -> bool) -> Result<()> {
+        until(self.longest, what, || Ok(is_so(&self.state()?.held))).await
     }
+}
+
+/// Asks every few milliseconds until it is so.
+///
+/// # Errors
+/// When it is not for so long, or cannot be asked.
+pub(crate) async fn until(
+    longest: Duration,
+    what: &str,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let begun = Instant::now();
+    let mut again = tokio::time::interval(Duration::from_millis(5));
+    while !is_so()? {
+        ensure!(begun.elapsed() < longest, "{what}: not within {longest:?}");
+        again.tick().await;
+    }
+    Ok(())
 }
 
 /// Resident memory of a process, or of this one (`self`), by Linux's `VmRSS`, which unlike `statm`
@@ -172,4 +191,22 @@ pub fn resident_bytes_of(process: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_wait_for_what_never_comes_ends_and_says_for_what() {
+        let waited = until(Duration::ZERO, "the server runs all calls", || Ok(false)).await;
+        assert!(waited.unwrap_err().to_string().contains("the server runs all calls"));
+        let mut looks = 0;
+        until(Duration::MAX, "a third look", || {
+            looks += 1;
+            Ok(looks == 3)
+        })
+        .await
+        .unwrap();
+    }
 }

@@ -15,29 +15,35 @@ pub struct Ratio {
     pub against: String,
     /// Of the median latencies.
     pub median: f64,
+    /// Of the 99th percentiles; absent in rows that are older than this figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
     /// Of the rates.
     pub per_second: f64,
     /// Of the processor times.
     pub cpu: f64,
 }
 
-pub(super) fn ratios(cases: &[Case], figures: &[Vec<Figures>], index: usize) -> Vec<Ratio> {
+/// Of the rounds in which both have figures; none against a case that has none of them.
+pub(super) fn ratios(cases: &[Case], figures: &[Vec<Option<Figures>>], index: usize) -> Vec<Ratio> {
     let case = &cases[index];
     let others = cases.iter().zip(figures).filter_map(|(other, theirs)| {
         let against = label(case, other)?;
         let of = |figure: fn(&Figures) -> f64| {
             let rounds = figures[index].iter().zip(theirs);
-            median(rounds.map(|(ours, theirs)| figure(ours) / figure(theirs)))
+            let both = rounds.filter_map(|(ours, theirs)| Some((ours.as_ref()?, theirs.as_ref()?)));
+            median(both.map(|(ours, theirs)| figure(ours) / figure(theirs)))
         };
         Some(Ratio {
             against,
-            median: of(|figures| figures.median_us),
-            per_second: of(|figures| figures.per_second),
-            cpu: of(|figures| figures.cpu_us),
+            median: of(|figures| figures.median_us)?,
+            p99: of(|figures| figures.p99_us),
+            per_second: of(|figures| figures.per_second)?,
+            cpu: of(|figures| figures.cpu_us)?,
         })
     });
-    // A rate of nothing has no ratio, and JSON no number for it.
-    others.filter(|ratio| ratio.per_second.is_finite() && ratio.cpu.is_finite()).collect()
+    // Processor time of too little to be seen has no ratio, and JSON no number for it.
+    others.filter(|ratio| ratio.cpu.is_finite()).collect()
 }
 
 /// How `other` is called when `case` is compared with it; none when that says nothing.
@@ -75,7 +81,7 @@ fn label(case: &Case, other: &Case) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::rows;
-    use super::super::tests::sample;
+    use super::super::tests::{failed_sample, sample};
     use super::*;
     use crate::bench::Bench;
     use crate::flavour::Flavour;
@@ -97,6 +103,25 @@ mod tests {
         let ratio = &rows[1].ratios[0];
         assert_eq!(ratio.against, "tcp-tokio");
         assert!((ratio.median - 1.2).abs() < 0.01, "{}", ratio.median);
+    }
+
+    #[test]
+    fn what_failed_is_neither_better_nor_worse_than_anything() {
+        let case = |system| Case {
+            bench: Bench::UnaryLatency,
+            system,
+            form: Form::Client,
+            flavour: Flavour::Ct,
+        };
+        let cases = [case(System::TcpTokio), case(System::ConvokeTcp)];
+        for samples in [[sample(10, 0), failed_sample()], [failed_sample(), sample(12, 0)]] {
+            let rows = rows(&cases, &samples.map(|sample| vec![sample]), Pin::One);
+            assert_eq!(rows[1].ratios, []);
+        }
+        // A round in which one of them failed is no round of the ratio.
+        let theirs = vec![failed_sample(), sample(10, 0)];
+        let rows = rows(&cases, &[theirs, vec![sample(99, 0), sample(12, 0)]], Pin::One);
+        assert!((rows[1].ratios[0].median - 1.2).abs() < 0.01, "{:?}", rows[1].ratios);
     }
 
     #[test]

@@ -28,31 +28,38 @@ fn heading(text: &mut String, row: &Row) {
 
 fn line(text: &mut String, row: &Row) {
     let form = row.form.map_or("", Form::name);
-    let allocations = row.allocs_per_op.map_or("-".to_owned(), |count| format!("{count:.1}"));
     let _ = writeln!(
         text,
-        "  {:26} {:6} {:2}      {:11.1} {:11.1} {:10.0} {:8.2} {:>7} {:7}",
+        "  {:26} {:6} {:2}      {:>11} {:>11} {:>10} {:>8} {:>7} {:7}",
         row.system.name(),
         form,
         row.runtime.name(),
-        row.median_us,
-        row.p99_us,
-        row.per_second,
-        row.cpu_us_per_op,
-        allocations,
+        figure(row.median_us, 1),
+        figure(row.p99_us, 1),
+        figure(row.per_second, 0),
+        figure(row.cpu_us_per_op, 2),
+        figure(row.allocs_per_op, 1),
         row.failed,
     );
+    if let Some(complaint) = &row.complaint {
+        let _ = writeln!(text, "      failed: {complaint}");
+    }
     for ratio in &row.ratios {
         let _ = writeln!(
             text,
-            "      against {:28} {:>11}x {:11} {:>9}x {:>7}x",
+            "      against {:28} {:>11}x {:>11} {:>9}x {:>7}x",
             ratio.against,
             factor(ratio.median),
-            "",
+            ratio.p99.map_or(String::new(), |p99| factor(p99) + "x"),
             factor(ratio.per_second),
             factor(ratio.cpu)
         );
     }
+}
+
+/// With so many decimals; a dash where there is none.
+pub(crate) fn figure(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// Three digits that matter, at least.
@@ -63,7 +70,7 @@ fn factor(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::rows;
-    use super::super::tests::sample;
+    use super::super::tests::{failed_sample, sample};
     use super::*;
     use crate::pin::Pin;
     use crate::plan::Case;
@@ -75,6 +82,14 @@ mod tests {
         assert_eq!(text.matches("unary_latency_100b, 1 in flight").count(), 1);
         assert_eq!(text.matches("     7\n").count(), 3, "{text}");
         assert!(text.contains("against tcp-tokio"), "{text}");
+    }
+
+    #[test]
+    fn what_failed_says_so_in_its_row_and_shows_no_figure() {
+        let text = table(&rows(&Case::all()[..1], &[vec![failed_sample()]], Pin::One));
+        let (row, complaint) = text.trim_end().rsplit_once('\n').expect("they are lines");
+        assert_eq!(complaint.trim(), "failed: reset");
+        assert!(row.ends_with("-        -       -       7") && !row.contains("0.0"), "{text}");
     }
 
     #[test]

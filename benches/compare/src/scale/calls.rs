@@ -1,13 +1,13 @@
 //! Many calls over one connection that nobody answers, and small ones beside them.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use convoke::{Call, Endpoint, Peer};
 use serde::{Deserialize, Serialize};
 
-use crate::lab::{BODY_BYTES, ECHO, Held, HeldByBoth, Host, NEVER, PerOne, Remote};
+use crate::lab::{BODY_BYTES, ECHO, Held, HeldByBoth, Host, NEVER, PerOne, Remote, until};
 
 use super::Part;
 
@@ -34,6 +34,9 @@ pub struct CallRow {
     pub settled: HeldByBoth,
 }
 
+/// The first of many calls ends before the last is open.
+const LATE: &str = "some calls have ended, most likely late: raise --deadline-s";
+
 /// Small calls whose rate is measured.
 const SMALL_CALLS: usize = 2_000;
 
@@ -51,27 +54,23 @@ pub(super) async fn measure(program: &Path, part: &Part) -> Result<CallRow> {
     let before = server.states(&client.endpoint)?;
 
     let begun = Instant::now();
-    let calls = client.open(part.count).await?;
-    server.until(|held| held.tasks >= part.count).await?;
+    let is_late = || begun.elapsed() >= part.deadline();
+    let calls = client.open(part.count, is_late).await?;
+    server.until("all handlers run", |held| held.tasks >= part.count || is_late()).await?;
     let open_seconds = begun.elapsed().as_secs_f64();
     let small_per_second_beside = client.small_calls().await?;
     let open = server.states(&client.endpoint)?;
     let is_all = (open.client.held.calls, open.server.held.tasks) == (part.count, part.count);
-    ensure!(is_all, "some calls have ended, most likely late: raise --deadline-s");
+    ensure!(is_all, LATE);
 
     client.cancel(calls).await?;
-    server.until(|held| held.tasks == 0).await?;
-    let mut again = tokio::time::interval(Duration::from_millis(10));
-    while client.endpoint.load().unsettled > 0 {
-        again.tick().await;
-    }
-    let is_by_word = begun.elapsed() < part.deadline();
-    ensure!(is_by_word, "cancelled calls were settled by their deadline, not by their tasks");
+    server.until("all handlers have ended", |held| held.tasks == 0).await?;
+    let longest = part.room().longest();
+    until(longest, "no call is unsettled", || Ok(client.endpoint.load().unsettled == 0)).await?;
+    ensure!(!is_late(), "cancelled calls were settled by their deadline, not by their tasks");
     let cancelled = server.states(&client.endpoint)?;
-    while !endpoint_is_idle(&client.endpoint) {
-        again.tick().await;
-    }
-    server.until(Held::is_idle).await?;
+    until(longest, "the client holds nothing", || Ok(endpoint_is_idle(&client.endpoint))).await?;
+    server.until("the server holds nothing", Held::is_idle).await?;
     let settled = server.states(&client.endpoint)?;
     ensure!(settled.client.held.connections == 1, "the connection was lost on the way");
     Ok(CallRow {
@@ -97,7 +96,7 @@ struct Client {
 }
 
 impl Client {
-    async fn open(&self, count: usize) -> Result<Vec<Call<Vec<u8>>>> {
+    async fn open(&self, count: usize, is_late: impl Fn() -> bool) -> Result<Vec<Call<Vec<u8>>>> {
         let mut calls = Vec::with_capacity(count);
         for number in 1..=count {
             let request = NEVER.request(vec![0; BODY_BYTES]);
@@ -106,6 +105,7 @@ impl Client {
             if number % BURST == 0 {
                 // Waits its turn behind them.
                 self.small_call().await?;
+                ensure!(!is_late(), LATE);
             }
         }
         Ok(calls)

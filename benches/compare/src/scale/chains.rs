@@ -1,13 +1,13 @@
 //! Chains of servers at the highest rate that the machine makes, and what each server then holds.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use convoke::{Endpoint, Peer};
 use serde::{Deserialize, Serialize};
 
-use crate::lab::{BODY_BYTES, HOPS, Held, Host, Remote, Room};
+use crate::lab::{BODY_BYTES, HOPS, Held, Host, Remote, Room, until};
 
 use super::Part;
 
@@ -78,15 +78,14 @@ pub(super) async fn measure(program: &Path, part: &Part, connected: usize) -> Re
 
 /// Waits until every server remembers little. What they hold then.
 async fn forgotten(servers: &mut [Remote]) -> Result<Vec<Held>> {
-    let mut again = tokio::time::interval(Duration::from_millis(5));
-    loop {
+    let mut all = Vec::new();
+    until(Room::DEFAULT.longest(), "all servers have forgotten the chains", || {
         let states = servers.iter_mut().map(|server| Ok(server.state()?.held));
-        let held = states.collect::<Result<Vec<Held>>>()?;
-        if held.iter().all(|held| held.remembered <= REMEMBERED_MAX && held.tasks == 0) {
-            return Ok(held);
-        }
-        again.tick().await;
-    }
+        all = states.collect::<Result<Vec<Held>>>()?;
+        Ok(all.iter().all(|held| held.remembered <= REMEMBERED_MAX && held.tasks == 0))
+    })
+    .await?;
+    Ok(all)
 }
 
 fn resident(servers: &mut [Remote]) -> Result<Vec<Option<u64>>> {

@@ -30,12 +30,13 @@ pub(super) async fn measure(program: &Path, part: &Part) -> Result<ConnectionRow
         let connected = connect(part, server.address()).await;
         endpoints.push(connected.with_context(|| refused(number, part.count))?);
     }
-    server.until(|held| held.connections == part.count + 1).await?;
+    let all = part.count + 1;
+    server.until("all are connected", |held| held.connections == all).await?;
     let resident_bytes_each = server.states(&first)?.each(&before, part.count);
     for endpoint in endpoints {
         endpoint.shutdown(Duration::from_secs(1)).await;
     }
-    server.until(|held| held.connections == 1).await?;
+    server.until("all but one have gone", |held| held.connections == 1).await?;
     Ok(ConnectionRow { count: part.count, resident_bytes_each })
 }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use tokio::task::JoinHandle;
+use anyhow::{Context as _, Result, anyhow, ensure};
 use tokio::time::{sleep, timeout};
+
+use crate::lab::until;
+use crate::processes::STALLED;
 
 use super::phase::{Kind, Phase};
 use super::row::SettleRow;
@@ -68,7 +70,7 @@ pub(super) async fn phase(
         let killed = Instant::now();
         sleep(AWAY).await;
         subject.start_again()?;
-        until_answered(&shared).await;
+        until_answered(&shared).await?;
         away = Some(killed.elapsed());
         let server = subject.server().take().context("it was started again")?;
         let watch = Watch::begin(server, client, Arc::clone(&shared.counts), begun);
@@ -84,9 +86,13 @@ pub(super) async fn phase(
     *subject.server() = Some(server);
     shared.is_over.store(true, Ordering::Relaxed);
     for caller in callers {
-        caller.await.context("a caller panicked")?;
+        let ended = timeout(STALLED, caller).await.context("a call does not end")?;
+        ended.context("a caller panicked")?;
     }
-    open.as_ref().into_iter().for_each(JoinHandle::abort);
+    if let Some(open) = open {
+        ensure!(!open.is_finished(), "the call that was to stay open has ended");
+        open.abort();
+    }
     let time: Duration = stretches.iter().map(|stretch| stretch.time).sum();
     let calls: u64 = stretches.iter().map(|stretch| stretch.calls).sum();
     #[expect(clippy::cast_precision_loss, reason = "calls are far below 2^52")]
@@ -108,12 +114,10 @@ async fn work(shared: &Shared, load: Load, part: u32) -> Stretch {
 }
 
 /// Waits for the first call that a new server has answered.
-async fn until_answered(shared: &Shared) {
+async fn until_answered(shared: &Shared) -> Result<()> {
     let calls = || shared.counts.calls.load(Ordering::Relaxed);
     let before = calls();
-    while calls() == before {
-        sleep(Duration::from_millis(1)).await;
-    }
+    until(STALLED, "the new server has answered a call", || Ok(calls() != before)).await
 }
 
 async fn caller(client: impl Client, phase: Phase, shared: Arc<Shared>) {
@@ -128,9 +132,11 @@ async fn caller(client: impl Client, phase: Phase, shared: Arc<Shared>) {
                 Ok(())
             }
             Kind::Cancelled => {
-                // Answered it never is: what is left of it is dropped.
-                let _ = timeout(PATIENCE, client.never()).await;
-                Ok(())
+                // What is left of it is dropped, unless there was nothing to cancel.
+                match timeout(PATIENCE, client.never()).await {
+                    Ok(()) => Err(anyhow!("it has ended by itself")),
+                    Err(_) => Ok(()),
+                }
             }
         };
         match result {

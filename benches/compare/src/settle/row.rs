@@ -15,7 +15,8 @@ pub struct SettleRow {
     pub system: String,
     /// The phase.
     pub phase: Phase,
-    /// Calls that ended as they should, without the time that the server was away.
+    /// Calls that ended as they should, and in their phases the rests and the calls that were
+    /// cancelled, without the time that the server was away.
     pub per_second: f64,
     /// Against the mean of the calm phases before and after; null for those.
     pub ratio: Option<f64>,

@@ -22,7 +22,7 @@ use crate::systems::{tarpc, tonic};
 use super::phase::Phase;
 
 /// Longer than any phase, within what every system takes.
-const LONG: Duration = Duration::from_secs(580);
+pub(super) const LONG: Duration = Duration::from_secs(580);
 
 /// A system under measurement.
 pub(super) trait Subject {

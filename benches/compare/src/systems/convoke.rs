@@ -1,7 +1,6 @@
 //! Convoke over any of its transports: the servers of all benches, and their client.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,12 +14,12 @@ use convoke::{
     ServiceOf, Status, Task,
 };
 
-use crate::authority;
+use crate::authority::Certificate;
 use crate::bench::{Bench, Form, ITEMS, QUORUM};
 use crate::bencher::{Bencher, Sample};
 use crate::control::Control;
 use crate::drive::{Client, Work, refused};
-use crate::proto::{NOT_FOUND, Payload};
+use crate::proto::{NOT_FOUND, Payload, counted, expect_bytes};
 
 /// The differences of one transport from another.
 pub(crate) struct Wire {
@@ -46,14 +45,13 @@ impl fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// With a certificate of the authority in this folder, if the transport wants one.
-    fn endpoint(&self, authority: Option<&Path>, delay: Duration) -> Result<EndpointBuilder> {
+    /// With this certificate, if the transport wants one.
+    fn endpoint(&self, given: Option<Certificate>, delay: Duration) -> Result<EndpointBuilder> {
         let builder = Endpoint::builder();
         let (builder, prompt) = match self.transport {
             Make::Plain(make) => (builder, make()),
             Make::Secure(make) => {
-                let folder = authority.context("nobody named an authority for certificates")?;
-                let identity = authority::issue(folder)?;
+                let identity = given.context("it was given no certificate")?.identity()?;
                 (builder.node(identity.node()), make(identity))
             }
         };
@@ -165,7 +163,7 @@ fn service(node: Node) -> ServiceOf<Node> {
 /// Serves all benches.
 pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) -> Result<()> {
     let node = Node::default();
-    let builder = wire.endpoint(authority::named().as_deref(), delay)?;
+    let builder = wire.endpoint(Certificate::given()?, delay)?;
     let endpoint = builder.listen(wire.listen).serve(service(node.clone())).start().await?;
     control.listening(&endpoint.addresses()[0].to_string())?;
     let mut peers = Vec::new();
@@ -181,7 +179,7 @@ pub(crate) async fn serve(wire: &Wire, mut control: Control, delay: Duration) ->
 
 /// Connects to all servers, and keeps its callers busy.
 pub(crate) async fn measure(wire: &Wire, bencher: Bencher<'_>, delay: Duration) -> Result<Sample> {
-    let endpoint = wire.endpoint(bencher.servers.authority(), delay)?.start().await?;
+    let endpoint = wire.endpoint(bencher.servers.certificate()?, delay)?.start().await?;
     let mut peers = Vec::new();
     for address in bencher.servers.addresses() {
         peers.push(endpoint.connect(&address).await?);
@@ -274,14 +272,4 @@ impl Caller {
         let replies = call.quorum(Threshold(QUORUM)).await?;
         replies.iter().try_for_each(|(_, reply)| expect_bytes(reply, work.payload.len()))
     }
-}
-
-fn counted(work: &Work, count: usize) -> Payload {
-    let count = u32::try_from(count).expect("benches count to a thousand");
-    Payload { body: work.payload.clone(), count, ..Payload::default() }
-}
-
-fn expect_bytes(reply: &Payload, bytes: usize) -> Result<()> {
-    ensure!(reply.body.len() == bytes, "a reply of {} bytes instead of {bytes}", reply.body.len());
-    Ok(())
 }

@@ -2,7 +2,8 @@
 //! It shows the cost of a round trip without any runtime.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -77,6 +78,15 @@ pub(crate) async fn measure(bencher: Bencher<'_>) -> Result<Sample> {
     stream.set_nodelay(true)?;
     let payload = bencher.work.payload.clone();
     let (out, input) = (BytesMut::new(), Input::default());
+    // Timers of the runtime do not run while its thread waits, and a timeout of the socket would
+    // cost every operation a timer of the kernel.
+    let (watched, longest) = (stream.try_clone()?, bencher.effort.longest());
+    let (_measuring, over) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if over.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
+            let _ = watched.shutdown(Shutdown::Both); // It fails when the server has ended.
+        }
+    });
     bencher.windowed(BlockingPipe { stream, payload, out, input }).await
 }
 

@@ -1,9 +1,9 @@
-//! `tonic` and `tonic-4ch`: gRPC as most people use it, a call for each request, over one
-//! connection or four.
+//! `tonic`, `tonic-4ch` and `tonic-late`: gRPC as most people use it, a call for each request, over
+//! one connection or four.
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
@@ -13,9 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 use crate::bench::{Bench, Form, ITEMS, QUORUM};
 use crate::bencher::{Bencher, Sample};
 use crate::drive::{Client, Work, refused};
-use crate::proto::NOT_FOUND;
-use crate::proto::Payload;
 use crate::proto::rival_client::RivalClient;
+use crate::proto::{NOT_FOUND, Payload, counted, expect_bytes};
 
 /// A connection of its own to a server.
 pub(crate) async fn connect(address: &str) -> Result<RivalClient<Channel>> {
@@ -23,8 +22,17 @@ pub(crate) async fn connect(address: &str) -> Result<RivalClient<Channel>> {
     Ok(RivalClient::new(endpoint.connect().await?))
 }
 
+/// The end of those calls of a quorum whose answers are not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// They are dropped, as one does who has the answers, which resets their streams.
+    Dropped,
+    /// Each is a task, which goes on until its answer is there.
+    Finished,
+}
+
 /// Connects to all servers, `channels` times each, and keeps its callers busy.
-pub(crate) async fn measure(bencher: Bencher<'_>, channels: usize) -> Result<Sample> {
+pub(crate) async fn measure(bencher: Bencher<'_>, channels: usize, late: Late) -> Result<Sample> {
     let mut sets = Vec::new();
     for _ in 0..channels {
         let mut set = Vec::new();
@@ -33,7 +41,7 @@ pub(crate) async fn measure(bencher: Bencher<'_>, channels: usize) -> Result<Sam
         }
         sets.push(set.into());
     }
-    let caller = Caller { servers: Arc::clone(&sets[0]), sets: sets.into() };
+    let caller = Caller { servers: Arc::clone(&sets[0]), sets: sets.into(), late };
     bencher.closed_loop(caller).await
 }
 
@@ -44,12 +52,13 @@ struct Caller {
     /// All servers, over the connections of this caller.
     servers: Set,
     sets: Arc<[Set]>,
+    late: Late,
 }
 
 impl Client for Caller {
     fn of_caller(&self, index: usize) -> Self {
         let servers = Arc::clone(&self.sets[index % self.sets.len()]);
-        Self { servers, sets: Arc::clone(&self.sets) }
+        Self { servers, ..self.clone() }
     }
 
     async fn operate(&self, work: &Work) -> Result<()> {
@@ -95,29 +104,31 @@ impl Client for Caller {
 }
 
 impl Caller {
-    /// Asks all, and drops the calls that are late, as one does who has the answers.
+    /// Asks all, and is done with the first answers.
     async fn quorum(&self, work: &Work) -> Result<()> {
-        let calls = self.servers.iter().map(|server| echo(server, work));
-        let mut calls: FuturesUnordered<_> = calls.collect();
-        for _ in 0..QUORUM {
-            // A connection that was lost with the calls of others on it fails the operation.
-            calls.next().await.expect("there are more servers than a quorum")?;
+        if self.late == Late::Dropped {
+            return first_of(self.servers.iter().map(|server| echo(server, work))).await;
         }
-        Ok(())
+        let spawned = self.servers.iter().map(|server| {
+            let (server, work) = (server.clone(), work.clone());
+            let call = tokio::spawn(async move { echo(&server, &work).await });
+            async { call.await.context("a call panicked")? }
+        });
+        first_of(spawned).await
     }
+}
+
+/// Waits for as many of these calls as are a quorum.
+async fn first_of(calls: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
+    let mut calls: FuturesUnordered<_> = calls.collect();
+    for _ in 0..QUORUM {
+        // A connection that was lost with the calls of others on it fails the operation.
+        calls.next().await.expect("there are more servers than a quorum")?;
+    }
+    Ok(())
 }
 
 async fn echo(server: &RivalClient<Channel>, work: &Work) -> Result<()> {
     let reply = server.clone().unary(counted(work, 0)).await?;
     expect_bytes(reply.get_ref(), work.payload.len())
-}
-
-fn counted(work: &Work, count: usize) -> Payload {
-    let count = u32::try_from(count).expect("benches count to a thousand");
-    Payload { body: work.payload.clone(), count, ..Payload::default() }
-}
-
-fn expect_bytes(reply: &Payload, bytes: usize) -> Result<()> {
-    ensure!(reply.body.len() == bytes, "a reply of {} bytes instead of {bytes}", reply.body.len());
-    Ok(())
 }

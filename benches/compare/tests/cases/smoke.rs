@@ -8,7 +8,7 @@ use compare::bench::Bench;
 use compare::flavour::Flavour;
 use compare::pin::Pin;
 use compare::plan::{Case, select};
-use compare::report::Row;
+use compare::report::{Report, Row};
 use compare::roo::{RooRow, cases as roo_cases};
 use compare::system::System;
 use console::assert_ends_quietly_unread;
@@ -39,7 +39,9 @@ fn every_case_of(only: &[&str], pin: Pin) {
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{table}\n{}", String::from_utf8_lossy(&output.stderr));
 
-    let rows: Vec<Row> = read(&json);
+    let Report { run, rows } = report(&json);
+    let run = run.expect("it says how it came to be");
+    assert_eq!((run.seconds, run.warm_up_seconds, run.rounds), (100.0, 25.0, 1));
     let only: Vec<String> = only.iter().map(|&filter| filter.to_owned()).collect();
     let cases = select(&only).unwrap();
     assert_eq!(rows.len(), cases.len());
@@ -69,12 +71,19 @@ fn rows_that_are_not_there_are_named() {
     assert!(refused(&[]).contains("rows.json"));
     std::fs::write(&json, "{}").unwrap();
     assert!(refused(&[]).contains("has no rows of `compare`"));
+    std::fs::write(&json, r#"{ "rows": [] }"#).unwrap();
+    assert!(refused(&["--only", "unary"]).contains("no such bench"));
+    // As older runs have written them.
     std::fs::write(&json, "[]").unwrap();
     assert!(refused(&["--only", "unary"]).contains("no such bench"));
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> T {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn report(path: &Path) -> Report {
+    Report::read(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 fn check(row: &Row, case: &Case, pin: Pin) {
@@ -90,8 +99,8 @@ fn check(row: &Row, case: &Case, pin: Pin) {
     // With tonic the late calls of a quorum may take a connection down.
     let may_fail = case.system == System::Tonic && case.bench == Bench::Quorum;
     assert!(row.failed == 0 || may_fail, "{row:?}");
-    assert!(row.median_us > 0.0 && row.p99_us >= row.median_us, "{row:?}");
-    assert!(row.per_second > 0.0 && row.cpu_us_per_op >= 0.0, "{row:?}");
+    assert!(row.median_us > Some(0.0) && row.p99_us >= row.median_us, "{row:?}");
+    assert!(row.per_second > Some(0.0) && row.cpu_us_per_op >= Some(0.0), "{row:?}");
     // Counting would cost those more who allocate more.
     assert_eq!(row.allocs_per_op, None, "{row:?}");
 }
@@ -110,7 +119,7 @@ fn allocations_of_both_sides_are_counted_by_a_program_of_their_own() {
     arguments.extend(["--only", "unary_latency", "--only", "ct", "--json", path]);
     let output = start(env!("CARGO_BIN_EXE_compare-counted"), &arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for row in read::<Vec<Row>>(&json) {
+    for row in report(&json).rows {
         let count = row.allocs_per_op.expect("it counts");
         // A floor has its buffers from before, as have the messages of Convoke.
         let expected = match row.system {
@@ -147,8 +156,50 @@ fn trees_are_compared_with_other_forms_over_a_distance() {
         assert_eq!((row.row.operations, row.row.failed), (3, 0), "{row:?}");
         assert_eq!(row.trips, case.bench.trips(case.form));
         // No trip is faster than the delay of its one frame at least.
-        assert!(row.row.median_us >= 500.0 * row.trips as f64, "{row:?}");
+        assert!(row.row.median_us >= Some(500.0 * row.trips as f64), "{row:?}");
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none/rows");
+    let path = path.to_str().unwrap();
+    let tree = ["--only", "convoke-tcp", "--only", "tree"];
+    for (file, arguments) in [
+        ("--json", &tree[..]),
+        ("--svg", &tree[..]),
+        ("--json", &["roo"][..]),
+        ("--svg", &["roo"][..]),
+        ("--json", &["scale"][..]),
+        ("--json", &["settle"][..]),
+        ("--json", &["attack"][..]),
+    ] {
+        // Long enough that who measures first is seen to.
+        let long = match arguments {
+            ["scale"] => ["--chains", "100000000"],
+            ["roo"] => ["--runs", "100000000"],
+            ["settle"] => ["--seconds", "570"],
+            _ => ["--seconds", "80000"],
+        };
+        let output = compare(&[arguments, &long, &[file, path]].concat());
+        assert!(!output.status.success(), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("cannot write"), "{arguments:?}: {said}");
+    }
+}
+
+/// As `compare --json rows.json | head -0`.
+#[test]
+fn a_reader_that_goes_away_costs_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("rows.json");
+    let only = ["--only", "unary_latency", "--only", "convoke-tcp", "--only", "ct"];
+    let few = ["--seconds", "100", "--rounds", "1", "--operations", "4", "--pin", "none"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));
+    command.args(only).args(few).args(["--json", json.to_str().unwrap()]);
+    assert_ends_quietly_unread(&mut command);
+    assert_eq!(report(&json).rows.len(), 1);
 }
 
 /// As `compare .. | head -0`.
@@ -170,7 +221,15 @@ fn what_cannot_be_measured_is_refused_in_words() {
     }
     assert!(!compare(&["--pin", "two"]).status.success());
     assert!(!compare(&["--rounds", "0"]).status.success());
-    assert!(!compare(&["--seconds", "-1"]).status.success());
+    for seconds in ["-1", "0", "NaN", "inf", "1e18", "x"] {
+        for command in [&[][..], &["attack"], &["settle"]] {
+            let seconds = format!("--seconds={seconds}");
+            let output = compare(&[command, &[seconds.as_str()]].concat());
+            assert!(!output.status.success(), "{command:?} {seconds}");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains("takes some time"), "{command:?} {seconds}: {said}");
+        }
+    }
     // Servers with workers of their own are about one server.
     assert!(!compare(&["roo", "--runtime", "2w"]).status.success());
 }
