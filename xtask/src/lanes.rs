@@ -86,7 +86,7 @@ pub(crate) const LANES: &[Lane] = &[
     DENY,
     Lane { name: "sim", about: "seeds of the simulators: calls, Paxos, PBFT", plan: sim },
     Lane { name: "graph", about: "graph answers the benchmark's queries", plan: graph::plan },
-    Lane { name: "counts", about: "no call takes more instructions than before", plan: counts },
+    Lane { name: "counts", about: "no call takes more instructions than its bound", plan: counts },
     Lane { name: "fuzz", about: "30 s of hostile bytes for every decoder", plan: fuzz },
     Lane { name: "miri", about: "the unsafe code, interpreted by Miri", plan: miri::plan },
     Lane {
