@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [0.85, 1.0], value_parser = load)]
     pub(crate) load: Vec<f64>,
     /// How often to measure each form; the table has medians.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// Time that is counted in each run.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]

@@ -80,3 +80,17 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_built_for_no_run() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' '));
+        for line in ["wan-lab lab --runs", "wan-lab figures --svg charts --runs"] {
+            assert!(parse(&format!("{line} 0")).is_err(), "{line}");
+            assert!(parse(&format!("{line} 1")).is_ok(), "{line}");
+        }
+    }
+}

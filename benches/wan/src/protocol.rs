@@ -110,7 +110,7 @@ pub(crate) struct Measured {
     pub(crate) received_bytes: u64,
     /// Sum of all one-way latencies, microseconds.
     pub(crate) latency_sum_us: u64,
-    /// How many operations took how long: rounded up to about 1 %, microseconds.
+    /// How many operations took how long: rounded up by less than 1.6 %, microseconds.
     pub(crate) latencies_us: Vec<(u64, u64)>,
     /// Operations of each site that have come since the run began.
     pub(crate) came: BTreeMap<u16, u64>,

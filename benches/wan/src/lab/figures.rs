@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_value = "0.2,0.4,0.6,0.8,0.9,1", value_parser = super::load)]
     pub(crate) load: Vec<f64>,
     /// Runs of each; figures have medians, and intervals over all.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) runs: u32,
     /// Time that is counted in each run.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 mod measured {
     use super::{Options, draw};
     use crate::lab;
-    use crate::lab::runs::{Lab, write};
+    use crate::lab::runs::{Lab, check, write};
     use crate::rows::table;
 
     /// Rows of the tables, as numbers of sites and skews: the first four make the curves, and those
@@ -74,15 +74,17 @@ mod measured {
     const CASES: [(usize, f64); 6] = [(5, 0.0), (5, 0.5), (5, 1.0), (5, 1.5), (7, 1.0), (9, 1.0)];
 
     pub(super) async fn run(options: &Options) -> anyhow::Result<()> {
+        check(options.json.as_deref())?;
         let mut rows = Vec::new();
         for (sites, skew) in CASES {
             let lab = options.lab(sites, skew);
             let measured = Lab::measure(&lab, &lab.scenario()?).await?;
+            rows.extend(measured.iter().cloned());
+            // What is measured is kept, however the next ones end.
+            if let Some(file) = &options.json {
+                write(file, &rows)?;
+            }
             println!("{}", table(&measured));
-            rows.extend(measured);
-        }
-        if let Some(file) = &options.json {
-            write(file, &rows)?;
         }
         draw::all(&options.svg, &rows)
     }

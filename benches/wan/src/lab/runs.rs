@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use console::Output;
 
 use super::Options;
 use super::interrupt::until_interrupted;
@@ -21,10 +22,18 @@ pub(super) const PAUSE: Duration = Duration::from_secs(3);
 /// Measures, until it is done or interrupted.
 pub(super) fn run(options: &Options, scenario: &Scenario) -> anyhow::Result<ExitCode> {
     until_interrupted(async {
+        check(options.json.as_deref())?;
         let rows = Lab::measure(options, scenario).await?;
+        options.json.as_deref().map_or(Ok(()), |file| write(file, &rows))?;
         println!("{}", table(&rows));
-        options.json.as_deref().map_or(Ok(()), |file| write(file, &rows))
+        Ok(())
     })
+}
+
+/// Looks whether a file can be written, before the minutes of work whose rows it is for.
+pub(super) fn check(file: Option<&Path>) -> anyhow::Result<()> {
+    drop(file.map(Output::open).transpose()?);
+    Ok(())
 }
 
 /// Writes rows as JSON.

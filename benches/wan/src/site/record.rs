@@ -110,7 +110,7 @@ impl Counting {
     }
 }
 
-/// Rounded up to seven binary digits: 1 % or less too much, and few different values.
+/// Rounded up to seven binary digits: less than 1.6 % too much, and few different values.
 fn rounded(us: u64) -> u64 {
     let digits = u64::BITS - us.leading_zeros();
     let dropped = digits.saturating_sub(7);
