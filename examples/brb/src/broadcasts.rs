@@ -43,6 +43,16 @@ pub const UNTAKEN_MAX: usize = 1_024;
 /// Bytes of their values: of the largest there are 128, two windows.
 pub const UNTAKEN_BYTES_MAX: usize = 8 << 20;
 
+/// A bound of the broadcasts of a source that a member can have voted about: all are below it.
+///
+/// It `began` with the source's broadcast of that number, 0 or what it has skipped to, and its
+/// application has `taken` so many deliveries of the source since, the one that it is about to take
+/// included. Kept on disk before the member votes, and raised before each delivery is taken, it
+/// says where a member that has lost its memory may vote again: [`Broadcasts::skip_to`].
+pub fn votes_below(began: u64, taken: u64) -> u64 {
+    began.saturating_add(taken).saturating_add(UNTAKEN_MAX as u64 + WINDOW)
+}
+
 /// Ticks after which a member asks anew at the latest, while nothing comes of it.
 const ASK_TICKS_MAX: u32 = 64;
 
@@ -243,7 +253,7 @@ impl Broadcasts {
 
     /// Takes part in the broadcasts of a source from this one on: those below are over, and not
     /// delivered. For a member that was away for too long. It must not have voted in an earlier
-    /// life about one from there on.
+    /// life about one from there on, which nobody can tell it but its own disk: [`votes_below`].
     pub fn skip_to(&mut self, source: NodeId, sequence: u64) {
         let Some(of) = self.sources.get_mut(&source).filter(|of| of.floor < sequence) else {
             return;

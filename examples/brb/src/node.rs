@@ -7,11 +7,18 @@
 //! [`REMEMBERED_MAX`](crate::broadcasts::REMEMBERED_MAX) broadcasts of a source, nor than the
 //! values go back that the others' [`Payloads`] keep.
 //!
-//! A member that is further behind, or has started anew, as it keeps nothing on disk, must be
-//! helped by the application: it gets the values that it lacks from the applications of others, of
-//! `f + 1` that say the same, and goes on at the broadcast after them by [`Member::skip_to`]. After
-//! a restart that must be [`WINDOW`](crate::broadcasts::WINDOW) above what others have delivered,
-//! so that it votes on none that it has voted on before; until they are there it counts as faulty.
+//! A member that is further behind must be helped by the application: it gets the values that it
+//! lacks from the applications of others, of `f + 1` that say the same, and goes on at the broadcast
+//! after them by [`Member::skip_to`].
+//!
+//! A member keeps nothing on disk, and one that has lost its memory must not vote again about what
+//! it has voted on: it would be a liar beside the `f` that there may be. The others cannot say how
+//! far it had voted: those who answer may be behind it, or lie. So it counts as one of the `f` for
+//! good, and is not started again; unless its application has kept
+//! [`votes_below`](crate::broadcasts::votes_below) on disk for each source, before its first vote
+//! and, raised, before each [`Member::next`]. From there it goes on by [`Member::skip_to`], before
+//! anything else, and until the source is there it counts as faulty. Its own broadcasts have a gap
+//! then, so that nobody votes on them until the applications of the others have skipped it, too.
 //!
 //! An application that does not take its deliveries keeps nobody from voting, nor the other
 //! sources: [`UNTAKEN_MAX`](crate::broadcasts::UNTAKEN_MAX) of each source wait, then a window of
@@ -104,8 +111,8 @@ impl Member {
     }
 
     /// Takes part in the broadcasts of a source from this one on; those below are not delivered
-    /// here any more. For a member that was away for too long, as the
-    /// [module](crate::node) says.
+    /// here any more. For a member that was away for too long, as the [module](crate::node) says.
+    /// It must have voted on none from there on in an earlier life.
     pub fn skip_to(&mut self, source: NodeId, sequence: u64) {
         self.shared.broadcasts().skip_to(source, sequence);
         self.shared.has_output.notify_one();

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use brb::broadcasts::{
     Broadcasts, Delivery, OWN_MAX, Output, REMEMBERED_MAX, Refused, UNTAKEN_MAX, WINDOW,
+    votes_below,
 };
 use brb::mutant::{self, Mutant};
 use brb::node::Member;
-use brb::protocol::{ASK, SEND};
+use brb::protocol::{ASK, ECHO, READY, SEND};
 use bytes::Bytes;
 use convoke::cast::{CastBody, Digest};
 use convoke::quorum::Configuration;
+use convoke::quorum::echo::digest_of;
 use convoke::sim::random::Random;
 use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
@@ -226,6 +228,124 @@ fn a_member_that_was_away_for_longer_goes_on_where_it_is_told_to() {
     (0..200).for_each(|_| world.tick());
     let delivered: Vec<u64> = world.delivered[3].keys().map(|key| key.1).collect();
     assert_eq!(delivered, [5, 4, 3, 2, 1, 0].map(|before| count - before));
+}
+
+/// A liar that broadcasts to three correct members, which say their votes to some of each other.
+struct Lying {
+    cores: Vec<Broadcasts>,
+    delivered: Vec<BTreeMap<u64, Bytes>>,
+}
+
+const LIAR: usize = 3;
+
+impl Lying {
+    fn new() -> Self {
+        let cores = (0..LIAR).map(Self::core).collect();
+        Self { cores, delivered: vec![BTreeMap::new(); LIAR] }
+    }
+
+    fn core(at: usize) -> Broadcasts {
+        let members = Configuration::new((0..4).map(node)).expect("they differ");
+        Broadcasts::new(node(at), &members, 1).expect("four bear one")
+    }
+
+    fn hear(&mut self, at: usize, from: usize, sequence: u64, phase: u16, value: &Bytes) {
+        let sender = u16::try_from(from).expect("small");
+        let payload = if phase == SEND { value.clone() } else { Bytes::new() };
+        let body = CastBody { phase, sender, epoch: 0, digest: digest_of(value), payload };
+        self.cores[at].handle_cast((node(LIAR), sequence), node(from), body);
+    }
+
+    /// The liar broadcasts a value to these alone, and votes for it.
+    fn broadcast(&mut self, among: &[usize], sequence: u64, value: &Bytes) {
+        for at in among {
+            for phase in [SEND, ECHO, READY] {
+                self.hear(*at, LIAR, sequence, phase, value);
+            }
+        }
+        self.settle(among, value);
+    }
+
+    /// What these say reaches each of them.
+    fn settle(&mut self, among: &[usize], value: &Bytes) {
+        let mut said = true;
+        while std::mem::take(&mut said) {
+            for at in among {
+                while let Some(output) = self.cores[*at].poll_output() {
+                    said = true;
+                    match output {
+                        Output::Cast((_, sequence), vote, _) => {
+                            let others = among.iter().filter(|to| *to != at);
+                            others.for_each(|to| self.hear(*to, *at, sequence, vote.phase, value));
+                        }
+                        Output::Deliver(delivery) => {
+                            self.cores[*at].handle_taken(&delivery);
+                            self.delivered[*at].insert(delivery.sequence, delivery.value);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// The second member loses its memory, having voted like the first one, of whose votes the
+    /// third has heard little; and goes on from here. Then the liar sends another value. What the
+    /// first and the third have delivered as that broadcast.
+    fn forget(skip_to: u64) -> [Option<Bytes>; 2] {
+        let (mut world, [one, other]) = (Self::new(), ["one", "other"].map(Bytes::from));
+        for sequence in 0..VOTED {
+            let among = if sequence <= HEARD { &[0, 1, 2][..] } else { &[0, 1] };
+            world.broadcast(among, sequence, &one);
+        }
+        world.cores[1] = Self::core(1);
+        world.cores[1].skip_to(node(LIAR), skip_to);
+        for sequence in HEARD + 1..VOTED_AGAIN {
+            world.hear(2, 0, sequence, READY, &one); // The first has said so.
+            world.broadcast(&[2], sequence, &one);
+        }
+        world.broadcast(&[1, 2], VOTED_AGAIN, &other);
+        [0, 2].map(|at| world.delivered[at].get(&VOTED_AGAIN).cloned())
+    }
+}
+
+/// Broadcasts that two members have delivered, the last that the third has, and one between.
+const VOTED: u64 = 130;
+const HEARD: u64 = 10;
+const VOTED_AGAIN: u64 = 100;
+
+/// Of those who say how far they are, `f + 1` may be the one that is behind and the liar.
+#[test]
+fn a_member_that_has_forgotten_its_votes_learns_from_nobody_but_its_disk_where_to_go_on() {
+    let one = Some(Bytes::from("one"));
+    assert_eq!(Lying::forget(HEARD + 1 + WINDOW), [one.clone(), Some(Bytes::from("other"))]);
+    assert_eq!(Lying::forget(votes_below(0, VOTED)), [one, None]);
+}
+
+/// However little the application takes.
+#[test]
+fn a_member_votes_on_nothing_above_what_its_application_has_kept() {
+    for taken in [0, 1, 500] {
+        let (mut world, value, mut highest) = (Lying::new(), Bytes::from("one"), 0);
+        let mut left = taken;
+        for sequence in 0..votes_below(0, taken) + 10 {
+            for from in [3, 2, 0] {
+                world.hear(1, from, sequence, SEND, &value);
+                world.hear(1, from, sequence, READY, &value);
+            }
+            while let Some(output) = world.cores[1].poll_output() {
+                match output {
+                    Output::Cast((_, sequence), ..) => highest = highest.max(sequence),
+                    Output::Deliver(delivery) if left > 0 => {
+                        left -= 1;
+                        world.cores[1].handle_taken(&delivery);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!((left, highest), (0, votes_below(0, taken) - 1));
+    }
 }
 
 #[test]
