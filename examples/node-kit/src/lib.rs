@@ -18,6 +18,7 @@
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`program`] | commands of a node program that are the same whatever its protocol |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
+//! | [`signals`] | SIGTERM and Ctrl-C, for who wants nothing else of [`operation`] |
 //! | [`simulation`] | whole nodes and clients under seeded faults, in virtual time |
 //! | [`turns`] | turns of the task that owns a core: what has come by now, one wait for the ledger |
 //! | [`world`] | parts of seeded worlds: schedule, network, timer, a ledger that crashes |
@@ -42,6 +43,8 @@ pub mod processes;
 #[cfg(feature = "program")]
 pub mod program;
 pub mod sessions;
+#[cfg(feature = "signals")]
+pub mod signals;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod turns;

@@ -47,7 +47,6 @@ mod listener;
 mod metrics;
 mod page;
 mod shutdown;
-mod signals;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -59,9 +58,9 @@ pub use self::listener::{ListenError, Listener, ListenerBuilder};
 pub use self::metrics::{Metrics, MetricsError};
 pub use self::page::Page;
 pub use self::shutdown::{Ended, Shutdown};
-pub use self::signals::{Signal, StopSignal};
 pub use self::spans::Spans;
 pub use self::traffic::{Frames, NotTraffic, Traffic};
+pub use crate::signals::{Signal, StopSignal};
 
 /// Variable of the environment that says which lines the log has, such as `info,paxos=debug`.
 pub const LOG_VARIABLE: &str = "RUST_LOG";
