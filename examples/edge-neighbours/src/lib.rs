@@ -1,8 +1,10 @@
 //! One port for web pages, gRPC, gRPC-Web, metrics and the health checks of a load balancer.
 //!
-//! [axum](https://docs.rs/axum) has the port. The edge is one of its services, and the layer of
+//! [axum](https://docs.rs/axum) routes what comes in at the port. The edge is one of its services, and the layer of
 //! `tonic-web` around it takes the gRPC-Web of browsers, over HTTP/1.1 or HTTP/2. A load balancer
 //! asks by `grpc.health.v1` or by plain HTTP, and hears what the node itself says of its health.
+
+mod serve;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -57,8 +59,8 @@ pub struct Port {
     address: SocketAddr,
     health: Health,
     endpoint: Endpoint,
-    stop: oneshot::Sender<()>,
-    server: JoinHandle<std::io::Result<()>>,
+    stop: oneshot::Sender<Duration>,
+    server: JoinHandle<()>,
     upkeep: JoinHandle<()>,
 }
 
@@ -85,10 +87,7 @@ impl Port {
 
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (address, (stop, stopped)) = (listener.local_addr()?, oneshot::channel());
-        let server = axum::serve(listener, app).with_graceful_shutdown(async {
-            let _ = stopped.await;
-        });
-        let server = tokio::spawn(server.into_future());
+        let server = tokio::spawn(serve::serve(listener, app, stopped));
         let upkeep = tokio::spawn(upkeep);
         Ok(Self { address, health, endpoint, stop, server, upkeep })
     }
@@ -103,21 +102,17 @@ impl Port {
         &self.health
     }
 
-    /// Says that nothing is served any more, lets requests end, and stops the node.
+    /// Says that nothing is served any more, lets requests end for up to `grace`, ends all
+    /// connections, and stops the node, which lets its calls end for as long.
     ///
     /// # Errors
-    /// The server of the port failed.
-    pub async fn shutdown(self) -> anyhow::Result<()> {
+    /// The server of the port panicked.
+    pub async fn shutdown(self, grace: Duration) -> anyhow::Result<()> {
         self.health.stop();
         self.upkeep.abort();
-        let _ = self.stop.send(());
-        let mut server = self.server;
-        match tokio::time::timeout(GRACE, &mut server).await {
-            Ok(ended) => ended??,
-            // Somebody keeps a connection open.
-            Err(_) => server.abort(),
-        }
-        self.endpoint.shutdown(GRACE).await;
+        let _ = self.stop.send(grace);
+        self.server.await?;
+        self.endpoint.shutdown(grace).await;
         Ok(())
     }
 }
@@ -144,6 +139,3 @@ fn healthz(health: &Health) -> (StatusCode, &'static str) {
         _ => (StatusCode::SERVICE_UNAVAILABLE, "not serving\n"),
     }
 }
-
-/// Time for what is under way at the end.
-const GRACE: Duration = Duration::from_secs(5);

@@ -1,7 +1,10 @@
 //! Every neighbour of the edge asks at the one port, each with a client of its own kind.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use axum::http::{Request, Response, StatusCode};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -13,7 +16,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use metrics_exporter_prometheus::PrometheusHandle;
 use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -21,6 +26,9 @@ use tonic_health::pb::health_client::HealthClient;
 
 /// A process has one recorder of metrics, and these tests are one process.
 static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| prometheus().unwrap());
+
+/// Time for what is under way as a port ends.
+const GRACE: Duration = Duration::from_secs(5);
 
 async fn started() -> Port {
     Port::start(METRICS.clone()).await.unwrap()
@@ -107,7 +115,7 @@ async fn pages_and_grpc_share_the_port() {
         letters.push(letter);
     }
     assert_eq!(letters, ["A", "d", "a"]);
-    port.shutdown().await.unwrap();
+    port.shutdown(GRACE).await.unwrap();
 }
 
 #[tokio::test]
@@ -132,7 +140,7 @@ async fn grpc_web_comes_in_over_both_versions_of_http() {
     let said = missing.headers().get("grpc-status").map(|code| code.to_str().unwrap().to_owned());
     let said = said.unwrap_or_else(|| frames(missing.into_body()).1);
     assert!(said.contains(&(Code::Unimplemented as i32).to_string()), "{said}");
-    port.shutdown().await.unwrap();
+    port.shutdown(GRACE).await.unwrap();
 }
 
 #[tokio::test]
@@ -161,7 +169,7 @@ async fn a_load_balancer_hears_the_health_of_the_node() {
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     assert_eq!(next().await, None);
     drop(balancer);
-    port.shutdown().await.unwrap();
+    port.shutdown(GRACE).await.unwrap();
 }
 
 #[tokio::test]
@@ -181,13 +189,41 @@ async fn prometheus_scrapes_counters_and_buckets() {
         assert!(has("convoke_task_duration_seconds_bucket{", &label), "{label}: {page}");
     }
     assert!(!page.contains("quantile="), "a summary cannot be added up over nodes: {page}");
-    port.shutdown().await.unwrap();
+    port.shutdown(GRACE).await.unwrap();
+}
+
+/// Of the connections that are open when the port ends, one has not got as far as a request.
+#[tokio::test]
+async fn no_connection_outlives_the_port() {
+    let port = started().await;
+    let address = port.address();
+    let mut half = TcpStream::connect(address).await.unwrap();
+    half.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
+    // Connections are taken in order: when this one is answered, that one is there.
+    http1(address, get(address, "/")).await;
+    port.shutdown(Duration::from_millis(1)).await.unwrap();
+    let mut rest = Vec::new();
+    let ended = timeout(Duration::from_secs(30), half.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "its connection is still there");
+}
+
+/// As a supervisor ends it.
+#[cfg(unix)]
+#[test]
+fn the_program_ends_in_good_order_at_sigterm() {
+    let program = env!("CARGO_BIN_EXE_edge-neighbours");
+    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("by gRPC:")));
+    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(asked.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn the_program_runs() {
     let program = env!("CARGO_BIN_EXE_edge-neighbours");
-    let output = std::process::Command::new(program).arg("--once").output().unwrap();
+    let output = Command::new(program).arg("--once").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("by gRPC:  hello, Ada"), "{text}");
