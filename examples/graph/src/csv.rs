@@ -8,6 +8,7 @@
 //! [`Shard::read`](crate::store::Shard::read) does. [`write()`] is what
 //! [`Graph::write_csv`](crate::store::Graph::write_csv) does.
 
+mod fingerprint;
 mod layout;
 mod links;
 mod read;
@@ -16,5 +17,6 @@ mod table;
 mod tests;
 mod write;
 
+pub use fingerprint::fingerprint;
 pub use read::read;
 pub use write::write;

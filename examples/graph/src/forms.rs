@@ -1,17 +1,18 @@
 //! A query in three forms, from the client's side.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, IntoFuture as _};
 use std::str::FromStr;
 use std::time::Duration;
 
-use convoke::{Call, CallError, Endpoint, Failure, NodeId, Path, Peer};
+use convoke::{Call, CallError, Endpoint, Failure, NodeId, Outcome, Path, Peer, Reply};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::proto::{Facts, GraphClient, Next, Sight, Step, graph};
 use crate::query::{Answer, Query};
-use crate::steps::{assemble, first};
+use crate::steps::{MIXED, assemble, first, rows_begun};
 use crate::store::Sharding;
 
 /// Forms of a query, by who walks from shard to shard.
@@ -64,10 +65,28 @@ impl FromStr for Form {
 pub struct Client {
     endpoint: Endpoint,
     client: GraphClient,
+    cluster: u64,
     peers: Vec<Peer>,
     sharding: Sharding,
     deadline: Duration,
 }
+
+/// Reason why a query has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// A branch failed, of a form in which no part is an answer; or the call ended without all of
+    /// its replies.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Facts are of two graphs, or a row lacks a part that no failed branch would have found.
+    #[error("the shards have different data: {SAME_DATA}")]
+    OtherData,
+}
+
+/// How shards come to have parts of one graph.
+pub(crate) const SAME_DATA: &str =
+    "start all with the same --data, or the same --persons and --seed";
 
 /// An answer and how it came about.
 #[derive(Clone, Debug)]
@@ -81,11 +100,11 @@ pub struct Answered {
 }
 
 impl Client {
-    /// A client of these shards.
-    pub fn new(endpoint: &Endpoint, peers: Vec<Peer>, sharding: Sharding) -> Self {
+    /// A client of these shards, of the cluster of this number.
+    pub fn new(endpoint: &Endpoint, cluster: u64, peers: Vec<Peer>, sharding: Sharding) -> Self {
         let client = GraphClient::new(endpoint);
         let deadline = Duration::from_secs(10);
-        Self { endpoint: endpoint.clone(), client, peers, sharding, deadline }
+        Self { endpoint: endpoint.clone(), client, cluster, peers, sharding, deadline }
     }
 
     /// Ends each query within `deadline`, with an answer or with what is missing. Default 10 s.
@@ -108,9 +127,9 @@ impl Client {
     /// Asks a query in one of the forms.
     ///
     /// # Errors
-    /// [`CallError`] of the first branch that failed, but for the tree form, whose answer names the
-    /// failed branches and has every row that could be found.
-    pub async fn ask(&self, form: Form, query: Query, id: i64) -> Result<Answered, CallError> {
+    /// [`AskError::Call`] of the first branch that failed, but for the tree form, whose answer names
+    /// the failed branches and has every row that could be found.
+    pub async fn ask(&self, form: Form, query: Query, id: i64) -> Result<Answered, AskError> {
         let (facts, failures) = match form {
             Form::Tree => self.walk(query, id).await?,
             Form::Client => (self.look(query, id).await?, Vec::new()),
@@ -118,7 +137,18 @@ impl Client {
         };
         // A step that finds nothing sends no facts, only its manifest.
         let depth = facts.depth.max(1);
-        Ok(Answered { answer: assemble(query, id, facts), depth, failures })
+        let (is_mixed, begun) = (facts.data == MIXED, rows_begun(query, &facts));
+        let answer = assemble(query, id, facts);
+        if is_mixed || (failures.is_empty() && answer.rows.len() < begun) {
+            return Err(AskError::OtherData);
+        }
+        Ok(Answered { answer, depth, failures })
+    }
+
+    fn first(&self, query: Query, id: i64) -> BTreeMap<usize, Step> {
+        let mut steps = first(query, id, self.sharding);
+        steps.values_mut().for_each(|step| step.cluster = self.cluster);
+        steps
     }
 
     /// The call tree of a query, opened and not read.
@@ -126,7 +156,7 @@ impl Client {
     /// # Errors
     /// [`CallError`] when it cannot be opened.
     pub fn open(&self, query: Query, id: i64, trace: bool) -> Result<Call<Facts>, CallError> {
-        let steps = first(query, id, self.sharding).into_iter();
+        let steps = self.first(query, id).into_iter();
         let steps = steps.map(|(shard, step)| (self.peers[shard], graph::WALK.request(step)));
         let call = self.endpoint.fan_out(steps).deadline(self.deadline);
         if trace { call.trace().open() } else { call.open() }
@@ -134,7 +164,8 @@ impl Client {
 
     async fn walk(&self, query: Query, id: i64) -> Result<(Facts, Vec<Failure>), CallError> {
         let (replies, outcome) = self.open(query, id, false)?.collect().await?;
-        Ok((together(replies.into_iter().map(convoke::Reply::into_inner)), outcome.failures))
+        is_told(&outcome)?;
+        Ok((together(replies), outcome.failures))
     }
 
     /// Follows up each answer as soon as it is there, for as long as the deadline of the query
@@ -144,7 +175,7 @@ impl Client {
         let left = || self.deadline.saturating_sub(begun.elapsed());
         let mut facts = Facts::default();
         let mut asked = JoinSet::new();
-        for (shard, step) in first(query, id, self.sharding) {
+        for (shard, step) in self.first(query, id) {
             asked.spawn(self.look_at(self.peers[shard], step, left()));
         }
         while let Some(sight) = asked.join_next().await {
@@ -172,14 +203,35 @@ impl Client {
     }
 
     async fn gather(&self, query: Query, id: i64) -> Result<Facts, CallError> {
-        let steps = first(query, id, self.sharding).into_iter();
+        let steps = self.first(query, id).into_iter();
         let steps = steps.map(|(shard, step)| (self.peers[shard], graph::GATHER.request(step)));
         let call = self.endpoint.fan_out(steps).deadline(self.deadline);
         let (replies, outcome) = call.open()?.collect().await?;
-        match outcome.failures.into_iter().next() {
-            Some(failure) => Err(CallError::Branch(failure)),
-            None => Ok(together(replies.into_iter().map(convoke::Reply::into_inner))),
-        }
+        whole(replies, outcome)
+    }
+}
+
+/// Facts of a call of which nothing is missing.
+///
+/// # Errors
+/// Why something is: that of the first branch that failed.
+pub(crate) fn whole(replies: Vec<Reply<Facts>>, outcome: Outcome) -> Result<Facts, CallError> {
+    is_told(&outcome)?;
+    match outcome.failures.into_iter().next() {
+        Some(failure) => Err(CallError::Branch(failure)),
+        None => Ok(together(replies)),
+    }
+}
+
+/// Looks that failed branches say all that is missing of a call. None does of one that has outgrown
+/// the bounds of its initiator.
+///
+/// # Errors
+/// The end of the call, which no branch tells.
+pub fn is_told(outcome: &Outcome) -> Result<(), CallError> {
+    match outcome.is_complete() || !outcome.failures.is_empty() {
+        true => Ok(()),
+        false => Err(CallError::Ended(outcome.end)),
     }
 }
 
@@ -188,9 +240,8 @@ fn no_shard(from: NodeId, shard: u32, count: usize) -> CallError {
     CallError::Decode { path: Path::root(), from, message }
 }
 
-fn together(parts: impl Iterator<Item = Facts>) -> Facts {
-    parts.fold(Facts::default(), |mut facts, part| {
-        facts.absorb(part);
-        facts
-    })
+fn together(replies: Vec<Reply<Facts>>) -> Facts {
+    let mut facts = Facts::default();
+    replies.into_iter().for_each(|reply| facts.absorb(reply.into_inner()));
+    facts
 }

@@ -13,13 +13,14 @@ use console::{Output, about, say};
 use convoke::Endpoint;
 use graph::cluster::{self, Cluster};
 use graph::demo::{Effort, Row, demo, figure, sentence, table};
-use graph::forms::{Client, Form};
+use graph::forms::{Client, Form, is_told};
 use graph::generate::Recipe;
 use graph::processes::{Processes, Setup, run_child, this_program};
 use graph::query::Query;
 use graph::serve::{Server, Source, transport};
 use graph::store::Sharding;
 use graph::{check, choose, lanes, trace};
+use node_kit::signals::StopSignal;
 use tokio::runtime::Builder;
 
 /// A sharded social network that answers the LDBC short queries as call trees.
@@ -318,7 +319,8 @@ async fn run_serve(args: Serve) -> Result<bool> {
         );
     };
     let sharding = cluster::sharding(&cluster);
-    let server = Server::start(args.data.source(), at, sharding, Duration::ZERO).await?;
+    let (mut stop, source) = (StopSignal::listen()?, args.data.source());
+    let server = Server::start(source, at, cluster.id(), sharding, Duration::ZERO).await?;
     server.join(&cluster)?;
     say(format_args!(
         "shard {} of {} listens at {}",
@@ -326,7 +328,7 @@ async fn run_serve(args: Serve) -> Result<bool> {
         sharding.shards(),
         server.address()
     ))?;
-    tokio::signal::ctrl_c().await?;
+    stop.received().await;
     server.stop().await;
     Ok(true)
 }
@@ -335,7 +337,7 @@ async fn run_query(args: Ask) -> Result<bool> {
     let cluster = Cluster::read(&args.cluster)?;
     let endpoint = Endpoint::builder().transport(transport(Duration::ZERO)).start().await?;
     let peers = cluster::peers(&cluster, &endpoint)?;
-    let client = Client::new(&endpoint, peers, cluster::sharding(&cluster))
+    let client = Client::new(&endpoint, cluster.id(), peers, cluster::sharding(&cluster))
         .deadline(Duration::from_millis(args.deadline_ms));
     let answered = client.ask(args.form, args.query, args.id).await?;
     say(args.query.columns().join(" | "))?;
@@ -359,7 +361,7 @@ async fn run_trace(args: Trace) -> Result<bool> {
         failures.extend(reply.err());
     }
     let tree = trace::tree(&call.trace());
-    drop(call);
+    let outcome = call.outcome().await;
     if let Some(path) = args.svg {
         write(&path, &trace::svg(&tree, &format!("{} of {}", args.query, args.id)))?;
     }
@@ -368,6 +370,7 @@ async fn run_trace(args: Trace) -> Result<bool> {
         say(format_args!("missing: {failure}"))?;
     }
     processes.stop().await?;
+    is_told(&outcome)?;
     Ok(failures.is_empty())
 }
 

@@ -1,8 +1,9 @@
 //! A shard as a node: the three forms of a step, served by one endpoint.
 
-use convoke::{CallError, Code, Context, Endpoint, Finish, Status, Task};
+use convoke::{Code, Context, Endpoint, Finish, Status, Task};
 
 use crate::cluster::shard_node;
+use crate::forms::{SAME_DATA, whole};
 use crate::proto::{Facts, Graph, Next, Sight, Step, UsageReport, UsageRequest, graph};
 use crate::steps::{self, TooMuch, run};
 use crate::store::Shard;
@@ -11,27 +12,51 @@ use crate::store::Shard;
 #[derive(Debug)]
 pub struct Node {
     shard: Shard,
+    cluster: u64,
+    data: u64,
 }
 
 impl Node {
-    /// The node of this shard.
-    pub fn new(shard: Shard) -> Self {
-        Self { shard }
+    /// The node of this shard in the cluster of this number, of a graph of this
+    /// [fingerprint](crate::serve::Source::fingerprint).
+    pub fn new(shard: Shard, cluster: u64, data: u64) -> Self {
+        Self { shard, cluster, data }
     }
 
-    /// Who counts other shards would look for ids where they are not, and find nothing.
     fn run(&self, step: Step) -> Result<steps::Sight, Status> {
+        self.check(&step).map_err(|text| Status::new(Code::FailedPrecondition, text))?;
+        let mut sight = run(&self.shard, step).map_err(too_much)?;
+        sight.facts.data = self.data;
+        for next in sight.next.values_mut() {
+            (next.cluster, next.data) = (self.cluster, self.data);
+        }
+        Ok(sight)
+    }
+
+    /// Who counts other shards would look for ids where they are not, and find nothing; and so with
+    /// shards of other graphs, whose rows would be mixed.
+    fn check(&self, step: &Step) -> Result<(), String> {
+        const FILE: &str = "take the cluster file that the shards have";
         let part = self.shard.part();
         let (index, shards) = (part.index(), part.sharding().shards());
+        if step.cluster != self.cluster {
+            let (own, asked) = (self.cluster, step.cluster);
+            return Err(format!(
+                "shard {index} is of cluster {own}, and was asked as of cluster {asked}: {FILE}"
+            ));
+        }
         if step.shards != shards as u64 {
             let asked = step.shards;
-            let text = format!(
-                "shard {index} is one of {shards}, and was asked as one of {asked}: take the \
-                 cluster file that the shards have"
-            );
-            return Err(Status::new(Code::FailedPrecondition, text));
+            return Err(format!(
+                "shard {index} is one of {shards}, and was asked as one of {asked}: {FILE}"
+            ));
         }
-        run(&self.shard, step).map_err(too_much)
+        if step.data != 0 && step.data != self.data {
+            return Err(format!(
+                "shard {index} has other data than the one that leads to it: {SAME_DATA}"
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -62,13 +87,8 @@ impl Graph for Node {
         let next = next.into_iter();
         let next = next.map(|(shard, step)| (shard_node(shard), graph::GATHER.request(step)));
         let (replies, outcome) = context.fan_out(next).open()?.collect().await?;
-        // With the code of that step, for whoever waits for this one.
-        if let Some(failure) = outcome.failures.into_iter().next() {
-            return Err(CallError::Branch(failure).into());
-        }
-        for reply in replies {
-            facts.absorb(reply.into_inner());
-        }
+        // With the code of a step that failed, for whoever waits for this one.
+        facts.absorb(whole(replies, outcome)?);
         facts.check_size().map_err(too_much)?;
         Ok(facts)
     }

@@ -63,7 +63,7 @@ impl Processes {
         for peer in &peers {
             endpoint.warm_up(peer).await?;
         }
-        let client = Client::new(&endpoint, peers, setup.sharding);
+        let client = Client::new(&endpoint, CLUSTER, peers, setup.sharding);
         Ok(Self { children, client })
     }
 
@@ -90,6 +90,9 @@ impl Processes {
         Ok(())
     }
 }
+
+/// Number of the cluster, which parent and children know beforehand.
+const CLUSTER: u64 = 1;
 
 /// Limit for the shards to have their data: each reads all files of a folder.
 const LOADED_WITHIN: Duration = Duration::from_secs(1_800);
@@ -125,7 +128,7 @@ pub async fn run_child(
 ) -> Result<()> {
     let listen: Address = "tcp://127.0.0.1:0".parse()?;
     let at = ShardNode::new(shard_node(index), listen, "");
-    let server = Server::start(source, &at, sharding, delay).await?;
+    let server = Server::start(source, &at, CLUSTER, sharding, delay).await?;
     say(server.address())?;
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;

@@ -10,10 +10,12 @@ use convoke::sim::delay::DelayLine;
 use convoke::transport::Transport;
 
 use crate::cluster::{self, Cluster, ShardNode};
+use crate::csv;
 use crate::generate::{Recipe, generate};
 use crate::node::Node;
 use crate::proto::GraphServer;
-use crate::store::{Graph, Part, Shard, Sharding};
+use crate::steps::MIXED;
+use crate::store::{Graph, Part, Shard, Sharding, mix};
 
 /// Source of a shard's part of the graph.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,19 @@ impl Source<'_> {
             Self::Folder(dir) => Shard::read(dir, part)?,
             Self::Generated(recipe) => generate(recipe).shard(part),
         })
+    }
+
+    /// Fingerprint of it, by which shards know that they have parts of one graph. Neither 0 nor
+    /// [`MIXED`].
+    ///
+    /// # Errors
+    /// As [`Source::shard`].
+    pub fn fingerprint(self) -> Result<u64> {
+        let hash = match self {
+            Self::Folder(dir) => csv::fingerprint(dir)?,
+            Self::Generated(Recipe { persons, seed }) => mix(mix(seed) ^ u64::from(persons)),
+        };
+        Ok(hash.clamp(1, MIXED - 1))
     }
 
     /// All of it.
@@ -61,13 +76,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the shard of this node, one of `sharding`. It answers once it has joined the others.
+    /// Starts the shard of this node, one of `sharding` in the cluster of this number. It answers once it has joined the others.
     ///
     /// # Errors
     /// When the part is not there, cannot be read, or the address cannot be listened on.
     pub async fn start(
         source: Source<'_>,
         at: &ShardNode,
+        cluster: u64,
         sharding: Sharding,
         delay: Duration,
     ) -> Result<Self> {
@@ -75,7 +91,7 @@ impl Server {
         let Some(part) = Part::new(index, sharding) else {
             bail!("there is no shard {index} among {}", sharding.shards());
         };
-        let node = Node::new(source.shard(part)?);
+        let node = Node::new(source.shard(part)?, cluster, source.fingerprint()?);
         let builder = Endpoint::builder()
             .transport(transport(delay))
             .node(at.id)

@@ -43,7 +43,7 @@ impl Simulated {
                 .seed(part.index() as u64 + 1)
                 .limits(limits.clone())
                 .listen(address(part.index()))
-                .serve(GraphServer::new(Node::new(graph.shard(part))));
+                .serve(GraphServer::new(Node::new(graph.shard(part), CLUSTER, DATA)));
             shards.push(endpoint.start().await?);
         }
         let endpoint = Endpoint::builder().transport(network.transport()).seed(99);
@@ -52,11 +52,17 @@ impl Simulated {
             connect(shard, sharding).await?;
         }
         let peers = connect(&endpoint, sharding).await?;
-        let client = Client::new(&endpoint, peers, sharding);
+        let client = Client::new(&endpoint, CLUSTER, peers, sharding);
         network.default_latency(one_way);
         Ok(Self { network, client, _shards: shards })
     }
 }
+
+/// Number of the cluster: any.
+pub const CLUSTER: u64 = 1;
+
+/// Fingerprint of the graph: any, as all have the same.
+pub const DATA: u64 = 1;
 
 fn address(index: usize) -> String {
     format!("sim://shard{index}")

@@ -32,6 +32,9 @@ use crate::store::{PersonRecord, Shard, Sharding};
 /// each other: half of the largest message, by default, and far above what the queries find.
 pub const FOUND_BYTES_MAX: usize = 2 << 20;
 
+/// Fingerprint of facts that are not of one graph: the shards that found them have different data.
+pub const MIXED: u64 = u64::MAX;
+
 /// Bytes of an id in a step, at most.
 const ID_BYTES: usize = 11;
 
@@ -324,7 +327,7 @@ fn name(record: &PersonRecord) -> Name {
 impl Facts {
     /// True when nothing was found.
     pub fn is_empty(&self) -> bool {
-        *self == Self { depth: self.depth, ..Self::default() }
+        *self == Self { depth: self.depth, data: self.data, ..Self::default() }
     }
 
     /// Refuses what is above [`FOUND_BYTES_MAX`].
@@ -338,6 +341,11 @@ impl Facts {
     /// Takes over what others found.
     pub fn absorb(&mut self, other: Self) {
         self.depth = self.depth.max(other.depth);
+        self.data = match (self.data, other.data) {
+            (0, data) | (data, 0) => data,
+            (one, other) if one == other => one,
+            _ => MIXED,
+        };
         self.profiles.extend(other.profiles);
         self.cities.extend(other.cities);
         self.contents.extend(other.contents);
@@ -347,6 +355,19 @@ impl Facts {
         self.forums.extend(other.forums);
         self.comments.extend(other.comments);
         self.knows.extend(other.knows);
+    }
+}
+
+/// Rows of which these facts have a part. More than [`assemble`] makes of them, and no shard was
+/// lost: then the shards have different data.
+pub fn rows_begun(query: Query, facts: &Facts) -> usize {
+    match query {
+        Query::Is1 => facts.profiles.len().max(facts.cities.len()),
+        Query::Is2 | Query::Is4 => facts.contents.len(),
+        Query::Is3 => facts.friends.len(),
+        Query::Is5 => facts.names.len(),
+        Query::Is6 => facts.forums.len(),
+        Query::Is7 => facts.comments.len(),
     }
 }
 
@@ -466,7 +487,9 @@ mod tests {
             for query in Query::ALL {
                 for id in ids(&graph, query).into_iter().chain([-1, 0]) {
                     let facts = walk(&shards, first(query, id, sharding));
+                    let begun = rows_begun(query, &facts);
                     let expected = reference::answer(&graph, query, id);
+                    assert_eq!(begun, expected.rows.len(), "{query} of {id}");
                     assert_eq!(assemble(query, id, facts), expected, "{query} of {id}");
                 }
             }

@@ -89,3 +89,20 @@ pub(super) const COMMENT_REPLY_OF_COMMENT: LinkFile = LinkFile {
     source: Entity::Comment,
     source_column: 0,
 };
+
+/// The names of all of them.
+pub(super) const NAMES: [&str; 13] = [
+    PERSON.name,
+    PLACE.name,
+    FORUM.name,
+    POST.name,
+    COMMENT.name,
+    PERSON_KNOWS_PERSON.name,
+    PERSON_IS_LOCATED_IN_PLACE.table.name,
+    FORUM_HAS_MODERATOR_PERSON.table.name,
+    FORUM_CONTAINER_OF_POST.table.name,
+    POST_HAS_CREATOR_PERSON.table.name,
+    COMMENT_HAS_CREATOR_PERSON.table.name,
+    COMMENT_REPLY_OF_POST.table.name,
+    COMMENT_REPLY_OF_COMMENT.table.name,
+];

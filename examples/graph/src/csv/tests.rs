@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::fingerprint;
 use crate::file::{DataError, Reason};
 use crate::generate::{Recipe, generate};
 use crate::model::{MessageId, Person, PersonId, PlaceId};
@@ -370,6 +371,18 @@ fn what_the_whole_graph_refuses_one_of_its_shards_refuses_too() {
         let refused = |part| Shard::read(dir.path(), part).is_err();
         assert!(Part::all(sharding).any(refused), "{file}: {reason}");
     }
+}
+
+#[test]
+fn a_folder_has_the_fingerprint_of_its_contents() {
+    let of = |dir: TempDir| fingerprint(dir.path()).unwrap();
+    let fingerprints = [
+        of(copied()),
+        of(damaged("person_0_0.csv", "|lastName|", "|surname|")),
+        of(damaged("comment_0_0.csv", "205|16000", "103|16000")),
+    ];
+    assert_eq!(fingerprint(&small()).unwrap(), fingerprints[0], "line ends are no matter");
+    assert!((1..3).all(|at| !fingerprints[..at].contains(&fingerprints[at])), "{fingerprints:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! is linked once.
 
 mod command_line;
+mod hosts;
 mod official_data;
 mod processes;
 mod virtual_time;

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use charts::Kind;
 use convoke::sim::transport::SimNetwork;
-use convoke::{CallError, Code, Context, Endpoint, Finish, Status, Task};
+use convoke::{CallError, Code, Context, End, Endpoint, Finish, Limits, Status, Task};
 use graph::choose::{Sample, deepest, samples};
 use graph::cluster::shard_node;
-use graph::forms::{Client, Form};
+use graph::forms::{AskError, Client, Form};
 use graph::generate::{Recipe, generate};
 use graph::node::Node;
 use graph::proto::{self, Facts, GraphServer, Next, Sight, Step, UsageReport, UsageRequest};
 use graph::query::Query;
-use graph::simulated::Simulated;
+use graph::simulated::{CLUSTER, DATA, Simulated};
 use graph::store::{Graph, Part, Sharding};
 use graph::{lanes, reference};
 use tokio::time::Instant;
@@ -135,7 +135,7 @@ async fn who_counts_other_shards_is_refused_and_told_so() {
     let peers = shards.client.peers();
     for (peers, asked) in [(peers[..2].to_vec(), 2), ([peers, &peers[..2]].concat(), 6)] {
         let sharding = Sharding::over(NonZeroUsize::new(asked).expect("not zero"));
-        let client = Client::new(shards.client.endpoint(), peers, sharding);
+        let client = Client::new(shards.client.endpoint(), CLUSTER, peers, sharding);
         for (id, form) in (0..20).zip(Form::ALL.into_iter().cycle()) {
             let told = match client.ask(form, Query::Is3, id).await {
                 Ok(answered) => answered.failures[0].to_string(),
@@ -148,6 +148,35 @@ async fn who_counts_other_shards_is_refused_and_told_so() {
     }
 }
 
+/// A call that outgrows the bounds of its client ends without a branch that has failed.
+#[tokio::test(start_paused = true)]
+async fn what_outgrew_the_bounds_of_its_client_is_no_answer() {
+    let World { graph, sharding, shards } = World::start().await;
+    let mut limits = Limits::default();
+    limits.branches_max = 2;
+    let endpoint = Endpoint::builder().transport(shards.network.transport()).limits(limits);
+    let endpoint = endpoint.start().await.expect("nothing fails");
+    let peer = |index| endpoint.peer(shard_node(index), [format!("sim://shard{index}")]);
+    let peers = (0..SHARDS).map(|index| peer(index).expect("it is an address")).collect();
+    let client = Client::new(&endpoint, CLUSTER, peers, sharding);
+    let mut ended = 0;
+    for id in graph.whole().persons().map(|record| record.person.id.0) {
+        match client.ask(Form::Tree, Query::Is3, id).await {
+            Ok(answered) => {
+                assert_eq!(answered.answer, reference::answer(&graph, Query::Is3, id), "of {id}");
+            }
+            Err(error) => {
+                assert!(
+                    matches!(error, AskError::Call(CallError::Ended(End::Exhausted))),
+                    "{error}"
+                );
+                ended += 1;
+            }
+        }
+    }
+    assert!(ended > 0, "all persons have friends at two shards at most");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_asks_a_shard_for_too_much_is_refused_and_others_are_not() {
     let graph = generate(Recipe { persons: 2_000, seed: 3 });
@@ -156,12 +185,12 @@ async fn who_asks_a_shard_for_too_much_is_refused_and_others_are_not() {
     let shards = Simulated::start(&graph, sharding, ONE_WAY).await.expect("nothing fails");
     let (peer, asker) =
         (shards.client.peers()[0], proto::GraphClient::new(shards.client.endpoint()));
-    let step = Step { depth: 1, shards: 1, contents, ..Step::default() };
+    let step = Step { depth: 1, shards: 1, cluster: CLUSTER, contents, ..Step::default() };
     let told = asker.look(step.clone()).to(peer).await.expect_err("it is too much").to_string();
     assert!(told.contains("ResourceExhausted: it finds more than 2097152 bytes"), "{told}");
-    let told = asker.gather(step).to(peer).await.expect_err("it is too much").to_string();
+    let told = asker.gather(step.clone()).to(peer).await.expect_err("it is too much").to_string();
     assert!(told.contains("ResourceExhausted"), "{told}");
-    let few = Step { depth: 1, shards: 1, friends_of: vec![1; 400_000], ..Step::default() };
+    let few = Step { friends_of: vec![1; 400_000], contents: Vec::new(), ..step };
     let facts = asker.gather(few).to(peer).await.expect("it is one person");
     assert!(facts.friends.len() < 2_000);
 }
@@ -189,7 +218,7 @@ impl proto::Graph for Astray {
 
 /// A query, asked step by step of one shard that leads on to this one. One-way delays are
 /// [`ONE_WAY`].
-async fn asked_astray(to: u32, deadline: Duration) -> CallError {
+async fn asked_astray(to: u32, deadline: Duration) -> AskError {
     let network = SimNetwork::new(1);
     let shard = Endpoint::builder()
         .transport(network.transport())
@@ -201,7 +230,7 @@ async fn asked_astray(to: u32, deadline: Duration) -> CallError {
     let peers = vec![endpoint.peer(shard_node(0), ["sim://shard0"]).expect("it is an address")];
     endpoint.warm_up(&peers[0]).await.expect("it listens");
     network.default_latency(ONE_WAY);
-    let client = Client::new(&endpoint, peers, Sharding::over(NonZeroUsize::MIN));
+    let client = Client::new(&endpoint, CLUSTER, peers, Sharding::over(NonZeroUsize::MIN));
     let client = client.deadline(deadline);
     client.ask(Form::Client, Query::Is4, 1).await.expect_err("there is no answer")
 }
@@ -231,15 +260,18 @@ async fn a_step_fails_with_the_code_of_the_one_it_waits_for() {
     let there = [(shard_node(0), "sim://shard0"), (shard_node(1), "sim://shard1")];
     let [zero, one, asker] = [there[0].0, there[1].0, shard_node(2)]
         .map(|node| Endpoint::builder().transport(network.transport()).node(node).peers(there));
-    let zero = zero.listen(there[0].1).serve(GraphServer::new(Node::new(shard)));
+    let zero = zero.listen(there[0].1).serve(GraphServer::new(Node::new(shard, CLUSTER, DATA)));
     let one = one.listen(there[1].1).serve(GraphServer::new(Astray(7)));
     let _shards = [zero.start().await, one.start().await].map(|shard| shard.expect("it starts"));
     let asker = asker.start().await.expect("it starts");
-    let client = Client::new(&asker, there.map(|(node, _)| node.into()).to_vec(), sharding);
+    let client =
+        Client::new(&asker, CLUSTER, there.map(|(node, _)| node.into()).to_vec(), sharding);
     let mut failures = 0;
     for id in ids {
         // Of friends that are all at the first shard the second one is not asked.
-        let Err(error) = client.ask(Form::Nested, Query::Is3, id).await else { continue };
+        let Err(AskError::Call(error)) = client.ask(Form::Nested, Query::Is3, id).await else {
+            continue;
+        };
         let status = error.status().expect("it is the service's own error");
         assert_eq!(status.code(), Code::Unimplemented, "{error}");
         failures += 1;
