@@ -7,6 +7,7 @@ use convoke::Endpoint;
 use convoke::quorum::{Configuration, Majority, QuorumBuilder, QuorumError};
 use tokio::time::Instant;
 
+use crate::cluster::fingerprint;
 use crate::form::{Form, Phases};
 use crate::proto::{Key, NestedValue, StorageClient, StorageMembers, Value, WriteResponse};
 use crate::register::Version;
@@ -17,6 +18,7 @@ pub struct Client {
     endpoint: Endpoint,
     storage: StorageMembers,
     members: Configuration,
+    fingerprint: u64,
     deadline: Duration,
 }
 
@@ -28,8 +30,11 @@ pub enum WriteError {
     #[error(transparent)]
     Quorum(#[from] QuorumError),
     /// Somebody has written with the greatest timestamp there is: a faulty writer, who has used the
-    /// key up.
-    #[error("{key:?} has the greatest timestamp there is, so nothing newer can be written")]
+    /// key up, or another that this client has written.
+    #[error(
+        "{key:?}, or a key that was written here before, has the greatest timestamp there is, so \
+         nothing newer can be written"
+    )]
     NoTimestampLeft {
         /// The key.
         key: String,
@@ -37,11 +42,13 @@ pub enum WriteError {
 }
 
 impl Client {
-    /// A client of these replicas, to which its endpoint knows the way.
-    pub fn new(endpoint: &Endpoint, members: Configuration) -> Self {
+    /// A client of these replicas, to which its endpoint knows the way, of the cluster of this
+    /// number.
+    pub fn new(endpoint: &Endpoint, cluster: u64, members: Configuration) -> Self {
         let storage = StorageClient::new(endpoint).on(&members);
         let deadline = Duration::from_secs(10);
-        Self { endpoint: endpoint.clone(), storage, members, deadline }
+        let fingerprint = fingerprint(cluster, &members);
+        Self { endpoint: endpoint.clone(), storage, members, fingerprint, deadline }
     }
 
     /// Ends each operation within `deadline`, with an answer or an error that says who is missing.
@@ -60,6 +67,15 @@ impl Client {
     /// The replicas.
     pub fn members(&self) -> &Configuration {
         &self.members
+    }
+
+    /// A key as its replicas are asked for it.
+    pub fn key(&self, key: &str) -> Key {
+        Key { key: key.to_owned(), cluster: self.fingerprint }
+    }
+
+    fn of_cluster(&self, value: Value) -> Value {
+        Value { cluster: self.fingerprint, ..value }
     }
 
     /// Writes a value of a version chosen by the caller.
@@ -89,7 +105,8 @@ impl Client {
         let call = self.open(form, phases, value.clone()).deadline(budget.left());
         call.acked_by(Majority).await?;
         for _ in 0..phases.count() {
-            let echo = self.storage.echo_write(value.clone()).deadline(budget.left());
+            let value = self.of_cluster(value.clone());
+            let echo = self.storage.echo_write(value).deadline(budget.left());
             echo.acked_by(Majority).await?;
         }
         Ok(())
@@ -97,6 +114,7 @@ impl Client {
 
     /// The quorum call that a write begins with; all of it, unless the client leads the phases.
     pub fn open(&self, form: Form, phases: Phases, value: Value) -> QuorumBuilder<WriteResponse> {
+        let value = self.of_cluster(value);
         let call = match (form, phases) {
             (Form::Nested, phases) => {
                 let (value, phases) = (Some(value), phases.count());
@@ -109,8 +127,8 @@ impl Client {
         call.deadline(self.deadline)
     }
 
-    /// Writes a value that is newer than all whose write has ended: asks a majority for its
-    /// versions first.
+    /// Writes a value that is newer than all whose write has ended, and than all that this client
+    /// has tried to write: asks a majority for its versions first.
     ///
     /// # Errors
     /// [`WriteError`]; replicas may have stored the value all the same.
@@ -126,8 +144,8 @@ impl Client {
         let Some(timestamp) = newest.checked_add(1) else {
             return Err(WriteError::NoTimestampLeft { key: key.to_owned() });
         };
-        let writer = self.endpoint.node().get();
-        let value = Value { key: key.to_owned(), value: value.to_vec(), timestamp, writer };
+        let (key, value, writer) = (key.to_owned(), value.to_vec(), self.endpoint.node().get());
+        let value = Value { key, value, timestamp, writer, ..Value::default() };
         let version = value.version();
         self.put_within(budget, form, phases, value).await?;
         Ok(version)
@@ -150,7 +168,7 @@ impl Client {
 
     /// The newest value of a majority, and whether all of it have that one.
     async fn newest(&self, budget: Budget, key: &str) -> Result<(Value, bool), QuorumError> {
-        let read = self.storage.read(Key::from(key)).deadline(budget.left()).cancel_late();
+        let read = self.storage.read(self.key(key)).deadline(budget.left()).cancel_late();
         let values = read.quorum(Majority).await?;
         let newest = values.iter().map(|(_, value)| value);
         let newest = newest.max_by_key(|value| (value.version(), &value.value));

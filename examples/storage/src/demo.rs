@@ -111,7 +111,8 @@ struct Writing {
 
 impl Writing {
     async fn start(client: &Client) -> Self {
-        let value = Value { key: KEY.into(), value: b"heron".into(), timestamp: 1, writer: 1 };
+        let (key, value) = (KEY.into(), b"heron".into());
+        let value = Value { key, value, timestamp: 1, writer: 1, ..Value::default() };
         let (tell, late) = mpsc::unbounded_channel();
         let call = client.clone().deadline(DEADLINE).open(Form::Echo, Phases::One, value);
         let call = call.late(move |node, answer| {
@@ -152,7 +153,7 @@ impl Writing {
         let living = client.members().without(scene.lost.iter().copied());
         let storage = StorageClient::new(client.endpoint());
         for peer in &living {
-            let stored = storage.read(KEY.into()).to(peer).await;
+            let stored = storage.read(client.key(KEY)).to(peer).await;
             if stored.is_ok_and(|value| value.value == b"heron") {
                 scene.stored.insert(peer.node());
             }

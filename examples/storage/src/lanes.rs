@@ -25,7 +25,8 @@ pub async fn record(count: u64, form: Form, phases: Phases, one_way: Duration) -
     world.network.default_latency(one_way);
     let replicas = (1..=count).map(|id| (NodeId::new(id), format!("replica {id}")));
     let replicas: Vec<_> = replicas.collect();
-    let value = Value { key: "bird".into(), value: b"heron".into(), timestamp: 1, writer: CLIENT };
+    let (key, value) = ("bird".into(), b"heron".into());
+    let value = Value { key, value, timestamp: 1, writer: CLIENT, ..Value::default() };
     let write = client.put(form, phases, value);
     Ok(node_kit::lanes::record(&world.network, &replicas, one_way, write).await?)
 }

@@ -22,6 +22,7 @@
 //! | [`form`] | who leads the phases, and how many there are |
 //! | [`proto`], [`replica`], [`client`] | the service, a replica as a node, a write in each form |
 //! | [`cluster`], [`serve`], [`processes`] | where the replicas are; one; all of them on this machine |
+//! | [`life`] | a replica starts once in its cluster |
 //! | [`simulated`] | all of them in one process, in virtual time |
 //! | [`demo`], [`mod@bench`], [`lanes`] | what the commands do |
 //! | [`statistics`], [`svg`] | confidence intervals, figures |
@@ -34,6 +35,7 @@ pub mod cluster;
 pub mod demo;
 pub mod form;
 pub mod lanes;
+pub mod life;
 pub mod processes;
 pub mod register;
 pub mod replica;

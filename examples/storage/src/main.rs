@@ -9,12 +9,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use console::{Output, about, say};
+use node_kit::signals::StopSignal;
 use storage::bench::{Effort, Only, Row, Wanted, bench, choices, rows, sentence, table};
 use storage::client::Client;
 use storage::cluster::{self, Cluster};
 use storage::demo;
 use storage::form::{Form, Phases};
 use storage::lanes;
+use storage::life::Life;
 use storage::processes::run_child;
 use storage::replica::Fate;
 use storage::serve::Server;
@@ -37,7 +39,7 @@ enum Command {
     Bench(Bench),
     /// Draw a write frame by frame over lanes of time: casts beside nested quorum calls.
     Lanes(Lanes),
-    /// Run one replica of a cluster file.
+    /// Run one replica of a cluster file: once, since what it stores is in memory alone.
     Node(Node),
     /// Write to the replicas of a cluster file, and read from them.
     Client(Ask),
@@ -255,20 +257,30 @@ async fn run_lanes(args: Lanes) -> Result<()> {
 async fn run_node(args: Node) -> Result<()> {
     let cluster = Cluster::read(&args.config)?;
     let at = cluster.node(args.id).with_context(|| args.config.display().to_string())?;
-    let server = Server::start(at, &cluster::members(&cluster)?, Fate::Lives).await?;
+    let (members, mut stop) = (cluster::members(&cluster)?, StopSignal::listen()?);
+    let life = Life::begin(&at.folder, cluster.id(), args.id)?;
+    let server = match Server::start(at, cluster.id(), &members, Fate::Lives).await {
+        Ok(server) => server,
+        Err(error) => {
+            life.take_back();
+            return Err(error);
+        }
+    };
     let membership = server.join(&cluster)?;
     let (id, count) = (args.id, cluster.nodes().len());
     say(format_args!("replica {id} of {count} listens at {}", server.address()))?;
-    tokio::signal::ctrl_c().await?;
+    say("what it stores is in memory: once it has ended, it does not start again in this cluster")?;
+    stop.received().await;
     drop(membership);
     server.stop().await;
     Ok(())
 }
 
 async fn run_client(args: Ask) -> Result<()> {
-    let members = cluster::members(&Cluster::read(&args.config)?)?;
+    let cluster = Cluster::read(&args.config)?;
+    let members = cluster::members(&cluster)?;
     let endpoint = convoke::endpoint().peers(&members).start().await?;
-    let client = Client::new(&endpoint, members);
+    let client = Client::new(&endpoint, cluster.id(), members);
     let client = client.deadline(Duration::from_millis(args.deadline_ms));
     match args.what {
         What::Write { key, value, form, phases } => {

@@ -67,7 +67,7 @@ impl Processes {
         for peer in &members {
             endpoint.warm_up(peer).await?;
         }
-        Ok(Self { children, client: Client::new(&endpoint, members) })
+        Ok(Self { children, client: Client::new(&endpoint, CLUSTER, members) })
     }
 
     /// A client with a connection to each.
@@ -119,6 +119,9 @@ impl Processes {
     }
 }
 
+/// Number of the cluster, which parent and children know beforehand.
+const CLUSTER: u64 = 1;
+
 /// Limit of a replica for its connections to the others: much more than that takes on a busy
 /// machine.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(30);
@@ -150,7 +153,7 @@ pub async fn run_child(id: u64, replicas: u64, fate: Fate) -> Result<()> {
     let at = ReplicaNode::new(NodeId::try_from(id)?, listen, "");
     // Where the others are it learns later.
     let members = Configuration::new((1..=replicas).map(NodeId::new))?;
-    let server = Server::start(&at, &members, fate).await?;
+    let server = Server::start(&at, CLUSTER, &members, fate).await?;
     say(server.address())?;
     let Some((text, parent)) = Parent::cluster().await? else { return Ok(()) };
     let cluster = Cluster::parse(&text)?;

@@ -25,6 +25,7 @@ pub struct Version {
 ///     value: value.into(),
 ///     timestamp,
 ///     writer: 1,
+///     ..Value::default()
 /// };
 /// let mut registers = Registers::new(1 << 20);
 /// registers.write(value(2, "heron"))?;
@@ -102,7 +103,8 @@ impl Registers {
     /// The newest value of a key. One that was never written is empty and has timestamp 0.
     pub fn read(&self, key: Key) -> Value {
         let Register { version, value } = self.by_key.get(&key.key).cloned().unwrap_or_default();
-        Value { key: key.key, value, timestamp: version.timestamp, writer: version.writer }
+        let Version { timestamp, writer } = version;
+        Value { key: key.key, value, timestamp, writer, ..Value::default() }
     }
 }
 
@@ -130,7 +132,7 @@ impl From<Version> for WriteResponse {
 
 impl From<&str> for Key {
     fn from(key: &str) -> Self {
-        Self { key: key.to_owned() }
+        Self { key: key.to_owned(), ..Self::default() }
     }
 }
 
@@ -147,6 +149,7 @@ mod tests {
             value,
             timestamp,
             writer,
+            ..Value::default()
         });
         prop::collection::vec(value, 0..20)
     }

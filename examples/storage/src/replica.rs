@@ -1,9 +1,10 @@
 //! A replica as a node: the write in its forms, served by one endpoint.
 
 use convoke::quorum::{Configuration, Majority};
-use convoke::{Code, Context, Endpoint, Status};
+use convoke::{Code, Context, Endpoint, NodeId, Status};
 use parking_lot::Mutex;
 
+use crate::cluster::fingerprint;
 use crate::proto::{
     Key, NestedValue, Storage, StorageClient, StorageServer, UsageReport, UsageRequest, Value,
     WriteResponse,
@@ -28,14 +29,17 @@ pub enum Fate {
 pub struct Replica {
     registers: Mutex<Registers>,
     fate: Fate,
+    cluster: u64,
     members: Configuration,
+    fingerprint: u64,
 }
 
 impl Replica {
-    /// One of these members.
-    pub fn new(fate: Fate, members: &Configuration) -> Self {
+    /// One of these members, of the cluster of this number.
+    pub fn new(fate: Fate, cluster: u64, members: &Configuration) -> Self {
         let registers = Mutex::new(Registers::new(BYTES_MAX));
-        Self { registers, fate, members: members.clone() }
+        let fingerprint = fingerprint(cluster, members);
+        Self { registers, fate, cluster, members: members.clone(), fingerprint }
     }
 
     /// Service that its endpoint serves. It echoes among the members.
@@ -44,7 +48,22 @@ impl Replica {
         StorageServer::new(self).members(members)
     }
 
+    /// Who means other members would count majorities that need not have one in common.
+    fn check(&self, meant: u64) -> Result<(), Status> {
+        let Self { cluster, members, .. } = self;
+        if meant == self.fingerprint {
+            return Ok(());
+        }
+        let nodes: Vec<u64> = members.nodes().map(NodeId::get).collect();
+        let text = format!(
+            "it is a replica of cluster {cluster} with the members {nodes:?}, and another was \
+             meant: take the cluster file that the replicas have"
+        );
+        Err(Status::new(Code::FailedPrecondition, text))
+    }
+
     fn store(&self, value: Value) -> Result<Version, Status> {
+        self.check(value.cluster)?;
         Ok(self.registers.lock().write(value)?)
     }
 
@@ -98,6 +117,7 @@ impl Storage for Replica {
     }
 
     async fn read(&self, key: Key, _: Context) -> Result<Value, Status> {
+        self.check(key.cluster)?;
         Ok(self.registers.lock().read(key))
     }
 

@@ -16,13 +16,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one of these members at its address. It needs not know where the others are before it
-    /// joins them.
+    /// Starts one of these members at its address, empty, in the cluster of this number. It needs
+    /// not know where the others are before it joins them.
+    ///
+    /// In the life of a cluster that may be once for each member: one that starts again has
+    /// forgotten what it had acknowledged.
     ///
     /// # Errors
     /// When it cannot listen there, or is none of the members.
-    pub async fn start(at: &ReplicaNode, members: &Configuration, fate: Fate) -> Result<Self> {
-        let service = Replica::new(fate, members).service();
+    pub async fn start(
+        at: &ReplicaNode,
+        cluster: u64,
+        members: &Configuration,
+        fate: Fate,
+    ) -> Result<Self> {
+        let service = Replica::new(fate, cluster, members).service();
         let builder = convoke::endpoint().node(at.id).listen(&at.listen).serve(service);
         let builder =
             if at.listen == at.addresses { builder } else { builder.advertise(&at.addresses) };

@@ -32,7 +32,7 @@ impl Simulated {
         let (network, replicas) = (SimNetwork::new(seed), Vec::new());
         let mut world = Self { network, members, seed, replicas };
         for id in 1..=count {
-            let service = Replica::new(Fate::Lives, &world.members).service();
+            let service = Replica::new(Fate::Lives, CLUSTER, &world.members).service();
             let endpoint = world.endpoint(id).listen(address(id)).serve(service).start().await?;
             world.connect(&endpoint, 1..id).await?;
             world.replicas.push(Some(endpoint));
@@ -52,7 +52,7 @@ impl Simulated {
     pub async fn client(&self, id: u64) -> Result<Client> {
         let endpoint = self.endpoint(id).start().await?;
         self.connect(&endpoint, 1..=self.members.len() as u64).await?;
-        Ok(Client::new(&endpoint, self.members.clone()))
+        Ok(Client::new(&endpoint, CLUSTER, self.members.clone()))
     }
 
     async fn connect(&self, endpoint: &Endpoint, to: impl IntoIterator<Item = u64>) -> Result<()> {
@@ -79,6 +79,9 @@ impl Drop for Simulated {
         self.members.nodes().for_each(|node| self.network.crash(node));
     }
 }
+
+/// Any number.
+const CLUSTER: u64 = 1;
 
 fn address(id: u64) -> String {
     format!("sim://replica{id}")

@@ -140,7 +140,8 @@ async fn write(client: &Client, case: Case, key: u64, begun: Instant, tally: &Re
         *timestamp
     });
     let key = format!("key {key}");
-    let value = Value { key, value: vec![7; VALUE_BYTES], timestamp, writer: 1 };
+    let value =
+        Value { key, value: vec![7; VALUE_BYTES], timestamp, writer: 1, ..Value::default() };
     let written = client.put(case.form, case.phases, value).await;
     let mut tally = tally.borrow_mut();
     match written {

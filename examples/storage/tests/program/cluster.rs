@@ -16,6 +16,8 @@ impl Nodes {
     fn start(folder: &Path, count: u64) -> Self {
         let config = folder.join("cluster.toml");
         for _ in 0..5 {
+            // What replicas of an attempt before have left.
+            (1..=count).for_each(|id| drop(fs::remove_dir_all(folder.join(format!("node-{id}")))));
             fs::write(&config, cluster(count)).expect("the folder is writable");
             let mut started = Self { config: config.clone(), nodes: Vec::new() };
             started.nodes.extend((1..=count).map_while(|id| Self::node(&config, id)));
@@ -28,10 +30,7 @@ impl Nodes {
 
     /// Started, and listening; unless another program took its port meanwhile.
     fn node(config: &Path, id: u64) -> Option<(Child, BufReader<ChildStdout>)> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
-        let command = command.arg("node").arg("--config").arg(config).arg("--id");
-        let command = command.arg(id.to_string()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it runs");
+        let mut child = node(config, id).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
         output.read_line(&mut line).expect("it says where it listens");
@@ -67,6 +66,13 @@ impl Drop for Nodes {
             let _ = child.wait();
         }
     }
+}
+
+/// The command that runs a replica.
+fn node(config: &Path, id: u64) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    command.arg("node").arg("--config").arg(config).args(["--id", &id.to_string()]);
+    command
 }
 
 /// Of ports that were free a moment ago.
@@ -106,10 +112,65 @@ fn a_replica_that_the_file_does_not_have_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("cluster.toml");
     fs::write(&config, cluster(2)).expect("the folder is writable");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
-    let command = command.arg("node").arg("--config").arg(&config).args(["--id", "3"]);
-    let output = command.output().expect("it runs");
+    let output = node(&config, 3).output().expect("it runs");
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("the cluster has no node 3: its nodes are [1, 2]"), "{text}");
+}
+
+/// Values are in memory: a replica that has run and begins again, empty, could be of the majority
+/// that a read asks.
+#[test]
+fn a_replica_that_has_run_does_not_start_again_in_its_cluster() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut nodes = Nodes::start(folder.path(), 3);
+    assert!(nodes.client(&["write", "bird", "heron"]).0);
+    nodes.kill(0);
+    if let Some(started) = Nodes::node(&nodes.config, 1) {
+        nodes.nodes.push(started);
+        panic!("it is there again, and empty");
+    }
+    let again = node(&nodes.config, 1).output().expect("it ends");
+    let text = String::from_utf8_lossy(&again.stderr);
+    assert_eq!(again.status.code(), Some(2), "{text}");
+    assert!(text.contains("replica 1 of cluster 7 has run before"), "{text}");
+    // In another cluster it may.
+    let other = fs::read_to_string(&nodes.config).expect("it is there").replace("id = 7", "id = 8");
+    fs::write(&nodes.config, other).expect("the folder is writable");
+    let started = Nodes::node(&nodes.config, 1).expect("its port is free again");
+    nodes.nodes.push(started);
+}
+
+/// Those of another cluster, and those of another list of members, of which two majorities need not
+/// have a replica in common.
+#[test]
+fn a_client_with_another_cluster_file_is_refused_and_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut nodes = Nodes::start(folder.path(), 3);
+    assert!(nodes.client(&["write", "bird", "heron"]).0);
+    let file = fs::read_to_string(&nodes.config).expect("it is there");
+    let more = "[[node]]\nid = 4\naddresses = [\"tcp://127.0.0.1:1\"]\n";
+    for other in [file.replace("id = 7", "id = 8"), format!("{file}{more}")] {
+        nodes.config = folder.path().join("other.toml");
+        fs::write(&nodes.config, other).expect("the folder is writable");
+        for args in [&["read", "bird"][..], &["write", "bird", "stork", "--form", "nested"]] {
+            let (is_done, text) = nodes.client(args);
+            assert!(!is_done, "{text}");
+            assert!(text.contains("take the cluster file that the replicas have"), "{text}");
+        }
+    }
+    nodes.config = folder.path().join("cluster.toml");
+    assert_eq!(nodes.client(&["read", "bird"]), (true, "bird = heron, timestamp 1\n".to_owned()));
+}
+
+/// As a supervisor ends it.
+#[cfg(unix)]
+#[test]
+fn a_replica_ends_in_good_order_at_sigterm() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut nodes = Nodes::start(folder.path(), 1);
+    let (child, _) = &mut nodes.nodes[0];
+    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(asked.expect("it runs").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }

@@ -20,12 +20,13 @@ const CLIENTS: u64 = 3;
 const OPERATIONS: u64 = 12;
 
 /// One that has ended well.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Operation {
     is_write: bool,
     begun: Instant,
     ended: Instant,
     version: Version,
+    value: Vec<u8>,
 }
 
 type History = Rc<RefCell<Vec<Operation>>>;
@@ -94,14 +95,17 @@ fn draw_latencies(world: &Simulated, seed: u64) {
 async fn operate(client: Client, form: Form, offset: u64, history: History) {
     for turn in 0..OPERATIONS {
         let (is_write, begun) = ((turn + offset).is_multiple_of(2), Instant::now());
-        let version = if is_write {
+        let (version, value) = if is_write {
             let phases = Phases::ALL[usize_of(turn) % 3];
-            let written = client.write(form, phases, KEY, &turn.to_be_bytes()).await;
-            written.expect("a majority lives")
+            let value = format!("{turn} of {}", client.endpoint().node()).into_bytes();
+            let written = client.write(form, phases, KEY, &value).await;
+            (written.expect("a majority lives"), value)
         } else {
-            client.read(KEY).await.expect("a majority lives").version()
+            let read = client.read(KEY).await.expect("a majority lives");
+            (read.version(), read.value)
         };
-        history.borrow_mut().push(Operation { is_write, begun, ended: Instant::now(), version });
+        let ended = Instant::now();
+        history.borrow_mut().push(Operation { is_write, begun, ended, version, value });
     }
 }
 
@@ -123,7 +127,8 @@ async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
             );
         }
     }
-    let value = Value { key: KEY.into(), value: b"heron".into(), timestamp: 1, writer: 1_000 };
+    let (key, value) = (KEY.into(), b"heron".into());
+    let value = Value { key, value, timestamp: 1, writer: 1_000, ..Value::default() };
     let readers = async {
         tokio::time::sleep(Duration::from_millis(10)).await;
         [one.read(KEY).await, other.read(KEY).await].map(|read| read.expect("all live").value)
@@ -134,14 +139,17 @@ async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
     assert_eq!(read, [b"heron", b"heron"]);
 }
 
-/// As ABD's proof has it: versions agree with the order of operations in time, and writes with each
-/// other.
+/// As ABD's proof has it: versions agree with the order of operations in time, writes with each
+/// other, and a version is of one value.
 fn check(history: &[Operation]) {
     for first in history {
         for second in history.iter().filter(|second| second.begun > first.ended) {
             let goes_on = second.version > first.version;
             let stays = second.version == first.version && !second.is_write;
             assert!(goes_on || stays, "{first:?} and then {second:?}");
+        }
+        for second in history.iter().filter(|second| second.version == first.version) {
+            assert_eq!(first.value, second.value, "{first:?} and {second:?} have one version");
         }
     }
     let mut written: Vec<Version> =
