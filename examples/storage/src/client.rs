@@ -1,6 +1,8 @@
 //! The client's side: a write in each of its forms, and a register that many clients read and
 //! write.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use convoke::Endpoint;
@@ -13,6 +15,9 @@ use crate::proto::{Key, NestedValue, StorageClient, StorageMembers, Value, Write
 use crate::register::Version;
 
 /// The replicas as a client sees them. Cheap to clone.
+///
+/// An endpoint has one client and its clones: they know of each other's versions, and give no two
+/// values one version. A node that starts again has another id, as it has by default.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Endpoint,
@@ -20,6 +25,9 @@ pub struct Client {
     members: Configuration,
     fingerprint: u64,
     deadline: Duration,
+    /// The greatest timestamp that was chosen here, of any key: what was sent once may be stored,
+    /// whether or not its write went well.
+    chosen: Arc<AtomicU64>,
 }
 
 /// Reason why a value was not written.
@@ -46,9 +54,9 @@ impl Client {
     /// number.
     pub fn new(endpoint: &Endpoint, cluster: u64, members: Configuration) -> Self {
         let storage = StorageClient::new(endpoint).on(&members);
-        let deadline = Duration::from_secs(10);
+        let (deadline, chosen) = (Duration::from_secs(10), Arc::default());
         let fingerprint = fingerprint(cluster, &members);
-        Self { endpoint: endpoint.clone(), storage, members, fingerprint, deadline }
+        Self { endpoint: endpoint.clone(), storage, members, fingerprint, deadline, chosen }
     }
 
     /// Ends each operation within `deadline`, with an answer or an error that says who is missing.
@@ -141,7 +149,7 @@ impl Client {
     ) -> Result<Version, WriteError> {
         let budget = self.budget();
         let newest = self.newest(budget, key).await?.0.timestamp;
-        let Some(timestamp) = newest.checked_add(1) else {
+        let Some(timestamp) = self.choose(newest) else {
             return Err(WriteError::NoTimestampLeft { key: key.to_owned() });
         };
         let (key, value, writer) = (key.to_owned(), value.to_vec(), self.endpoint.node().get());
@@ -149,6 +157,13 @@ impl Client {
         let version = value.version();
         self.put_within(budget, form, phases, value).await?;
         Ok(version)
+    }
+
+    /// A timestamp above this one, and above all that were chosen here.
+    fn choose(&self, newest: u64) -> Option<u64> {
+        let above = |chosen: u64| chosen.max(newest).checked_add(1);
+        let before = self.chosen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, above).ok()?;
+        above(before)
     }
 
     /// The newest value of a key: of the last write that has ended, or of one that runs. Where a

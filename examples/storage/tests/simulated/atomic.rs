@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use convoke::NodeId;
-use convoke::sim::transport::Conditions;
+use convoke::sim::transport::{Action, Conditions, SimFrame};
 use storage::client::Client;
 use storage::form::{Form, Phases};
 use storage::proto::Value;
@@ -137,6 +137,37 @@ async fn what_one_has_read_of_a_write_under_way_the_next_reads_too() {
     let (written, read) = tokio::join!(write, readers);
     written.expect("all live");
     assert_eq!(read, [b"heron", b"heron"]);
+}
+
+/// A client whose write reached one replica and failed writes again, and others do: no two values
+/// have one version, of which the older one could come back.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_failed_does_not_come_back_in_the_place_of_the_next() {
+    let world = Simulated::start(3, 3).await.expect("it starts");
+    let client = async |id| world.client(id).await.expect("all live");
+    let (writer, reader) = (client(1_000).await, client(1_001).await);
+    let write = async |client: &Client, value: &[u8]| {
+        client.write(Form::Echo, Phases::None, KEY, value).await
+    };
+    let lose = |client, replica, is_lost: fn(&SimFrame<'_>) -> bool| {
+        let act =
+            move |frame: &SimFrame<'_>| if is_lost(frame) { Action::Drop } else { Action::Pass };
+        world.network.hook(NodeId::new(client), NodeId::new(replica), act)
+    };
+    // It reads from all, and its value is at replica 1 alone.
+    let is_write = |frame: &SimFrame<'_>| frame.is_request_of("storage.Storage/Write");
+    let lost = [2, 3].map(|replica| lose(1_000, replica, is_write));
+    let failed = write(&writer.clone().deadline(Duration::from_secs(1)), b"the first").await;
+    failed.expect_err("there is no majority");
+    drop(lost);
+    // Then by 2 and 3 alone.
+    let lost = lose(1_000, 1, |_| true);
+    let second = write(&writer, b"another").await.expect("two are enough");
+    drop(lost);
+    // And read from 1 and 2.
+    let _lost = lose(1_001, 3, |_| true);
+    let read = reader.read(KEY).await.expect("two are enough");
+    assert_eq!((&read.value[..], read.version()), (&b"another"[..], second));
 }
 
 /// As ABD's proof has it: versions agree with the order of operations in time, writes with each
