@@ -17,7 +17,8 @@ use crate::register::Version;
 /// The replicas as a client sees them. Cheap to clone.
 ///
 /// An endpoint has one client and its clones: they know of each other's versions, and give no two
-/// values one version. A node that starts again has another id, as it has by default.
+/// values one version. An endpoint that starts again takes another node id, as it does by default,
+/// since it has forgotten them.
 #[derive(Clone, Debug)]
 pub struct Client {
     endpoint: Endpoint,
