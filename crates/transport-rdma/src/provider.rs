@@ -230,6 +230,21 @@ pub struct DeviceLimits {
     pub completions_max: u32,
 }
 
+impl DeviceLimits {
+    /// Looks whether a queue pair can be made with these settings, of which many a device only says
+    /// that an argument does not do.
+    pub(crate) fn check(&self, settings: &QueuePairSettings) -> Result<(), VerbsError> {
+        let most = self.work_requests_max;
+        let wanted = settings.receives_max.max(settings.sends_max);
+        if wanted > most {
+            let advice =
+                format!("a queue holds {most}, and {wanted} are needed; lower the slots per peer");
+            return Err(VerbsError::Exhausted { what: "work requests", advice });
+        }
+        Ok(())
+    }
+}
+
 /// Settings with which a queue pair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairSettings {

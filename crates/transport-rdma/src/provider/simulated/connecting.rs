@@ -274,14 +274,10 @@ impl State {
         settings: QueuePairSettings,
         slab: Arc<Slab>,
     ) -> Result<EndId, VerbsError> {
+        self.limits(device_id).check(&settings)?;
         let device = self.working(device_id)?;
-        let queues = [settings.sends_max, settings.receives_max];
-        let needed = queues[0].saturating_add(queues[1]);
+        let needed = settings.sends_max.saturating_add(settings.receives_max);
         let limits = device.settings;
-        if queues.iter().any(|queue| *queue > limits.work_requests_max) {
-            let advice = format!("a queue holds {}", limits.work_requests_max);
-            return Err(VerbsError::Exhausted { what: "work requests", advice });
-        }
         if settings.inline_bytes > limits.inline_bytes_max {
             let message = format!("at most {} bytes go inline", limits.inline_bytes_max);
             return Err(VerbsError::System { call: "create_qp", code: INVALID, message });

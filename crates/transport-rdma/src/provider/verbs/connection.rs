@@ -214,6 +214,7 @@ impl Connection {
         phase_timeout: Duration,
         memory: &Arc<VerbsMemory>,
     ) -> Result<Self, VerbsError> {
+        device.limits.check(&settings)?;
         let room = device.take_room(settings.sends_max.saturating_add(settings.receives_max))?;
         let QueuePairSettings { sends_max, receives_max, .. } = settings;
         let queue_pair = device.inline.make(settings.inline_bytes, |inline_bytes| {

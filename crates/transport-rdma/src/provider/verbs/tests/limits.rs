@@ -54,6 +54,19 @@ fn more_than_the_completion_queue_can_ever_hold_is_refused() {
 }
 
 #[test]
+fn more_than_a_queue_can_hold_is_refused_with_its_limit() {
+    on_device(async |device, address| {
+        let at = SocketAddr::new(address, 7_000);
+        let (_slab, memory) = memory(&device, 4);
+        let receives_max = device.limits().work_requests_max + 1;
+        let settings = QueuePairSettings { receives_max, sends_max: 1, ..SETTINGS };
+        let error = device.dial(tag(1), at, TIMEOUT, settings, &memory).unwrap_err();
+        assert!(matches!(error, VerbsError::Exhausted { what: "work requests", .. }), "{error}");
+        assert!(error.to_string().contains("a queue holds"), "{error}");
+    });
+}
+
+#[test]
 fn a_slab_takes_one_queue_pair_at_a_time() {
     on_device(async |device, address| {
         let at = SocketAddr::new(address, 7_000);
