@@ -29,10 +29,12 @@ use crate::hello::{self, Greeting};
 use crate::provider::{Completion, Event, Provider, Tag, VerbsError};
 use crate::wire::{Accepting, Wire, guarded, refusal_of};
 
+mod looks;
 mod minder;
 mod run;
 mod table;
 
+use looks::Looks;
 use table::{Entry, Table};
 
 /// The engine of one device.
@@ -52,6 +54,8 @@ pub(crate) struct Engine<P: Provider> {
     has_requests: AtomicBool,
     /// Wakes the engine.
     signal: Notify,
+    /// When the minder looks at which wire. Locked last of all.
+    looks: Mutex<Looks>,
     minder_signal: Notify,
     /// True while the minder sleeps until it is told, and does not watch over deliveries.
     is_minder_resting: AtomicBool,
@@ -98,6 +102,7 @@ impl<P: Provider> Engine<P> {
             requests: Mutex::default(),
             has_requests: AtomicBool::new(false),
             signal: Notify::new(),
+            looks: Mutex::default(),
             minder_signal: Notify::new(),
             is_minder_resting: AtomicBool::new(false),
             deliveries: AtomicU64::new(0),
@@ -136,29 +141,38 @@ impl<P: Provider> Engine<P> {
         self.signal.notify_one();
     }
 
-    /// There is a new deadline.
-    pub(crate) fn notify_minder(&self) {
-        self.minder_signal.notify_one();
-    }
-
-    /// Listens for a sink; answers the provider's listener, its tag and where it is.
+    /// Listens for a sink until [`close_listener`](Self::close_listener); answers the listener's
+    /// tag and where it is.
     pub(crate) fn listen(
         self: &Arc<Self>,
         address: SocketAddr,
         sink: Arc<dyn Sink>,
-    ) -> Result<(P::Listener, Tag, SocketAddr), VerbsError> {
-        let tag = self.table.lock().insert(Entry::Listener(sink), usize::MAX)?;
-        match self.provider.listen(tag, address, self.config.common.listen_backlog) {
-            Ok((listener, local)) if self.start() => Ok((listener, tag, local)),
-            Ok(_) => {
-                self.remove(tag);
-                Err(VerbsError::NoRuntime)
-            }
-            Err(error) => {
-                self.remove(tag);
-                Err(error)
-            }
-        }
+    ) -> Result<(Tag, SocketAddr), VerbsError> {
+        let entry = Entry::Listener { sink, open: None };
+        let tag = self.table.lock().insert(entry, usize::MAX)?;
+        let listening = self.listen_as(tag, address);
+        let local = listening.inspect_err(|_| self.close_listener(tag))?;
+        Ok((tag, local))
+    }
+
+    fn listen_as(
+        self: &Arc<Self>,
+        tag: Tag,
+        address: SocketAddr,
+    ) -> Result<SocketAddr, VerbsError> {
+        let backlog = self.config.common.listen_backlog;
+        let (listener, local) = self.provider.listen(tag, address, backlog)?;
+        let opened = self.table.lock().open(tag, listener);
+        opened.map_err(|(_closed, error)| error)?;
+        if self.start() { Ok(local) } else { Err(VerbsError::NoRuntime) }
+    }
+
+    /// Listens no more. To be called once: the tag may then be another's.
+    pub(crate) fn close_listener(&self, tag: Tag) {
+        let listener = self.table.lock().close(tag);
+        // No request of it comes from here on, and its tag is still its own.
+        drop(listener);
+        self.remove(tag);
     }
 
     /// Adds a wire that is made with its tag.
@@ -195,16 +209,21 @@ impl<P: Provider> Engine<P> {
         self.table.lock().wire(tag)
     }
 
-    /// Everything of the device is over.
+    fn wires(&self) -> Vec<Arc<Wire<P>>> {
+        self.table.lock().wires().cloned().collect()
+    }
+
+    /// Everything of the device is over. Nobody listens at it: those who dial fall back at once.
     fn lose(&self, error: &VerbsError) {
-        let wires = {
+        let (wires, listeners) = {
             let mut table = self.table.lock();
             if table.lost.is_some() {
                 return;
             }
             table.lost = Some(error.clone());
-            table.wires().cloned().collect::<Vec<_>>()
+            (table.wires().cloned().collect::<Vec<_>>(), table.close_all())
         };
+        drop(listeners);
         tracing::warn!(device = %self.provider.limits().name, %error, "device lost");
         for wire in wires {
             wire.abort(CloseReason::Network(error.to_string()));

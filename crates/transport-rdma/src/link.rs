@@ -36,6 +36,7 @@ mod copies;
 mod receive;
 mod send;
 pub(crate) mod send_queue;
+pub(crate) mod spent;
 mod work_account;
 
 use std::collections::VecDeque;
@@ -55,6 +56,7 @@ use crate::introduction::{self, Introduction};
 use crate::slot_ring::{Slot, SlotRing};
 use copies::Copies;
 use send_queue::SendQueue;
+use spent::Spent;
 use work_account::WorkAccount;
 
 /// Settings of a connection.
@@ -136,6 +138,8 @@ pub(crate) struct Link {
     work: WorkAccount,
     account: SendAccount,
     lanes: [SendQueue; 2],
+    /// Bodies that are sent, or are not going to be.
+    spent: Spent,
     /// Messages in a row in which control frames left no room for data that waits.
     control_run: u32,
     speaking: Speaking,
@@ -191,6 +195,7 @@ impl Link {
             work: WorkAccount::new(config.send_queue_depth),
             account: SendAccount::new(config.send, share),
             lanes: LANES.map(|lane| SendQueue::new(lane, payload_max)),
+            spent: Spent::default(),
             control_run: 0,
             speaking: Speaking::Silent,
             is_keep_alive_due: false,
@@ -262,6 +267,7 @@ impl Link {
         self.closing.get_or_insert(reason);
         self.account.close();
         self.drop_unsent();
+        self.reassembly.clear();
         self.speaking = Speaking::Finished;
         self.listening = Listening::Fault;
     }
@@ -353,13 +359,26 @@ impl Link {
         !self.read.is_empty() || !self.received.is_empty() || self.has_events()
     }
 
+    /// Bodies of frames that were sent or given up since it was asked last, which are the caller's
+    /// to drop.
+    #[inline]
+    pub(crate) fn take_spent(&mut self) -> Spent {
+        std::mem::take(&mut self.spent)
+    }
+
+    /// True when [`take_spent`](Self::take_spent) has something to give.
+    #[inline]
+    pub(crate) fn has_spent(&self) -> bool {
+        !self.spent.is_empty()
+    }
+
     /// Counts of what went over it so far.
     pub(crate) fn counters(&self) -> &LinkCounters {
         &self.counters
     }
 
     fn drop_unsent(&mut self) {
-        self.lanes.iter_mut().for_each(SendQueue::clear);
+        self.lanes.iter_mut().for_each(|queue| queue.clear(&mut self.spent));
         self.account.clear();
         if matches!(self.speaking, Speaking::Introducing(_)) {
             self.speaking = Speaking::Frames;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use convoke_transport::id::NodeId;
@@ -11,7 +12,6 @@ use convoke_transport::{
     Address, CloseReason, DialError, DialFuture, DialLimit, ListenError, ListenFuture, Listener,
     Sink, Transport, own_address,
 };
-use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::SCHEME;
@@ -212,11 +212,11 @@ impl<P: Provider> Device for Arc<Engine<P>> {
         address: SocketAddr,
         sink: Arc<dyn Sink>,
     ) -> Result<Box<dyn Listener>, VerbsError> {
-        let (listener, tag, local) = Engine::listen(self, address, sink)?;
+        let (tag, local) = Engine::listen(self, address, sink)?;
         let local = sockets::of_socket(SCHEME, local);
         tracing::debug!(address = %local, "listening");
-        let open = Mutex::new(Some(listener));
-        Ok(Box::new(RdmaListener { engine: Arc::clone(self), tag, local, open }))
+        let is_open = AtomicBool::new(true);
+        Ok(Box::new(RdmaListener { engine: Arc::clone(self), tag, local, is_open }))
     }
 
     fn dial(&self, target: SocketAddr, dialling: Dialling) -> Result<Box<dyn GiveUp>, VerbsError> {
@@ -232,7 +232,7 @@ struct RdmaListener<P: Provider> {
     engine: Arc<Engine<P>>,
     tag: Tag,
     local: Address,
-    open: Mutex<Option<P::Listener>>,
+    is_open: AtomicBool,
 }
 
 impl<P: Provider> Listener for RdmaListener<P> {
@@ -241,11 +241,9 @@ impl<P: Provider> Listener for RdmaListener<P> {
     }
 
     fn close(&self) {
-        let listener = self.open.lock().take();
-        if listener.is_some() {
+        if self.is_open.swap(false, Ordering::Relaxed) {
             tracing::debug!(address = %self.local, "no longer listening");
-            drop(listener);
-            self.engine.remove(self.tag);
+            self.engine.close_listener(self.tag);
         }
     }
 }

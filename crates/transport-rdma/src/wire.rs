@@ -6,8 +6,9 @@
 //!      └──────────────rejected, unreachable, given up───────────────────────────────────────▶
 //! ```
 //!
-//! Everything is under one lock, which is never held while the sink is called. Any thread may
-//! append and post; completions, events and deliveries are the engine's.
+//! Everything is under one lock, which is never held while the sink is called, nor while a body
+//! that was sent is dropped. Any thread may append and post; completions, events and deliveries are
+//! the engine's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,10 +29,12 @@ use crate::slot_ring::Slot;
 
 mod deliver;
 mod handle;
+mod locked;
 mod opening;
 mod outgoing;
 
 pub(crate) use deliver::guarded;
+use locked::Locked;
 use opening::Role;
 pub(crate) use opening::{Accepting, Dialled, Dialling, refusal_of};
 use outgoing::Outgoing;
@@ -80,6 +83,8 @@ struct State<P: Provider> {
     waiters: Waiters,
     /// When to look again, for what ends by time.
     deadline: Option<Instant>,
+    /// When the minder is to look at it.
+    planned: Option<Instant>,
     /// It closes, and whoever waits has been woken.
     is_ending: bool,
     /// Reason why it ended, when the link does not know.
@@ -163,6 +168,7 @@ impl<P: Provider> Wire<P> {
             is_delivering: false,
             waiters: Waiters::default(),
             deadline: None,
+            planned: None,
             is_ending: false,
             failure: None,
             dial_error: None,
@@ -179,9 +185,14 @@ impl<P: Provider> Wire<P> {
         self.tag
     }
 
+    #[inline]
+    fn lock(&self) -> Locked<'_, P> {
+        Locked::new(self.state.lock())
+    }
+
     /// Takes one completion into account. [`deliver`](Self::deliver) follows.
     pub(crate) fn handle_completion(&self, completion: &Completion) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.is_pumped = false;
         match completion.id.direction() {
             Direction::Receive => self.on_receive(&mut state, completion),
@@ -190,18 +201,34 @@ impl<P: Provider> Wire<P> {
     }
 
     pub(crate) fn pulse(&self) -> Pulse {
-        let state = self.state.lock();
-        let is_connected = state.phase == Phase::Connected;
-        let beat = state.heartbeat.as_ref().filter(|_| is_connected).map(|(_, at)| *at);
-        let next_look = state.deadline.into_iter().chain(beat).min();
-        Pulse { is_connected, next_look }
+        let state = self.lock();
+        Pulse { is_connected: state.phase == Phase::Connected, next_look: state.next_look() }
+    }
+
+    /// What goes by time: the minder's look that was planned. Plans the next.
+    pub(crate) fn look(&self, now: Instant) {
+        self.handle_deadline(now);
+        self.beat(now);
+        let mut state = self.lock();
+        state.planned = None;
+        self.plan_look(&mut state);
+    }
+
+    /// Has the minder look at it when something goes by time next. To be called where that may be
+    /// sooner than before.
+    fn plan_look(&self, state: &mut State<P>) {
+        let next = state.next_look();
+        let before = std::mem::replace(&mut state.planned, next);
+        if next != before {
+            self.engine.plan_look(self.tag, before, next);
+        }
     }
 
     /// Keeps the peer sure that this process is alive, and looks whether the peer's is. Over an
     /// idle connection the peer is probed, too, which its adapter answers by itself: so that a
     /// machine without power is noticed sooner.
-    pub(crate) fn beat(&self, now: Instant) {
-        let mut state = self.state.lock();
+    fn beat(&self, now: Instant) {
+        let mut state = self.lock();
         let State { phase: Phase::Connected, link: Some(link), came, heartbeat, .. } = &mut *state
         else {
             return;
@@ -240,8 +267,8 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Ends what ends by time, if the deadline has passed.
-    pub(crate) fn handle_deadline(&self, now: Instant) {
-        let mut state = self.state.lock();
+    fn handle_deadline(&self, now: Instant) {
+        let mut state = self.lock();
         if state.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -272,13 +299,13 @@ impl<P: Provider> Wire<P> {
 
     /// Ends it without waiting for the peer.
     pub(crate) fn end(&self, reason: CloseReason) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.fail(&mut state, reason);
     }
 
     /// Ends it, and delivers nothing of what has come: it may be too old to act on.
     pub(crate) fn end_as_stale(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if let Some(link) = &mut state.link {
             link.close(CloseReason::Stale);
         }
@@ -287,7 +314,7 @@ impl<P: Provider> Wire<P> {
 
     /// Ends it without waiting for the device either, as when that is gone.
     pub(crate) fn abort(&self, reason: CloseReason) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.fail(&mut state, reason);
         state.forget_work();
         drop(state);
@@ -377,7 +404,7 @@ impl<P: Provider> Wire<P> {
         }
         state.phase = Phase::Draining;
         state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
-        self.engine.notify_minder();
+        self.plan_look(state);
     }
 
     /// Posts what can be received and sent now; receives first, since a control slot must be posted
@@ -468,6 +495,12 @@ impl<P: Provider> State<P> {
     fn forget_work(&mut self) {
         self.receives = 0;
         self.outgoing.forget();
+    }
+
+    /// When something goes by time next.
+    fn next_look(&self) -> Option<Instant> {
+        let beat = self.heartbeat.as_ref().filter(|_| self.phase == Phase::Connected);
+        self.deadline.into_iter().chain(beat.map(|(_, at)| *at)).min()
     }
 
     fn is_drained(&self) -> bool {

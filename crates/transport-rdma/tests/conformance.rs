@@ -110,3 +110,19 @@ async fn a_peer_has_its_share_of_the_connections() {
     conformance::a_peer_has_its_share_of_the_connections(setup).await;
     check(&fabric);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_of_what_is_not_sent_may_look_at_the_connection() {
+    let fabric = Fabric::new();
+    let setup = setup(&fabric, DeviceSettings::default(), |builder| builder);
+    conformance::an_owner_of_what_is_not_sent_may_look_at_the_connection(setup).await;
+    check(&fabric);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_of_what_was_sent_may_look_at_the_connection() {
+    let fabric = Fabric::new();
+    let setup = setup(&fabric, DeviceSettings::default(), |builder| builder);
+    conformance::an_owner_of_what_was_sent_may_look_at_the_connection(setup).await;
+    check(&fabric);
+}

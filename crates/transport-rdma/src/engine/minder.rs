@@ -1,9 +1,10 @@
 //! The task that watches the time: deadlines, silent peers, and sinks that block.
 //!
 //! The engine hands frames to sinks by itself, which is the shortest way. A sink that blocks its
-//! thread would hold up every other connection of the device. So while there is traffic, the minder
-//! looks every few milliseconds whether one delivery has gone on since the last look; then a new
-//! task becomes the engine, and the old one ends when its sink returns.
+//! thread there would hold up every other connection of the device. So while there is traffic, the
+//! minder looks every few milliseconds whether one delivery has gone on since the last look; then a
+//! new task becomes the engine, and the old one ends when its sink returns. The hello of a
+//! listener's sink, which the engine asks for at each request, is not watched.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::Engine;
-use crate::provider::Provider;
-use crate::wire::{Pulse, Wire};
+use crate::provider::{Provider, Tag};
+use crate::wire::Pulse;
 
 /// Period between two looks at deliveries while there is traffic. A blocking sink holds up others
 /// for up to twice as long.
@@ -22,11 +23,11 @@ const WATCH_PERIOD: Duration = Duration::from_millis(5);
 
 /// Memory of the minder between two looks.
 #[derive(Debug)]
-struct Memory<P: Provider> {
+struct Memory {
     deliveries: u64,
     next_watch: Option<Instant>,
     /// Scratch.
-    wires: Vec<Arc<Wire<P>>>,
+    due: Vec<Tag>,
 }
 
 impl<P: Provider> Engine<P> {
@@ -81,9 +82,9 @@ impl<P: Provider> Engine<P> {
     pub(super) async fn mind(self: Arc<Self>) {
         let now = Instant::now();
         let mut memory =
-            Memory { deliveries: 0, next_watch: Some(now + WATCH_PERIOD), wires: Vec::new() };
+            Memory { deliveries: 0, next_watch: Some(now + WATCH_PERIOD), due: Vec::new() };
         loop {
-            let wake_at = self.next_look(&mut memory);
+            let wake_at = self.looks.lock().first().into_iter().chain(memory.next_watch).min();
             tokio::select! {
                 biased;
                 () = self.minder_signal.notified() => {
@@ -95,19 +96,20 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    /// All wires there are, to be looked at without the lock of the table: who holds that of a wire
-    /// may wait for it.
-    fn collect_wires(&self, into: &mut Vec<Arc<Wire<P>>>) {
-        into.extend(self.table.lock().wires().cloned());
+    /// Has the minder look at a wire then, and not when it was planned before. Called under the
+    /// lock of the wire.
+    pub(crate) fn plan_look(&self, tag: Tag, before: Option<Instant>, next: Option<Instant>) {
+        let is_first = self.looks.lock().plan(tag, before, next);
+        if is_first {
+            self.minder_signal.notify_one();
+        }
     }
 
     /// Had this process been running, the minder would have looked at the peers long ago: what has
     /// waited at the device meanwhile may be too old to act on. Whoever takes something from the
     /// device after a long time looks here first.
     pub(super) fn end_what_was_paused(&self, now: Instant) {
-        let mut wires = Vec::new();
-        self.collect_wires(&mut wires);
-        for wire in wires {
+        for wire in self.wires() {
             let Pulse { is_connected, next_look } = wire.pulse();
             let timeout = self.config.common.keep_alive_timeout;
             if is_connected && next_look.is_some_and(|at| at + timeout < now) {
@@ -116,24 +118,17 @@ impl<P: Provider> Engine<P> {
         }
     }
 
-    fn next_look(&self, memory: &mut Memory<P>) -> Option<Instant> {
-        self.collect_wires(&mut memory.wires);
-        let looks = memory.wires.drain(..).filter_map(|wire| wire.pulse().next_look);
-        looks.chain(memory.next_watch).min()
-    }
-
-    fn look(self: &Arc<Self>, memory: &mut Memory<P>, planned: Option<Instant>) {
+    fn look(self: &Arc<Self>, memory: &mut Memory, planned: Option<Instant>) {
         let now = Instant::now();
-        let is_paused = planned.is_some_and(|at| now > at + self.config.common.keep_alive_timeout);
-        self.collect_wires(&mut memory.wires);
-        for wire in memory.wires.drain(..) {
-            let pulse = wire.pulse();
-            if is_paused && pulse.is_connected {
+        if planned.is_some_and(|at| now > at + self.config.common.keep_alive_timeout) {
+            self.wires().iter().filter(|wire| wire.pulse().is_connected).for_each(|wire| {
                 wire.end_as_stale();
-            }
-            if is_paused || pulse.next_look.is_some_and(|at| at <= now) {
-                wire.handle_deadline(now);
-                wire.beat(now);
+            });
+        }
+        self.looks.lock().take_due(now, &mut memory.due);
+        for tag in memory.due.drain(..) {
+            if let Some(wire) = self.wire(tag) {
+                wire.look(now);
             }
         }
         if memory.next_watch.is_some_and(|at| at <= now) {

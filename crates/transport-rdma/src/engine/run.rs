@@ -3,26 +3,28 @@
 mod idle;
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use convoke_transport::CloseReason;
 use tokio::time::Instant;
 
 use super::{Engine, Poller, Running};
-use crate::provider::{Provider, VerbsError};
-use crate::wire::Wire;
+use crate::provider::{Event, Provider, VerbsError};
+use crate::wire::{Wire, guarded};
 use idle::Idle;
 
 /// Completions taken with one poll: enough to share the cost of the call, few enough that no
 /// connection waits long.
 const POLL_BUDGET: usize = 16;
 
-/// Events taken with one round, for the same reason: each may be a request, which costs the memory
-/// and the queue pair of a connection.
+/// Events taken with one round, for the same reason. A request is the last of its round: it costs
+/// the memory and the queue pair of a connection.
 const EVENT_BUDGET: usize = 16;
 
-/// Engines of this process that run.
+/// Engines of this process that run, each once however many of its tasks a sink holds up.
 static ENGINES: AtomicUsize = AtomicUsize::new(0);
 
 /// The task that is the engine. However it ends, what it leaves is closed.
@@ -42,6 +44,7 @@ impl<P: Provider> Engine<P> {
         }
         running.minder = Some(tokio::spawn(Arc::clone(self).mind()).abort_handle());
         running.is_running = true;
+        ENGINES.fetch_add(1, Ordering::Relaxed);
         let runner = Runner::new(self);
         drop(running);
         // A runtime that has ended drops it at once, which takes the lock.
@@ -59,6 +62,20 @@ impl<P: Provider> Engine<P> {
         drop(running);
         // As at the start.
         tokio::spawn(runner.run());
+    }
+
+    /// Ends all connections at once.
+    fn abort_all(&self) {
+        for wire in self.wires() {
+            let aborted = guarded(|| {
+                wire.abort(CloseReason::Local);
+                wire.deliver();
+            });
+            if aborted.is_err() {
+                // Whoever drives it would panic again.
+                self.remove(wire.tag());
+            }
+        }
     }
 
     /// Takes what has completed; answers a wire with something to deliver. Others are added to
@@ -94,7 +111,11 @@ impl<P: Provider> Engine<P> {
         for _ in 0..EVENT_BUDGET {
             let Some(event) = self.provider.poll_event() else { return false };
             self.on_heard(poller);
+            let is_request = matches!(event, Event::Request { .. });
             self.handle_event(event);
+            if is_request {
+                break;
+            }
         }
         true
     }
@@ -132,15 +153,57 @@ impl<P: Provider> Engine<P> {
 impl<P: Provider> Runner<P> {
     /// From now on this one is in charge. Called under the lock of `running`.
     fn new(engine: &Arc<Engine<P>>) -> Self {
-        ENGINES.fetch_add(1, Ordering::Relaxed);
         let term = engine.term.fetch_add(1, Ordering::AcqRel) + 1;
         Self { engine: Arc::clone(engine), term }
     }
 
+    /// Runs until the engine ends or is relieved, and goes on after a panic.
     async fn run(self) {
+        let mut has_panicked = false;
+        loop {
+            let mut rounds = 0;
+            let is_over = {
+                let mut turns = pin!(self.turns(&mut rounds));
+                poll_fn(|cx| match guarded(|| turns.as_mut().poll(cx)) {
+                    Ok(poll) => poll.map(|()| true),
+                    Err(_) => Poll::Ready(false),
+                })
+                .await
+            };
+            if is_over || !self.recover(has_panicked && rounds == 0) {
+                return;
+            }
+            has_panicked = true;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A bug, here or in a provider, has made the engine panic. Its connections end, for nobody
+    /// knows which of them are whole; who listens goes on. Answers whether it does: not when it
+    /// panics at once again.
+    fn recover(&self, is_hopeless: bool) -> bool {
+        let running = self.engine.running.lock();
+        if !self.is_in_charge() {
+            return false;
+        }
+        self.engine.give_up_delivery();
+        drop(running);
+        let device = self.engine.provider.limits().name;
+        tracing::error!(%device, is_hopeless, "the engine panicked, and its connections end");
+        if is_hopeless {
+            self.engine.lose(&VerbsError::DeviceLost("its engine panics at every turn".into()));
+            return false;
+        }
+        self.engine.abort_all();
+        true
+    }
+
+    async fn turns(&self, rounds: &mut u64) {
         let mut idle = Idle::new(&self.engine);
         while self.is_in_charge() {
-            match self.round(&mut idle) {
+            let round = self.round(&mut idle);
+            *rounds += 1;
+            match round {
                 Ok(true) if idle.goes_on_after_traffic() => {}
                 Ok(true) => idle.give_others_a_turn().await,
                 Ok(false) if idle.is_spinning() => {
@@ -257,6 +320,7 @@ impl<P: Provider> Runner<P> {
     fn stop(&self, running: &mut Running) {
         self.engine.term.fetch_add(1, Ordering::AcqRel);
         running.is_running = false;
+        ENGINES.fetch_sub(1, Ordering::Relaxed);
         if let Some(minder) = running.minder.take() {
             minder.abort();
         }
@@ -265,20 +329,15 @@ impl<P: Provider> Runner<P> {
 
 impl<P: Provider> Drop for Runner<P> {
     fn drop(&mut self) {
-        ENGINES.fetch_sub(1, Ordering::Relaxed);
         let engine = &self.engine;
         let mut running = engine.running.lock();
         if !self.is_in_charge() {
             return;
         }
-        // The runtime shuts down, or a bug made the task panic: nobody polls any more.
+        // The runtime shuts down, or the device is given up: nobody polls any more.
         self.stop(&mut running);
         engine.give_up_delivery();
         drop(running);
-        let wires: Vec<_> = engine.table.lock().wires().cloned().collect();
-        for wire in wires {
-            wire.abort(CloseReason::Local);
-            wire.deliver();
-        }
+        engine.abort_all();
     }
 }

@@ -5,19 +5,19 @@ use convoke_transport::conformance::Recorder;
 
 use super::*;
 use crate::config::PollMode;
-use crate::provider::simulated::{Fabric, SimDevice, SimListener};
+use crate::provider::simulated::{Fabric, SimDevice};
 use crate::wire::Dialling;
 
 /// An engine that has a listener to drive. Its tasks run when the test yields.
-fn engine() -> (Arc<Engine<SimDevice>>, SimListener) {
+fn engine() -> Arc<Engine<SimDevice>> {
     engine_of(Config::default())
 }
 
-fn engine_of(config: Config) -> (Arc<Engine<SimDevice>>, SimListener) {
+fn engine_of(config: Config) -> Arc<Engine<SimDevice>> {
     let engine = Engine::new(Fabric::new().device(), config);
     let address = "127.0.0.1:0".parse().unwrap();
-    let (listener, ..) = engine.listen(address, Arc::new(Recorder::new(1))).unwrap();
-    (engine, listener)
+    engine.listen(address, Arc::new(Recorder::new(1))).unwrap();
+    engine
 }
 
 fn term(engine: &Engine<SimDevice>) -> u64 {
@@ -26,7 +26,7 @@ fn term(engine: &Engine<SimDevice>) -> u64 {
 
 #[tokio::test]
 async fn who_is_held_up_is_relieved_once_and_notices_when_it_is_back() {
-    let (engine, _listener) = engine();
+    let engine = engine();
     let delivery = engine.begin_delivery();
     engine.relieve(delivery);
     engine.relieve(delivery);
@@ -36,7 +36,7 @@ async fn who_is_held_up_is_relieved_once_and_notices_when_it_is_back() {
 
 #[tokio::test]
 async fn who_is_back_is_not_relieved() {
-    let (engine, _listener) = engine();
+    let engine = engine();
     let delivery = engine.begin_delivery();
     assert!(engine.end_delivery(delivery));
     engine.relieve(delivery);
@@ -48,7 +48,7 @@ async fn who_is_back_is_not_relieved() {
 
 #[tokio::test]
 async fn a_delivery_within_which_the_engine_ends_is_over() {
-    let (engine, _listener) = engine();
+    let engine = engine();
     engine.begin_delivery();
     engine.give_up_delivery();
     engine.give_up_delivery();
@@ -60,7 +60,7 @@ async fn a_delivery_within_which_the_engine_ends_is_over() {
 #[tokio::test]
 async fn a_device_that_cannot_be_waited_for_is_lost_and_leaves_others_their_turn() {
     let poll_mode = Some(PollMode::Adaptive { spin: Duration::ZERO });
-    let (engine, _listener) = engine_of(Config { poll_mode, ..Config::default() });
+    let engine = engine_of(Config { poll_mode, ..Config::default() });
     engine.provider().stop_waiting();
     for _ in 0..3 {
         tokio::task::yield_now().await;
@@ -70,7 +70,7 @@ async fn a_device_that_cannot_be_waited_for_is_lost_and_leaves_others_their_turn
 
 #[tokio::test]
 async fn a_dial_whose_device_is_lost_before_it_begins_fails() {
-    let (engine, _listener) = engine();
+    let engine = engine();
     let (address, target) = ("rdma://127.0.0.1:9".parse().unwrap(), "127.0.0.1:9".parse().unwrap());
     let (dialling, dialled) = Dialling::new(address, None, Arc::new(Recorder::new(1)));
     let wire = engine.add_wire(|tag| Wire::dialling(&engine, tag, dialling)).unwrap();

@@ -57,6 +57,15 @@ impl Link {
         self.events.pop_front()
     }
 
+    /// The next lane that has room again, ahead of what else there is to tell.
+    pub(crate) fn poll_writable_event(&mut self) -> Option<Lane> {
+        let found = self.events.iter().position(|event| matches!(event, Event::Writable(_)))?;
+        match self.events.remove(found)? {
+            Event::Writable(lane) => Some(lane),
+            Event::Introduced(_) | Event::Goodbye(_) => None,
+        }
+    }
+
     /// The frame that has come, when it is a single one; its slot is free from then on.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<Received> {

@@ -203,7 +203,9 @@ impl Link {
         let (control, data) = payload.split_at_mut(control_bytes);
         let [control_lane, data_lane] = &mut self.lanes;
         let account = &mut self.account;
-        let frames = control_lane.take(account, control) + data_lane.take(account, data);
+        let spent = &mut self.spent;
+        let frames =
+            control_lane.take(account, control, spent) + data_lane.take(account, data, spent);
         let is_data_left_out = data.is_empty() && account.queued(Lane::Data) > 0;
         self.control_run = if is_data_left_out { self.control_run.saturating_add(1) } else { 0 };
         self.counters.transport.frames_sent += frames;

@@ -14,6 +14,7 @@ use convoke_transport::{Appended, Fill, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
 use crate::framing::{HEADER_BYTES, Header, Kind};
+use crate::link::spent::Spent;
 
 /// A fragment that is not the last of its frame is at least this large: smaller ones would be
 /// mostly overhead.
@@ -121,16 +122,21 @@ impl SendQueue {
     }
 
     /// Moves records into `out`, which has exactly the length that was measured. Returns how many
-    /// frames are complete with it.
+    /// frames are complete with it. The bodies of large ones among them are `spent`.
     #[inline]
-    pub(crate) fn take(&mut self, account: &mut SendAccount, out: &mut [u8]) -> u64 {
+    pub(crate) fn take(
+        &mut self,
+        account: &mut SendAccount,
+        out: &mut [u8],
+        spent: &mut Spent,
+    ) -> u64 {
         if out.is_empty() {
             return 0;
         }
         if self.waiting.is_empty() {
             self.take_open(account, out)
         } else {
-            self.take_waiting(account, out)
+            self.take_waiting(account, out, spent)
         }
     }
 
@@ -143,7 +149,12 @@ impl SendQueue {
     }
 
     #[inline(never)]
-    fn take_waiting(&mut self, account: &mut SendAccount, mut out: &mut [u8]) -> u64 {
+    fn take_waiting(
+        &mut self,
+        account: &mut SendAccount,
+        mut out: &mut [u8],
+        spent: &mut Spent,
+    ) -> u64 {
         let mut frames = 0;
         while !out.is_empty() {
             match self.waiting.front_mut() {
@@ -164,6 +175,7 @@ impl SendQueue {
                     if is_last {
                         frames += 1;
                         account.sent(self.lane, WORD_BYTES);
+                        spent.put(std::mem::take(&mut large.body));
                         self.waiting.pop_front();
                     }
                     out = rest;
@@ -201,9 +213,13 @@ impl SendQueue {
         message
     }
 
-    /// Drops everything.
-    pub(crate) fn clear(&mut self) {
-        self.waiting = VecDeque::new();
+    /// Empties it. The bodies of large frames are `spent`.
+    pub(crate) fn clear(&mut self, spent: &mut Spent) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            if let Waiting::Large(large) = waiting {
+                spent.put(large.body);
+            }
+        }
         self.open = Open::new();
     }
 

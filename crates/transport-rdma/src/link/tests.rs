@@ -221,6 +221,17 @@ fn an_abandoned_link_sends_nothing() {
 }
 
 #[test]
+fn an_abandoned_link_keeps_no_part_of_a_frame() {
+    let mut pair = Pair::new(terms(4, 1), terms(4, 1));
+    let frames = Header { window: 4, ctl_ack: 0, kind: Kind::Frames }.encode();
+    pair.inject(1, [&frames[..], &[1, 0, 0, 0xc0, 9, 0, 0, 0, 7]].concat());
+    let link = &mut pair.ends[1].link;
+    assert!(link.reassembly.check_whole(Lane::Data, 1).is_err(), "a part has come");
+    link.abandon(CloseReason::Network("the cable".into()));
+    assert_eq!(link.reassembly.check_whole(Lane::Data, 1), Ok(()));
+}
+
+#[test]
 fn a_driver_without_buffers_still_gives_credit() {
     let mut pair = Pair::new(terms(2, 1), terms(2, 1));
     pair.ends[1].room = 0;

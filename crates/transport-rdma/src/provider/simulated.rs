@@ -165,6 +165,11 @@ impl SimDevice {
         self.fabric.with_state(|state| state.stop_waiting(self.id));
     }
 
+    /// Polling it for completions panics so many times, as a bug of a provider would.
+    pub fn panic_in_polls(&self, count: u32) {
+        self.fabric.with_state(|state| state.panic_in_polls(self.id, count));
+    }
+
     /// It breaks: the system says so to its own program, and the peers hear nothing.
     pub fn lose(&self) {
         self.fabric.with_state(|state| state.lose(self.id));
@@ -371,6 +376,8 @@ impl Provider for SimDevice {
         budget: usize,
         into: &mut Vec<Completion>,
     ) -> Result<usize, VerbsError> {
+        let is_sound = self.fabric.with_state(|state| state.is_sound(self.id));
+        assert!(is_sound, "a poll panics on purpose");
         self.fabric.with_state(|state| state.poll_completions(self.id, budget, into))
     }
 

@@ -1,4 +1,5 @@
-//! Delivery of what came to the sink: the only place from which the sink is called.
+//! Delivery of what came to the sink: the only place from which the sink is called, but for its
+//! hello, which whoever dials asks for, and the engine for a request.
 //!
 //! One at a time delivers, without the lock. What comes meanwhile waits in the link, and its slots
 //! with it: so a sink that does not take costs no more than the slots of its connection and one
@@ -9,11 +10,10 @@ use std::sync::Arc;
 
 use convoke_transport::parts::{Wakers, index};
 use convoke_transport::{Address, CloseReason, Connection, DialError, Received};
-use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use super::opening::{Open, Role};
-use super::{Phase, State, Wire};
+use super::{Locked, Phase, State, Wire};
 use crate::connection::RdmaConnection;
 use crate::link::Event;
 use crate::provider::Provider;
@@ -23,10 +23,15 @@ impl<P: Provider> Wire<P> {
     /// completions, events and requests.
     pub(crate) fn deliver(self: &Arc<Self>) {
         let unwinding = Unwinding(self);
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.is_delivering {
             std::mem::forget(unwinding);
-            return self.pump(&mut state);
+            self.pump(&mut state);
+            // Who waits for the connection need not wait for its sink.
+            let woken = state.take_served();
+            let _spent = state.take_spent();
+            drop(state);
+            return woken.wake();
         }
         state.is_delivering = true;
         state.is_pumped = false;
@@ -50,12 +55,9 @@ impl<P: Provider> Wire<P> {
                 break;
             }
         }
-        if !state.waiters.flush.is_empty()
-            && state.link.as_ref().is_none_or(|link| link.is_flushed())
-        {
-            woken.append(&mut state.waiters.flush);
-        }
+        state.take_flushed(&mut woken);
         state.is_delivering = false;
+        let _spent = state.take_spent();
         drop(state);
         std::mem::forget(unwinding);
         woken.wake();
@@ -65,9 +67,9 @@ impl<P: Provider> Wire<P> {
     #[inline]
     fn give_news<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State<P>>,
+        mut state: Locked<'a, P>,
         woken: &mut Wakers,
-    ) -> MutexGuard<'a, State<P>> {
+    ) -> Locked<'a, P> {
         while state.link.as_ref().is_some_and(|link| link.has_news()) {
             // To hand frames over frees slots. Who posted while the sink was called, such as a
             // relief of the engine, found them taken.
@@ -77,7 +79,11 @@ impl<P: Provider> Wire<P> {
                 state = self.tell(state, woken);
             } else if !woken.is_empty() {
                 // Not after a sink that takes its time.
-                MutexGuard::unlocked(&mut state, || std::mem::take(woken).wake());
+                let spent = state.take_spent();
+                state.unlocked(|| {
+                    std::mem::take(woken).wake();
+                    drop(spent);
+                });
             } else if let Some(frame) = link.take_only() {
                 state = self.hand_over(state, move |open| open.take(Some(frame).into_iter()));
             } else if let Some(mut frames) = link.take_received() {
@@ -113,7 +119,7 @@ impl<P: Provider> Wire<P> {
         woken.append(&mut state.waiters.take_all());
         if state.phase != Phase::Draining {
             state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
-            self.engine.notify_minder();
+            self.plan_look(state);
         }
     }
 
@@ -121,16 +127,16 @@ impl<P: Provider> Wire<P> {
     #[inline]
     fn hand_over<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State<P>>,
+        mut state: Locked<'a, P>,
         give: impl FnOnce(&Open) -> Result<(), CloseReason>,
-    ) -> MutexGuard<'a, State<P>> {
+    ) -> Locked<'a, P> {
         let Role::Open(open) = &state.role else {
             // The sink did not want the connection.
-            MutexGuard::unlocked(&mut state, || drop(give));
+            state.unlocked(|| drop(give));
             return state;
         };
         let open = Arc::clone(open);
-        let taken = MutexGuard::unlocked(&mut state, || give(&open));
+        let taken = state.unlocked(|| give(&open));
         if let (Err(reason), Some(link)) = (taken, &mut state.link) {
             link.close(reason);
             state.is_pumped = false;
@@ -142,9 +148,9 @@ impl<P: Provider> Wire<P> {
     #[cold]
     fn tell<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State<P>>,
+        mut state: Locked<'a, P>,
         woken: &mut Wakers,
-    ) -> MutexGuard<'a, State<P>> {
+    ) -> Locked<'a, P> {
         while let Some(event) = state.link.as_mut().and_then(|link| link.poll_event()) {
             match event {
                 Event::Introduced(addresses) => {
@@ -165,10 +171,10 @@ impl<P: Provider> Wire<P> {
 
     fn open<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State<P>>,
+        mut state: Locked<'a, P>,
         woken: Wakers,
         addresses: Vec<Address>,
-    ) -> MutexGuard<'a, State<P>> {
+    ) -> Locked<'a, P> {
         let Some(info) = state.peer_link(addresses) else { return state };
         if matches!(&state.role, Role::Dialling(dialling) if dialling.is_given_up()) {
             self.fail(&mut state, CloseReason::Local);
@@ -176,7 +182,7 @@ impl<P: Provider> Wire<P> {
         }
         let handle: Arc<dyn Connection> = Arc::new(RdmaConnection::new(info, Arc::clone(self)));
         let sink = state.role.sink().expect("a connection opens once");
-        let wanted = MutexGuard::unlocked(&mut state, || {
+        let wanted = state.unlocked(|| {
             woken.wake();
             guarded(|| sink.on_open(Arc::clone(&handle)))
                 .unwrap_or_else(|_| Err("its sink panicked".into()))
@@ -230,11 +236,7 @@ impl<P: Provider> Wire<P> {
     }
 
     /// Everything posted is back, or given up: the queue pair goes, and the sink hears it.
-    fn close_for_good<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, State<P>>,
-        woken: Wakers,
-    ) -> MutexGuard<'a, State<P>> {
+    fn close_for_good<'a>(&'a self, mut state: Locked<'a, P>, woken: Wakers) -> Locked<'a, P> {
         state.phase = Phase::Gone;
         state.deadline = None;
         let failure = state.failure.take();
@@ -247,25 +249,54 @@ impl<P: Provider> Wire<P> {
             }
             None => failure,
         };
+        // Takes it out of the plan of the minder.
+        self.plan_look(&mut state);
         let role = std::mem::replace(&mut state.role, Role::Over);
-        let dial_error = state.dial_error.take();
+        let (spent, dial_error) = (state.take_spent(), state.dial_error.take());
         let gone = (state.queue_pair.take(), state.memory.take(), std::mem::take(&mut state.seats));
-        MutexGuard::unlocked(&mut state, || {
+        state.unlocked(|| {
             woken.wake();
             drop(gone);
             self.engine.remove(self.tag);
-            match role {
-                Role::Open(open) => {
-                    let link = open.handle.link();
-                    // Nothing of the connection is left that a panic could harm.
-                    let _ = guarded(|| open.sink.on_closed(link, reason));
-                }
-                Role::Dialling(dialling) => dialling.fail(dial_error, &reason),
-                Role::Accepting(_) => tracing::debug!(%reason, "connection lost before its hello"),
-                Role::Over => {}
-            }
+            // Nothing of the connection is left that a panic could harm, be it of the sink as it is
+            // told or as it is dropped.
+            let _ = guarded(|| role.end(dial_error, reason));
+            drop(spent);
         });
         state
+    }
+}
+
+impl<P: Provider> State<P> {
+    /// Those who wait for room that there is, or for a flush that is done. The link tells nobody
+    /// else of the room then.
+    fn take_served(&mut self) -> Wakers {
+        let mut served = Wakers::default();
+        while let Some(lane) = self.link.as_mut().and_then(|link| link.poll_writable_event()) {
+            served.append(&mut self.waiters.writable[index(lane)]);
+        }
+        self.take_flushed(&mut served);
+        served
+    }
+
+    #[inline]
+    fn take_flushed(&mut self, woken: &mut Wakers) {
+        if !self.waiters.flush.is_empty() && self.link.as_ref().is_none_or(|link| link.is_flushed())
+        {
+            woken.append(&mut self.waiters.flush);
+        }
+    }
+}
+
+impl Role {
+    /// Tells whoever is to be told that it is over.
+    fn end(self, dial_error: Option<DialError>, reason: CloseReason) {
+        match self {
+            Self::Open(open) => open.sink.on_closed(open.handle.link(), reason),
+            Self::Dialling(dialling) => dialling.fail(dial_error, &reason),
+            Self::Accepting(_) => tracing::debug!(%reason, "connection lost before its hello"),
+            Self::Over => {}
+        }
     }
 }
 
@@ -286,7 +317,7 @@ struct Unwinding<'a, P: Provider>(&'a Wire<P>);
 
 impl<P: Provider> Drop for Unwinding<'_, P> {
     fn drop(&mut self) {
-        self.0.state.lock().is_delivering = false;
+        self.0.lock().is_delivering = false;
     }
 }
 

@@ -11,7 +11,7 @@ use crate::provider::Provider;
 
 impl<P: Provider> Wire<P> {
     pub(crate) fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
-        match &mut self.state.lock().link {
+        match &mut self.lock().link {
             Some(link) => act(link),
             None => act(&mut NoBuffer),
         }
@@ -19,7 +19,7 @@ impl<P: Provider> Wire<P> {
 
     /// Posts on the caller's thread what credit and queues allow; completions move the rest.
     pub(crate) fn flush(&self) {
-        self.flush_locked(&mut self.state.lock());
+        self.flush_locked(&mut self.lock());
     }
 
     /// Sending may have made room for those who wait; no completion need come that has the engine
@@ -27,14 +27,13 @@ impl<P: Provider> Wire<P> {
     #[inline]
     fn flush_locked(&self, state: &mut State<P>) {
         self.pump(state);
-        // Who delivers looks by itself.
-        if !state.is_delivering && state.link.as_ref().is_some_and(|link| link.has_events()) {
+        if state.link.as_ref().is_some_and(|link| link.has_events()) {
             self.engine.request(self.tag);
         }
     }
 
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.flush_locked(&mut state);
         let is_flushed = state.link.as_ref().is_none_or(|link| link.is_flushed());
         if is_flushed || state.is_closing() {
@@ -45,7 +44,7 @@ impl<P: Provider> Wire<P> {
     }
 
     pub(crate) fn poll_writable(&self, lane: Lane, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let is_writable = state.link.as_mut().is_none_or(|link| link.poll_writable(lane));
         if is_writable || state.is_closing() {
             return Poll::Ready(());
@@ -55,7 +54,7 @@ impl<P: Provider> Wire<P> {
     }
 
     pub(crate) fn close(&self, reason: CloseReason) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let Some(link) = &mut state.link else { return };
         if link.closing().is_some() {
             return;
@@ -65,15 +64,16 @@ impl<P: Provider> Wire<P> {
         let woken = state.waiters.take_all();
         if state.phase != Phase::Draining {
             state.deadline = Some(Instant::now() + self.engine.config().common.close_grace);
-            self.engine.notify_minder();
+            self.plan_look(&mut state);
         }
         self.flush_locked(&mut state);
+        let _spent = state.take_spent();
         drop(state);
         woken.wake();
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let state = self.state.lock();
+        let state = self.lock();
         let counters = state.link.as_ref().map(|link| link.counters().transport);
         Counters { writes: state.posts, ..counters.unwrap_or_default() }
     }

@@ -134,7 +134,7 @@ impl<P: Provider> Wire<P> {
 
     /// Starts to dial, unless the device was lost meanwhile.
     pub(crate) fn begin(&self, target: SocketAddr) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.phase != Phase::Connecting {
             return;
         }
@@ -160,14 +160,13 @@ impl<P: Provider> Wire<P> {
 
     /// Accepts the request, with all receives posted.
     pub(crate) fn accept(&self, request: P::Request, local: SocketAddr, peer: SocketAddr) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         (state.local, state.remote) = (Some(local), Some(peer));
         state.deadline = Some(Instant::now() + self.engine.config().common.handshake_timeout);
         if let Err(error) = self.try_accept(&mut state, request) {
             self.fail(&mut state, CloseReason::Network(error.to_string()));
         }
-        drop(state);
-        self.engine.notify_minder();
+        self.plan_look(&mut state);
     }
 
     fn try_accept(&self, state: &mut State<P>, request: P::Request) -> Result<(), VerbsError> {
@@ -187,7 +186,7 @@ impl<P: Provider> Wire<P> {
 
     /// The queue pair of a dial exists: posts its receives and asks to connect.
     pub(crate) fn handle_resolved(&self, local: SocketAddr) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let State { phase: Phase::Connecting, queue_pair: Some(queue_pair), .. } = &*state else {
             return;
         };
@@ -196,11 +195,12 @@ impl<P: Provider> Wire<P> {
         // The link that keeps the account of them needs the other end's hello, which comes with the
         // reply.
         let slots: Vec<u32> = (0..config.receive_slots()).collect();
-        let begun = provider
-            .post_receives(queue_pair, &slots)
+        let posted = provider.post_receives(queue_pair, &slots);
+        let receives = posted.as_ref().map_or_else(|refused| refused.posted, |()| slots.len());
+        let begun = posted
             .map_err(|refused| refused.error)
             .and_then(|()| provider.connect(queue_pair, &state.mine.encode()));
-        state.receives = slots.len();
+        state.receives = receives;
         state.local = Some(local);
         state.outgoing.set_inline_bytes_max(inline_bytes_max);
         if let Err(error) = begun {
@@ -210,7 +210,7 @@ impl<P: Provider> Wire<P> {
 
     /// Both ends are connected.
     pub(crate) fn handle_established(&self, private_data: &[u8]) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         if state.phase != Phase::Connecting {
             return;
         }
@@ -220,8 +220,7 @@ impl<P: Provider> Wire<P> {
         }
         state.phase = Phase::Connected;
         self.pump(&mut state);
-        drop(state);
-        self.engine.notify_minder();
+        self.plan_look(&mut state);
     }
 
     /// Keep-alive with a peer that said this: so that neither the setting nor the peer's timeout is
@@ -236,7 +235,7 @@ impl<P: Provider> Wire<P> {
 
     /// The other end said no, or nobody is there.
     pub(crate) fn handle_rejected(&self, is_by_listener: bool, private_data: &[u8]) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         let Role::Dialling(dialling) = &state.role else { return };
         let address = dialling.address.clone();
         state.dial_error = Some(if !is_by_listener {
@@ -254,7 +253,7 @@ impl<P: Provider> Wire<P> {
 
     /// The other end cannot be reached.
     pub(crate) fn handle_unreachable(&self, error: &VerbsError) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         self.fail(&mut state, CloseReason::Network(error.to_string()));
     }
 
@@ -337,4 +336,35 @@ impl<P: Provider> State<P> {
 /// Refusal for a peer that asks for a connection with a hello that does not do.
 pub(crate) fn refusal_of(error: &HelloError) -> Vec<u8> {
     error.refusal_text().map(|text| hello::refusal(&text)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use convoke_transport::conformance::Recorder;
+
+    use super::*;
+    use crate::config::{Config, PollMode};
+    use crate::provider::simulated::Fabric;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dial_whose_receives_are_refused_ends_at_once() {
+        let poll_mode = Some(PollMode::Adaptive { spin: Duration::ZERO });
+        let config = Config { poll_mode, ..Config::default() };
+        let engine = Engine::new(Fabric::new().device(), config);
+        let address: Address = "rdma://127.0.0.1:9".parse().unwrap();
+        let (dialling, dialled) = Dialling::new(address, None, Arc::new(Recorder::new(1)));
+        let wire = engine.add_wire(|tag| Wire::dialling(&engine, tag, dialling)).unwrap();
+        wire.begin("127.0.0.1:9".parse().unwrap());
+        {
+            let state = wire.state.lock();
+            let queue_pair = state.queue_pair.as_ref().unwrap();
+            engine.provider().post_receives(queue_pair, &[3]).unwrap();
+        }
+        let begun = Instant::now();
+        let error = dialled.await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("slot 3 is in use"), "{error}");
+        assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was waited for");
+    }
 }

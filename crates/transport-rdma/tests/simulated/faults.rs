@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_transport::conformance::{Hooked, PATIENCE, Recorder, pattern, send};
 use convoke_transport::{CloseReason, DialError, Lane, ListenError, NotWritable, Sink, Transport};
-use convoke_transport_rdma::RdmaTransport;
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric};
+use convoke_transport_rdma::{PollMode, RdmaTransport};
+use parking_lot::Mutex;
 
-use crate::stranger::Stranger;
-use crate::support::{ends, ends_with, hasty, socket_of, until};
+use crate::stranger::{DATA_FRAME, Stranger, hello, message};
+use crate::support::{Ends, Link, ends, ends_with, hasty, socket_of, until};
 
 fn recorders() -> (Arc<Recorder>, Arc<Recorder>) {
     (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)))
@@ -167,6 +168,171 @@ async fn a_sink_that_panics_costs_its_own_connection_only() {
         ends.nothing_is_left().await;
         ends.check();
     }
+}
+
+/// Panics as it is dropped, and says so before: a body, or of a sink.
+struct Bomb(mpsc::Sender<()>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.send(()).expect("the test waits for it");
+        assert!(std::thread::panicking(), "an owner panics on purpose");
+    }
+}
+
+impl AsRef<[u8]> for Bomb {
+    fn as_ref(&self) -> &[u8] {
+        &[7; 32 << 10]
+    }
+}
+
+/// A third node is let in, and the connection of two others goes on.
+async fn is_not_disturbed(ends: &Ends, link: &Link, b: &Recorder) {
+    let opened = b.opened_count();
+    let (third, c) = (RdmaTransport::simulated(&ends.fabric), Arc::new(Recorder::new(3)));
+    let to_b = third.dial(&link.listener.local_address(), None, c).await.expect("it listens");
+    assert_eq!(b.opened_count(), opened + 1);
+    send(&to_b, Lane::Data, &Bytes::from_static(b"let in")).await;
+    b.frames(to_b.link().nonce, 1).await;
+    let nonce = link.to_a.link().nonce;
+    let count = b.frame_count(nonce);
+    send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
+    b.frames(nonce, count + 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_panic_as_they_are_dropped_disturb_nobody() {
+    const COUNT: usize = 40;
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    let (bomb, dropped) = mpsc::channel();
+    // Far more than there is credit for, so that the engine sends the most of them.
+    link.to_a.with_buffer(&mut |buffer| {
+        for _ in 0..COUNT {
+            let body = Bytes::from_owner(Bomb(bomb.clone()));
+            buffer.append_bytes(Lane::Data, &[], body).expect("there is room");
+        }
+    });
+    link.to_a.flush();
+    a.frames(link.to_b.link().nonce, COUNT).await;
+    let mut count = 0;
+    until("all are dropped", || {
+        count += dropped.try_iter().count();
+        count == COUNT
+    })
+    .await;
+    is_not_disturbed(&ends, &link, &b).await;
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_panics_as_it_is_dropped_disturbs_nobody() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    // Of the listening end, whose engine drops it with the connection.
+    let (others, c) = (RdmaTransport::simulated(&ends.fabric), Arc::new(Recorder::new(4)));
+    let listener = others.listen(&ends.setup.listen, c.clone()).await.expect("the port is free");
+    let (bomb, dropped) = mpsc::channel();
+    let bomb = Bomb(bomb);
+    let sink = Hooked::new(5, move |_, _| {
+        let _ = &bomb;
+    });
+    let dialled = ends.setup.listening.dial(&listener.local_address(), None, sink).await;
+    let nonce = dialled.expect("it is taken").link().nonce;
+    c.opened(0).await.close(CloseReason::Local);
+    c.closed(nonce).await;
+    until("it is dropped", || dropped.try_recv().is_ok()).await;
+    is_not_disturbed(&ends, &link, &b).await;
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_panics_goes_on_for_its_listeners() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    ends.devices[0].panic_in_polls(1);
+    assert_eq!(b.closed(link.to_a.link().nonce).await, CloseReason::Local);
+    let address = link.listener.local_address();
+    let again = RdmaTransport::simulated(&ends.fabric);
+    let to_b = again.dial(&address, None, a.clone()).await.expect("it listens");
+    send(&to_b, Lane::Data, &Bytes::from_static(b"again")).await;
+    assert_eq!(b.frames(to_b.link().nonce, 1).await[0].1, "again");
+    ends.check();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_panics_whatever_it_does_gives_its_device_up() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    ends.devices[0].panic_in_polls(u32::MAX);
+    b.closed(link.to_a.link().nonce).await;
+    let given_up = async {
+        loop {
+            match ends.setup.listening.listen(&ends.setup.listen, a.clone()).await {
+                Ok(listener) => listener.close(),
+                Err(error) => break error.to_string(),
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let error = tokio::time::timeout(PATIENCE, given_up).await.expect("it is given up");
+    assert!(error.contains("is lost"), "{error}");
+    let again = RdmaTransport::simulated(&ends.fabric);
+    let error = again.dial(&link.listener.local_address(), None, a).await.unwrap_err();
+    assert!(error.to_string().contains("nobody listens"), "{error}");
+}
+
+/// Its listener goes with it, so that peers dial another address at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_a_device_that_cannot_be_waited_for_nobody_listens() {
+    let ends = ends();
+    let (a, b) = recorders();
+    let link = ends.connect(a.clone(), &b).await;
+    ends.devices[0].stop_waiting();
+    let _ = link.to_b.append_bytes(Lane::Data, &[], Bytes::from_static(b"wakes it"));
+    link.to_b.flush();
+    b.closed(link.to_a.link().nonce).await;
+    let address = link.listener.local_address();
+    let error = ends.setup.dialling.dial(&address, None, a).await.unwrap_err();
+    assert!(error.to_string().contains("nobody listens"), "{error}");
+    link.listener.close();
+    ends.nothing_is_left().await;
+}
+
+/// Each costs the memory and the queue pair of a connection.
+#[tokio::test]
+async fn requests_that_come_at_once_let_frames_pass_between_them() {
+    // It sleeps before they come, and so looks for requests first.
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        builder.poll_mode(PollMode::Adaptive { spin: Duration::ZERO })
+    });
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let sink = Hooked::new(2, {
+        let asked = Arc::clone(&asked);
+        move |what, _| asked.lock().push(what)
+    });
+    let listener = ends.setup.listening.listen(&ends.setup.listen, sink.clone()).await;
+    let listener = listener.expect("the port is free");
+    let at = socket_of(&*listener);
+    let open = Stranger::introduced(&ends.fabric, at).await;
+    sink.recorder.opened(0).await;
+    asked.lock().clear();
+    let device = ends.fabric.device();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let asking: Vec<_> =
+        (0..8).map(|of| Stranger::asking(device.clone(), of, at, &hello(1, 70))).collect();
+    open.say(&[message(DATA_FRAME, b"passes")]);
+    until("all have asked", || asked.lock().iter().filter(|what| **what == "hello").count() == 8)
+        .await;
+    let before = asked.lock().iter().position(|what| *what == "batch");
+    assert!(before.is_some_and(|hellos| hellos <= 1), "{:?}", asked.lock());
+    drop(asking);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

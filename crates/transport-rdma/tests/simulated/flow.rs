@@ -179,3 +179,31 @@ async fn a_sink_that_blocks_an_engine_that_never_sleeps_holds_up_no_other_connec
     b.frames(link.to_a.link().nonce, 1).await;
     ends.check();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_waits_for_room_is_woken_though_the_sink_of_the_connection_is_slow() {
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        builder
+            .slots(2)
+            .send_buffer_bytes_soft(32 << 10)
+            .frame_bytes_max(64 << 10)
+            .send_buffer_bytes_hard(96 << 10)
+    });
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let link = ends.connect(Arc::clone(&a) as _, &b).await;
+    a.gate().shut();
+    send(&link.to_a, Lane::Data, &Bytes::from_static(b"stays")).await;
+    flushed(&link.to_a).await;
+    // More than there is credit for: the rest goes when the peer has given some back.
+    for _ in 0..2 {
+        let fill = || link.to_b.append_bytes(Lane::Data, &[], pattern(0, 4_000));
+        while fill() == Ok(Appended::Writable) {}
+        link.to_b.flush();
+        writable(&link.to_b, Lane::Data).await;
+    }
+    flushed(&link.to_b).await;
+    assert_eq!(a.frame_count(link.to_b.link().nonce), 0, "its sink is slow");
+    a.gate().open();
+    a.frames(link.to_b.link().nonce, 1).await;
+    ends.check();
+}

@@ -183,3 +183,23 @@ pub async fn an_owner_of_what_is_not_sent_may_look_at_the_connection(setup: Setu
         pair.finish().await;
     }
 }
+
+/// Drops without its lock what a connection has sent, which may have the last of it.
+pub async fn an_owner_of_what_was_sent_may_look_at_the_connection(setup: Setup) {
+    const COUNT: usize = 40;
+    let pair = setup.connect().await;
+    let to_b = Arc::clone(&pair.to_b);
+    let (sent, is_sent) = oneshot::channel();
+    thread::spawn(move || {
+        for _ in 0..COUNT {
+            let body = Bytes::from_owner(Looks(Arc::clone(&to_b)));
+            to_b.append_bytes(Lane::Data, &[], body).expect("there is room");
+            to_b.flush();
+        }
+        sent.send(())
+    });
+    let is_sent = tokio::time::timeout(PATIENCE, is_sent).await;
+    is_sent.expect("to send does not hang").expect("to send does not panic");
+    pair.b.frames(pair.to_a.link().nonce, COUNT).await;
+    pair.finish().await;
+}

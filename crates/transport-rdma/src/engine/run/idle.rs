@@ -31,6 +31,8 @@ const SPIN: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub(super) struct Idle {
     spin: Spin,
+    /// Cores of this machine, when it is for them to say whether to poll.
+    cores: Option<usize>,
     /// The engine shares its thread with all other tasks of the runtime.
     has_one_thread: bool,
     polls: u32,
@@ -51,17 +53,31 @@ enum Spin {
 impl Idle {
     /// Of an engine that runs on this runtime.
     pub(super) fn new<P: Provider>(engine: &Engine<P>) -> Self {
-        let spin = match engine.config.poll_mode {
-            Some(PollMode::Busy) => Spin::Always,
-            Some(PollMode::Adaptive { spin }) if spin.is_zero() => Spin::Never,
-            Some(PollMode::Adaptive { spin }) => Spin::For(spin),
-            None => Spin::For(SPIN).if_cores_suffice(),
+        let cores = || available_parallelism().map_or(1, usize::from);
+        let (spin, cores) = match engine.config.poll_mode {
+            Some(PollMode::Busy) => (Spin::Always, None),
+            Some(PollMode::Adaptive { spin }) if spin.is_zero() => (Spin::Never, None),
+            Some(PollMode::Adaptive { spin }) => (Spin::For(spin), None),
+            None => (Spin::Never, Some(cores())),
         };
         let has_one_thread = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        Self { spin, has_one_thread, polls: 0, empty_polls: 0, rounds: 0, quiet_since: None }
+        let (polls, empty_polls, rounds, quiet_since) = (0, 0, 0, None);
+        let mut idle =
+            Self { spin, cores, has_one_thread, polls, empty_polls, rounds, quiet_since };
+        idle.count_engines();
+        idle
+    }
+
+    /// Looks whether there are cores enough to poll: engines come and go.
+    fn count_engines(&mut self) {
+        if let Some(cores) = self.cores {
+            let engines = ENGINES.load(Ordering::Relaxed);
+            self.spin = if cores_suffice(cores, engines) { Spin::For(SPIN) } else { Spin::Never };
+        }
     }
 
     pub(super) fn on_woken(&mut self) {
+        self.count_engines();
         // Whoever woke it may have meant an event.
         self.rounds = 0;
         self.quiet_since = None;
@@ -127,11 +143,9 @@ impl Idle {
     }
 }
 
-impl Spin {
-    fn if_cores_suffice(self) -> Self {
-        let cores = available_parallelism().map_or(1, usize::from);
-        if cores < 2 * ENGINES.load(Ordering::Relaxed).max(1) { Self::Never } else { self }
-    }
+/// True when each of so many engines has two cores: one to poll on, and one for whom it polls.
+fn cores_suffice(cores: usize, engines: usize) -> bool {
+    cores >= 2 * engines.max(1)
 }
 
 /// Lets the other tasks of the thread run, each once. Unlike tokio's `yield_now` it does not have
@@ -148,4 +162,15 @@ async fn give_way() {
         Poll::Pending
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_polls_where_each_has_two_cores() {
+        assert!(cores_suffice(2, 0) && cores_suffice(2, 1) && !cores_suffice(2, 2));
+        assert!(cores_suffice(4, 2) && !cores_suffice(3, 2) && !cores_suffice(1, 1));
+    }
 }

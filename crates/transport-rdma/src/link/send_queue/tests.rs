@@ -53,7 +53,7 @@ fn drain(bounded: &mut Bounded, mut room: impl FnMut() -> usize) -> (Vec<Vec<u8>
     while !account.is_empty() {
         let len = queue.measure(room());
         let mut message = vec![0xee; len];
-        frames += queue.take(account, &mut message);
+        frames += queue.take(account, &mut message, &mut Spent::default());
         messages.push(message);
     }
     (messages, frames)
@@ -164,7 +164,7 @@ fn what_is_cleared_is_gone() {
     let mut queue = queue(1 << 20, 1 << 20);
     queue.put(&[1; 5000]).unwrap();
     queue.put(&[2; 50]).unwrap();
-    queue.queue.clear();
+    queue.queue.clear(&mut Spent::default());
     assert_eq!(queue.queue.measure(PAYLOAD_MAX), 0);
 }
 

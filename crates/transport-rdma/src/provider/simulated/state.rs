@@ -48,6 +48,8 @@ pub(super) struct Device {
     is_armed: bool,
     is_notified: bool,
     is_unwatched: bool,
+    /// Number of polls to come that panic.
+    panics: u32,
     waker: Option<Waker>,
 }
 
@@ -120,6 +122,7 @@ impl State {
             is_armed: false,
             is_notified: false,
             is_unwatched: false,
+            panics: 0,
             waker: None,
         });
         DeviceId(self.devices.len() - 1)
@@ -282,6 +285,19 @@ impl State {
 
     pub(super) fn stop_waiting(&mut self, id: DeviceId) {
         self.devices[id.0].is_unwatched = true;
+    }
+
+    pub(super) fn panic_in_polls(&mut self, id: DeviceId, count: u32) {
+        let device = &mut self.devices[id.0];
+        device.panics = count;
+        device.is_notified = true;
+        self.wake(id);
+    }
+
+    /// False when the next poll is to panic.
+    pub(super) fn is_sound(&mut self, id: DeviceId) -> bool {
+        let panics = &mut self.devices[id.0].panics;
+        std::mem::replace(panics, panics.saturating_sub(1)) == 0
     }
 
     pub(super) fn lose(&mut self, id: DeviceId) {
