@@ -20,13 +20,15 @@ const BYTES_MAX: usize = 1 << 20;
 
 /// The body of a request. What has not come when it is dropped is read in a task of its own.
 pub(super) struct Drained<B: Body<Data = Bytes> + Send + 'static> {
-    /// `None` at the end.
+    /// `None` behind its last frame.
     body: Option<Pin<Box<B>>>,
+    /// The body has said that this was its end.
+    has_ended: bool,
 }
 
 impl<B: Body<Data = Bytes> + Send + 'static> Drained<B> {
     pub(super) fn new(body: B) -> Self {
-        Self { body: Some(Box::pin(body)) }
+        Self { body: Some(Box::pin(body)), has_ended: false }
     }
 }
 
@@ -41,13 +43,14 @@ impl<B: Body<Data = Bytes> + Send + 'static> Body for Drained<B> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
         if !matches!(&frame, Some(Ok(frame)) if frame.is_data()) {
+            self.has_ended = body.is_end_stream();
             self.body = None;
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(|body| body.is_end_stream())
+        self.body.as_ref().map_or(self.has_ended, |body| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::wire::Executed;
 use convoke_transport::parts::SendShare;
+use http::Version;
 use hyper::body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 use tonic::codegen::StdError;
@@ -23,6 +24,8 @@ pub(super) struct Checked<B> {
     framing: Framing,
     /// The method takes one message.
     is_of_one: bool,
+    /// The messages have ended only where the body says so.
+    says_its_end: bool,
     /// Room for the message that comes, or has come and was not taken: of several until more is
     /// asked for, of one until the drop. `None` where all are small.
     room: Option<SendShare>,
@@ -41,7 +44,16 @@ impl<B> Checked<B> {
         is_of_one: bool,
         room: Option<SendShare>,
     ) -> Self {
-        Self { body, framing: Framing::new(message_bytes_max), is_of_one, room, late: None }
+        let framing = Framing::new(message_bytes_max);
+        Self { body, framing, is_of_one, says_its_end: false, room, late: None }
+    }
+
+    /// Of a request in this version of HTTP. In HTTP/2 a body that gives nothing more may have been
+    /// reset: hyper fails it for any reason but NO_ERROR, which proxies give for a client that
+    /// cancels. Of several messages a part would pass for the whole; the length of one says more.
+    pub(super) fn over(mut self, version: Version) -> Self {
+        self.says_its_end = version == Version::HTTP_2 && !self.is_of_one;
+        self
     }
 
     fn check(&mut self, data: &[u8]) -> Result<(), Status> {
@@ -111,6 +123,7 @@ where
                 Err(_) => self.check_end().err().map(Err),
             },
             Some(Err(error)) => Some(Err(broken(error))),
+            None if self.says_its_end && !self.body.is_end_stream() => Some(Err(reset())),
             None => self.check_end().err().map(Err),
         })
     }
@@ -195,9 +208,13 @@ fn broken(error: impl Into<StdError>) -> Status {
     let status = Status::from_error(error.into());
     match status.code() {
         // Which tonic takes for the end of the messages, so that a part would pass for the whole.
-        Code::Cancelled => Status::aborted("the client has reset its stream"),
+        Code::Cancelled => reset(),
         _ => status,
     }
+}
+
+fn reset() -> Status {
+    Status::aborted("the client has reset its stream")
 }
 
 #[cfg(test)]
@@ -211,6 +228,7 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::edge::drain::Drained;
 
     /// A message and then a reset by its client, as tonic's own bodies tell of it.
     struct Reset(Option<Bytes>);
@@ -236,6 +254,45 @@ mod tests {
         assert_eq!(messages.message().await.unwrap(), Some(Bytes::new()));
         let status = messages.message().await.unwrap_err();
         assert_eq!(status.code(), Code::Aborted, "{status}");
+    }
+
+    /// Messages, and then nothing: the end, if it says so.
+    struct Ends {
+        message: Option<Bytes>,
+        says_so: bool,
+    }
+
+    impl Body for Ends {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.message.take().map(Frame::data).map(Ok))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.says_so && self.message.is_none()
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_over_http2_end_where_their_body_says_so() {
+        let ended = async |version, says_so, is_of_one| {
+            let body = Drained::new(Ends { message: Some(Bytes::from_static(&[0; 5])), says_so });
+            let body = Checked::new(body, 10, is_of_one, None).over(version);
+            let codec = BytesCodec::of_a_call();
+            let mut messages = Streaming::new_request(codec, body, None, None);
+            assert_eq!(messages.message().await.expect("it is whole"), Some(Bytes::new()));
+            messages.message().await.map_err(|status| status.code())
+        };
+        assert_eq!(ended(Version::HTTP_2, true, false).await, Ok(None));
+        assert_eq!(ended(Version::HTTP_2, false, false).await, Err(Code::Aborted));
+        // One message is whole by its length, and HTTP/1.1 tells a body that is cut off.
+        assert_eq!(ended(Version::HTTP_2, false, true).await, Ok(None));
+        assert_eq!(ended(Version::HTTP_11, false, false).await, Ok(None));
     }
 
     /// Data as a test gives it.

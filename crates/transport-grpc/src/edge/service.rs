@@ -48,6 +48,11 @@ pub(super) type Route = Box<dyn Fn(&str) -> Peer + Send + Sync>;
 /// [`Principal`](convoke_core::transport::Principal), into the extensions of the request: then
 /// [`Caller::client`](convoke_core::Caller::client) has it.
 ///
+/// Bodies of HTTP/2 say by [`is_end_stream`](hyper::body::Body::is_end_stream) that they have
+/// ended, as hyper's do and those of axum and tonic around them. A streamed request whose body
+/// gives nothing more, and does not say so, was reset by its client: its call is cancelled. A layer
+/// that gives a request a body of its own passes this on.
+///
 /// A layer sees every request before it becomes a call, and every answer:
 /// ```
 /// # use convoke_core::Endpoint;
@@ -145,7 +150,9 @@ impl EdgeService {
         };
         let bytes_max = self.inner.message_bytes_max;
         let room = Some(self.inner.coming.open(one.client_name.clone()));
-        let request = request.map(|body| Checked::new(body, bytes_max, shape.takes_one(), room));
+        let version = request.version();
+        let checked = |body| Checked::new(body, bytes_max, shape.takes_one(), room).over(version);
+        let request = request.map(checked);
         let response = async {
             let answered = one.answer(shape, request).await;
             answered.unwrap_or_else(|refused| saying_that_nothing_ran(refused.into_http()))

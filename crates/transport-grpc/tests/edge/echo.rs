@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoke_core::details::{BadRequest, FieldViolation};
@@ -56,6 +57,10 @@ pub(crate) fn no_text() -> BadRequest {
 pub(crate) struct Told {
     pub(crate) waiting: Notify,
     pub(crate) cancelled: Notify,
+    /// `Gather` has taken a text.
+    pub(crate) gathering: Notify,
+    /// Streams that `Gather` has read to their end.
+    pub(crate) gathered: AtomicUsize,
 }
 
 /// Two nodes that serve the same, connected through gRPC, and an edge of the first.
@@ -99,7 +104,7 @@ async fn node(others: Vec<Peer>, told: &Arc<Told>) -> Endpoint {
 }
 
 fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
-    let [told, telling, ignoring] = std::array::from_fn(|_| Arc::clone(told));
+    let [told, telling, gathering, ignoring] = std::array::from_fn(|_| Arc::clone(told));
     let (next, nowhere) = (others.first().copied(), Peer::from(nowhere()));
     Service::new()
         .tree(HAND, move |text: Text, task: Task<Text>| async move {
@@ -174,19 +179,24 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             task.context().reply_metadata("last", "word")?;
             Err(Status::new(Code::Aborted, "enough"))
         })
-        .unary(GATHER, |mut texts: Items<Text>, context: Context| async move {
-            let mut all = String::new();
-            let mut count = 0;
-            while let Some(text) = texts.next().await {
-                let text = text?.text;
-                if text.is_empty() {
-                    return Err(Status::new(Code::InvalidArgument, format!("after {all}")));
+        .unary(GATHER, move |mut texts: Items<Text>, context: Context| {
+            let told = Arc::clone(&gathering);
+            async move {
+                let mut all = String::new();
+                let mut count = 0;
+                while let Some(text) = texts.next().await {
+                    let text = text?.text;
+                    if text.is_empty() {
+                        return Err(Status::new(Code::InvalidArgument, format!("after {all}")));
+                    }
+                    all += &text;
+                    count += 1;
+                    told.gathering.notify_one();
                 }
-                all += &text;
-                count += 1;
+                told.gathered.fetch_add(1, Ordering::Relaxed);
+                context.reply_metadata("count", count.to_string())?;
+                Ok(Text { text: all })
             }
-            context.reply_metadata("count", count.to_string())?;
-            Ok(Text { text: all })
         })
         .tree(TALK, |mut texts: Items<Text>, task: Task<Text>| async move {
             let mut answers = task.stream()?;

@@ -330,6 +330,26 @@ async fn replies_that_are_cut_short_are_an_error() {
     }
 }
 
+/// A proxy resets so what it gives up. It says that the replies have ended nowhere but behind a
+/// status, after which a server may have no use for more of the request.
+#[tokio::test]
+async fn replies_that_are_reset_without_an_error_have_not_ended_without_a_status() {
+    let whole = message(b"\x0a\x01A");
+    for (status, end) in [(None, Err(Code::Unknown)), (Some("0"), Ok(None))] {
+        let body = whole.clone();
+        let answer = move |id| {
+            let start = [vec![0x88], header("content-type", "application/grpc")].concat();
+            let start = [frame(1, 4, id, &start), frame(0, 0, id, &body)].concat();
+            let last = status.map(|status| frame(1, 5, id, &header("grpc-status", status)));
+            [start, last.unwrap_or_default(), frame(3, 0, id, &[0; 4])].concat()
+        };
+        let server = odd_server(answer).await;
+        let mut replies = server.call(SAY, &text("a")).stream().await.unwrap();
+        assert_eq!(replies.next().await.unwrap(), Some(text("A")));
+        assert_eq!(replies.next().await.map_err(|status| status.code()), end, "{status:?}");
+    }
+}
+
 /// A caller's metadata reaches the server as headers, but for those that would change the call.
 #[tokio::test]
 async fn metadata_that_is_passed_on_cannot_break_the_call() {

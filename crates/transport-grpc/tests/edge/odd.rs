@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use tonic::body::Body;
 use tonic::{Code, Request, Status};
 
 use crate::client::{Client, text};
-use crate::echo::Stage;
+use crate::echo::{Stage, descriptor_set};
 use crate::{in_time, serve_one};
 
 /// A client of HTTP/2 that knows nothing of gRPC.
@@ -143,6 +144,44 @@ async fn a_message_that_is_cut_short_is_none() {
         let status = odd.ask(method, &[], [Frame::data(Bytes::from_static(&[0, 0]))]).await;
         assert_eq!(status.code(), Code::Internal, "{method}: {status}");
     }
+    stage.stop().await;
+}
+
+/// A proxy may reset so what its client has cancelled, and hyper gives it as the end of the body. A
+/// part that passes for the whole has a handler commit it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_reset_without_an_error_has_not_come_to_its_end() {
+    let stage = Stage::new().await;
+    let edge = GrpcEdge::builder(&stage.near).descriptor_set(descriptor_set()).into_service();
+    // As the servers that are put around an edge have bodies.
+    let edge = tower::ServiceBuilder::new()
+        .map_request(|request: http::Request<Incoming>| request.map(Body::new))
+        .service(edge.expect("it is legal"));
+    let (within, server) = serve_one(edge).await;
+    for address in [stage.edge.local_addr(), within] {
+        let stream = TcpStream::connect(address).await.expect("the edge listens");
+        let (mut h2, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let part = [message("a "), message("b ")].map(|frame| frame.into_data().expect("data"));
+        for _ in 0..100 {
+            h2 = in_time(h2.ready()).await.expect("there is room");
+            let request = http::Request::post("http://edge/edge.test.Echo/Gather");
+            let request = request.header("content-type", "application/grpc").body(());
+            let sent = h2.send_request(request.expect("it is a request"), false);
+            let (_answer, mut items) = sent.expect("it is sent");
+            items.send_data(part.concat().into(), false).expect("it is sent");
+            in_time(stage.told.gathering.notified()).await;
+            items.send_reset(h2::Reason::NO_ERROR);
+        }
+        in_time(async {
+            while stage.near.load().tasks + stage.near.load().calls > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(stage.told.gathered.load(Ordering::Relaxed), 0, "at {address}");
+    }
+    server.abort();
     stage.stop().await;
 }
 
