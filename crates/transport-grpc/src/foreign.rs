@@ -241,8 +241,8 @@ impl<Resp: Payload> ForeignCall<Resp> {
     }
 
     /// Adds metadata, as headers: a key in lower case; one that ends in `-bin` may have any bytes,
-    /// others printable ASCII. Headers that are gRPC's own or HTTP's, such as `grpc-timeout`, are
-    /// refused.
+    /// others printable ASCII, sent without the spaces at its ends. Headers that are gRPC's own or
+    /// HTTP's, such as `grpc-timeout`, are refused.
     pub fn metadata(mut self, key: &str, value: impl AsRef<[u8]>) -> Self {
         self.metadata.push((key.to_owned(), Bytes::copy_from_slice(value.as_ref())));
         self

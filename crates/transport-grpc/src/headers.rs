@@ -46,7 +46,8 @@ pub(crate) enum Header {
 }
 
 impl Header {
-    /// The header for a pair: a key that ends in `-bin` may have any bytes, others printable ASCII.
+    /// The header for a pair: a key that ends in `-bin` may have any bytes, others printable ASCII,
+    /// which goes without the spaces at its ends: HTTP/2 has none there (RFC 9113, section 8.2.1).
     pub(crate) fn of(key: &str, value: &[u8]) -> Option<Self> {
         if key.ends_with("-bin") {
             let key = BinaryMetadataKey::from_bytes(key.as_bytes()).ok()?;
@@ -54,7 +55,7 @@ impl Header {
         }
         let key = AsciiMetadataKey::from_bytes(key.as_bytes()).ok()?;
         let is_printable = value.iter().all(|byte| matches!(byte, b' '..=b'~'));
-        let value = MetadataValue::try_from(value).ok().filter(|_| is_printable)?;
+        let value = MetadataValue::try_from(value.trim_ascii()).ok().filter(|_| is_printable)?;
         Some(Self::Ascii(key, value))
     }
 
@@ -84,5 +85,20 @@ mod tests {
     fn headers_of_grpc_itself_are_not_metadata() {
         assert!(is_for_service("tenant") && is_for_service("tenant-bin"));
         assert!(!is_for_service("grpc-encoding") && !is_for_service("te"));
+    }
+
+    /// With them a message is malformed (RFC 9113, section 8.2.1), and its stream is reset.
+    #[test]
+    fn text_goes_without_the_spaces_at_its_ends() {
+        let sent = |key, value: &str| match Header::of(key, value.as_bytes())? {
+            Header::Ascii(_, value) => Some(value.as_bytes().to_vec()),
+            Header::Binary(_, value) => value.to_bytes().ok().map(|value| value.to_vec()),
+        };
+        let cases = [(" a  b ", "a  b"), ("a ", "a"), (" a", "a"), ("  ", ""), ("", "")];
+        for (value, left) in cases {
+            assert_eq!(sent("k", value), Some(left.into()), "{value:?}");
+            assert_eq!(sent("k-bin", value), Some(value.into()), "{value:?}");
+        }
+        assert_eq!(sent("k", "\ta"), None);
     }
 }

@@ -216,11 +216,11 @@ fn word(executed: Executed) -> MetadataValue<Ascii> {
     })
 }
 
-/// In the printable ASCII that headers carry.
+/// In the printable ASCII that headers carry, without spaces at the end.
 fn describe(failure: &Failure) -> MetadataValue<Ascii> {
     let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
     let text: String = failure.to_string().chars().map(plain).take(TEXT_BYTES_MAX).collect();
-    text.parse().expect("printable ASCII is a header value")
+    text.trim_end().parse().expect("printable ASCII is a header value")
 }
 
 #[cfg(test)]
@@ -295,7 +295,7 @@ mod tests {
     fn a_status_is_no_larger_than_clients_take() {
         let bytes = |status: &Status| bytes_of(status) + metadata::bytes_of(status.metadata());
         for (text, details) in [(0, 5_000), (0, 100_000), (4_096, 1_500), (4_096, 0), (10, 10)] {
-            for letter in ["a", " ", "ü"] {
+            for letter in ["a", "a ", "ü"] {
                 let text = letter.repeat(text / letter.len());
                 let details = Bytes::from(vec![7; details]);
                 let mut failing = failure(Cause::Application, Executed::Yes, 5);
@@ -324,6 +324,16 @@ mod tests {
         long.text = "x".repeat(400);
         let told = of_failures(&vec![long; 8]).metadata().get_all(FAILURE).iter().count();
         assert!(told < FAILURES_MAX, "of these fewer are enough");
+    }
+
+    /// As [`Header::of`](crate::headers::Header::of) has it.
+    #[test]
+    fn a_described_failure_does_not_end_with_a_space() {
+        let mut failing = failure(Cause::Application, Executed::Maybe, 5);
+        failing.text = " ".repeat(2 * TEXT_BYTES_MAX);
+        let described = describe(&failing);
+        let text = described.to_str().expect("it is text");
+        assert_eq!(text, text.trim_end());
     }
 
     #[test]

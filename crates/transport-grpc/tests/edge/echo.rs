@@ -157,6 +157,7 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
             let length = text.text.len();
             context.reply_metadata("length", length.to_string())?;
             context.reply_metadata("raw-bin", [0, 255])?;
+            context.reply_metadata("padded", " a b ")?;
             // None of these is for a service to say, or can be said.
             for key in ["grpc-status", "content-type", "Connection", "convoke-executed", "a key"] {
                 context.reply_metadata(key, "0")?;

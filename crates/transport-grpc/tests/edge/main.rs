@@ -91,6 +91,7 @@ async fn metadata_of_a_reply_is_headers_as_far_as_it_can_be() {
     let headers = reply.metadata();
     assert_eq!(values(headers, "length"), ["3"]);
     assert_eq!(headers.get_bin("raw-bin").unwrap().to_bytes().unwrap(), &[0, 255][..]);
+    assert_eq!(values(headers, "padded"), ["a b"], "of spaces at the ends HTTP/2 has none");
     assert_eq!(values(headers, "content-type"), ["application/grpc"]);
     for left_out in ["connection", "ctl", "long", "convoke-executed"] {
         assert!(headers.get(left_out).is_none(), "{left_out}");
