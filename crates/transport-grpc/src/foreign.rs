@@ -1,5 +1,8 @@
 //! The way out: a task calls a gRPC server that is no node.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::future::IntoFuture;
 use std::io;
@@ -233,8 +236,9 @@ fn terms() -> Terms {
 }
 
 impl<Resp: Payload> ForeignCall<Resp> {
-    /// Ends within `deadline`, a year at most, which the server is told. Default 10 s, or what
-    /// [`within`](Self::within) says. With both the smaller one counts.
+    /// Ends within `deadline`, a year at most. The server is told what is left of it when the
+    /// connection is open. Default 10 s, or what [`within`](Self::within) says. With both the
+    /// smaller one counts.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline.min(TIME_MAX));
         self
@@ -277,7 +281,7 @@ impl<Resp: Payload> ForeignCall<Resp> {
         let (began, server) = (Instant::now(), self.server.clone());
         let deadline = began + self.time_left(began);
         let message = Arc::<Unsent>::default();
-        let opened = timeout_at(deadline, self.open(&message)).await;
+        let opened = timeout_at(deadline, self.open(&message, deadline)).await;
         let incoming = opened.unwrap_or_else(|_| {
             let is_unsent = deadline - began >= TAKEN_WITHIN && message.0.lock().is_some();
             server.note_late(began, is_unsent);
@@ -286,10 +290,14 @@ impl<Resp: Payload> ForeignCall<Resp> {
         Ok(ForeignReplies { incoming, _message: message, deadline, types: PhantomData })
     }
 
-    async fn open(self, message: &Arc<Unsent>) -> Result<Streaming<Bytes>, Status> {
-        let opened = match self.try_open(message).await? {
+    async fn open(
+        self,
+        message: &Arc<Unsent>,
+        deadline: Instant,
+    ) -> Result<Streaming<Bytes>, Status> {
+        let opened = match self.try_open(message, deadline).await? {
             // The server had closed the connection, which was not known yet.
-            Err(status) if http2::was_not_sent(&status) => self.try_open(message).await?,
+            Err(status) if http2::was_not_sent(&status) => self.try_open(message, deadline).await?,
             opened => opened,
         };
         opened.map_err(|status| {
@@ -311,8 +319,9 @@ impl<Resp: Payload> ForeignCall<Resp> {
     async fn try_open(
         &self,
         message: &Arc<Unsent>,
+        deadline: Instant,
     ) -> Result<Result<Streaming<Bytes>, tonic::Status>, Status> {
-        let request = self.request(message)?;
+        let mut request = self.request(message)?;
         let line = self.server.connection().await.map_err(|error| self.unreachable(&error))?;
         let origin = Uri::builder().scheme("http").authority(self.server.inner.address.as_str());
         let origin = origin.path_and_query("/").build().map_err(|error| invalid(&error))?;
@@ -325,6 +334,8 @@ impl<Resp: Payload> ForeignCall<Resp> {
         if let Err(error) = grpc.ready().await {
             return Ok(Err(tonic::Status::from_error(Box::new(error))));
         }
+        // That of the connection is spent.
+        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
         *message.0.lock() = Some(self.message.clone());
         let streaming = grpc.streaming(request, path, BytesCodec::of_a_call()).await;
         Ok(streaming.map(tonic::Response::into_inner))
@@ -338,7 +349,6 @@ impl<Resp: Payload> ForeignCall<Resp> {
 
     fn request(&self, message: &Arc<Unsent>) -> Result<tonic::Request<Outgoing>, Status> {
         let mut request = tonic::Request::new(Outgoing(Arc::downgrade(message)));
-        request.set_timeout(self.time_left(Instant::now()));
         for (key, value) in &self.metadata {
             let header = Header::of(key, value).filter(|_| is_for_service(key));
             let header = header.ok_or_else(|| {
