@@ -26,6 +26,7 @@ pub(crate) struct Number {
 pub(crate) const SAY: Method<Text, Text> = Method::new("edge.test.Echo/Say").read_only();
 const METADATA: Method<Text, Text> = Method::new("edge.test.Echo/Metadata");
 const WAIT: Method<Text, Text> = Method::new("edge.test.Echo/Wait");
+const WAITS: Method<Text, Text> = Method::new("edge.test.Echo/Waits");
 const FAIL: Method<Number, Text> = Method::new("edge.test.Echo/Fail");
 const COUNT: Method<Number, Text> = Method::new("edge.test.Echo/Count");
 const HAND: Method<Text, Text> = Method::new("edge.test.Echo/Hand");
@@ -57,6 +58,9 @@ pub(crate) fn no_text() -> BadRequest {
 pub(crate) struct Told {
     pub(crate) waiting: Notify,
     pub(crate) cancelled: Notify,
+    /// Tasks that wait until they are cancelled: how many have begun, and how many have ended.
+    begun: AtomicUsize,
+    ended: AtomicUsize,
     /// `Gather` has taken a text.
     pub(crate) gathering: Notify,
     /// Streams that `Gather` has read to their end.
@@ -104,7 +108,7 @@ async fn node(others: Vec<Peer>, told: &Arc<Told>) -> Endpoint {
 }
 
 fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
-    let [told, telling, gathering, ignoring] = std::array::from_fn(|_| Arc::clone(told));
+    let [told, telling, asked, gathering, ignoring] = std::array::from_fn(|_| Arc::clone(told));
     let (next, nowhere) = (others.first().copied(), Peer::from(nowhere()));
     Service::new()
         .tree(HAND, move |text: Text, task: Task<Text>| async move {
@@ -140,6 +144,13 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
                 let _guard = Told::cancelled_on_drop(&told);
                 told.waiting.notify_one();
                 std::future::pending::<Result<Text, Status>>().await
+            }
+        })
+        .unary(WAITS, move |_: Text, context: Context| {
+            let counts = [&asked.begun, &asked.ended].map(|count| count.load(Ordering::Relaxed));
+            let left = context.remaining().as_millis();
+            async move {
+                Ok::<_, Status>(Text { text: format!("{} {} {left}", counts[0], counts[1]) })
             }
         })
         .unary(FAIL, |number: Number, _: Context| async move {
@@ -234,9 +245,11 @@ impl Told {
         struct Guard(Arc<Told>);
         impl Drop for Guard {
             fn drop(&mut self) {
+                self.0.ended.fetch_add(1, Ordering::Relaxed);
                 self.0.cancelled.notify_one();
             }
         }
+        told.begun.fetch_add(1, Ordering::Relaxed);
         Guard(Arc::clone(told))
     }
 }

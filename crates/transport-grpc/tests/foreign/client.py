@@ -5,6 +5,7 @@ Arguments: the edge's address. Prints a line for each thing that works, and fail
 
 import sys
 import threading
+import time
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
@@ -83,6 +84,27 @@ def main(address):
         assert sorted(seen.splitlines()) == ["tenant=shop", r"token-bin=\x00\xff"], seen
         done("metadata")
 
+        def waits(timeout=PATIENCE):
+            """Tasks of the server that began to wait, those of them that ended, and the time left of this call."""
+            return [int(number) for number in method("Waits")(text(), timeout=timeout).text.split()]
+
+        def until(holds):
+            patient = time.monotonic() + PATIENCE
+            while not holds(*waits()[:2]):
+                assert time.monotonic() < patient, waits()
+
+        # Without a deadline of the client's it would be 10 s. This one rounds its own up.
+        left = waits(timeout=9)[2]
+        assert left < 9_500, left
+        # On a host with too much to do a call may be over before its task has begun.
+        for milliseconds in (200, 2_000, 20_000):
+            # The header alone: a client that has no timeout of its own leaves the end to the server.
+            timeout = (("grpc-timeout", f"{milliseconds}m"),)
+            error = failing(lambda: method("Wait")(text(), metadata=timeout))
+            assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
+            if waits()[0] > 0:
+                break
+        until(lambda begun, ended: begun == ended > 0)
         error = failing(lambda: method("Wait")(text(), timeout=0.2))
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
         done("deadline exceeded")
@@ -116,11 +138,14 @@ def main(address):
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, error
         done("message too large")
 
-        waiting = method("Wait").future(text(), timeout=PATIENCE)
-        ended = threading.Event()
-        waiting.add_done_callback(lambda _: ended.set())
+        until(lambda begun, ended: begun == ended)
+        before = waits()[0]
+        # Its deadline is far: while this client is connected only the reset ends the task.
+        waiting = method("Wait").future(text(), timeout=60 * PATIENCE)
+        until(lambda begun, _: begun > before)
         waiting.cancel()
-        assert ended.wait(PATIENCE) and waiting.cancelled()
+        assert waiting.cancelled()
+        until(lambda begun, ended: begun == ended)
         done("cancellation")
 
         health = health_pb2_grpc.HealthStub(channel)

@@ -219,10 +219,55 @@ func (e *echo) metadata(ctx context.Context) error {
 	return nil
 }
 
+// waits asks how many tasks of the server began to wait, how many of them ended, and how much time this call has.
+func (e *echo) waits(ctx context.Context) (begun, ended int, left time.Duration, err error) {
+	text, err := e.call(ctx, "Waits", e.text(""))
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var milliseconds int64
+	_, err = fmt.Sscan(text, &begun, &ended, &milliseconds)
+	return begun, ended, time.Duration(milliseconds) * time.Millisecond, err
+}
+
+// until asks for that again and again.
+func (e *echo) until(ctx context.Context, holds func(begun, ended int) bool) error {
+	for {
+		begun, ended, _, err := e.waits(ctx)
+		if err != nil {
+			return fmt.Errorf("waiting for tasks to begin or end: %w", err)
+		}
+		if holds(begun, ended) {
+			return nil
+		}
+	}
+}
+
 func (e *echo) deadline(ctx context.Context) error {
-	hasty, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+	// Without a deadline of the client's it would be 10 s.
+	const short = 9 * time.Second
+	brief, stop := context.WithTimeout(ctx, short)
 	defer stop()
-	return coded(codes.DeadlineExceeded)(e.call(hasty, "Wait", e.text("")))
+	if _, _, left, err := e.waits(brief); err != nil || left > short {
+		return fmt.Errorf("%v of %v are left (%v)", left, short, err)
+	}
+	// On a host with too much to do a call may be over before its task has begun.
+	for _, timeout := range []time.Duration{200 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
+		hasty, stop := context.WithTimeout(ctx, timeout)
+		err := coded(codes.DeadlineExceeded)(e.call(hasty, "Wait", e.text("")))
+		stop()
+		if err != nil {
+			return err
+		}
+		begun, _, _, err := e.waits(ctx)
+		if err != nil {
+			return err
+		}
+		if begun > 0 {
+			break
+		}
+	}
+	return e.until(ctx, func(begun, ended int) bool { return begun == ended && begun > 0 })
 }
 
 func (e *echo) failure(ctx context.Context) error {
@@ -240,18 +285,28 @@ func (e *echo) failure(ctx context.Context) error {
 }
 
 func (e *echo) cancellation(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	stream, err := e.stream(ctx, "Wait")
+	before, _, _, err := e.waits(ctx)
 	if err != nil {
-		cancel()
 		return err
 	}
-	sent := errors.Join(stream.SendMsg(e.text("")), stream.CloseSend())
-	cancel()
-	if sent != nil {
-		return sent
+	// Its deadline is far: while this client is connected only the reset ends the task.
+	cancelled, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	stream, err := e.stream(cancelled, "Wait")
+	if err != nil {
+		return err
 	}
-	return coded(codes.Canceled)(e.next(stream))
+	if err := errors.Join(stream.SendMsg(e.text("")), stream.CloseSend()); err != nil {
+		return err
+	}
+	if err := e.until(ctx, func(begun, _ int) bool { return begun > before }); err != nil {
+		return err
+	}
+	cancel()
+	if err := coded(codes.Canceled)(e.next(stream)); err != nil {
+		return err
+	}
+	return e.until(ctx, func(begun, ended int) bool { return begun == ended })
 }
 
 func (e *echo) health(ctx context.Context) error {
