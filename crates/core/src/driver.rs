@@ -372,7 +372,9 @@ impl Driver {
         if known.len() + voters.len() > VOTERS_MAX {
             known.clear(); // Those that are asked for are told once more.
         }
-        known.extend(voters);
+        if voters.len() <= VOTERS_MAX {
+            known.extend(voters);
+        }
     }
 
     /// Ends a scope in which handlers were polled or a caller has done several things: alone it
@@ -496,7 +498,7 @@ impl Driver {
 
     /// Waits until no request has come for a while, of an endpoint that refuses them: those under
     /// way as it began to would be lost with their connections, and nobody could say that they did
-    /// not run. Callers that are refused send no more.
+    /// not run. Callers that it has refused send it none; who delegates to it may go on.
     pub(crate) async fn last_requests(&self) {
         let mut before = None;
         for _ in 0..LAST_REQUESTS_LOOKS {

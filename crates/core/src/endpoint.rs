@@ -269,8 +269,10 @@ impl Endpoint {
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to
     /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
-    /// ended by themselves. Where the grace allows, it waits until what was sent last has left, so
-    /// that the program may end.
+    /// ended by themselves. Where the grace allows, an endpoint that serves methods closes once no
+    /// request has come for 100 ms, or a second is over: those under way are refused, and their
+    /// callers told that they did not run. Then it waits until what was sent last has left, so that
+    /// the program may end.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the grace is over.

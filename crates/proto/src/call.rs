@@ -204,9 +204,14 @@ impl Call {
         }
     }
 
-    /// The request of a root branch could not be handed to any connection.
-    pub(crate) fn handle_unsent(&mut self, now: Timestamp, path: &Path, text: &str) {
-        self.fail_saying(&key(path.clone(), 0), Cause::Unreachable, Executed::No, text);
+    /// The request of a root branch could not be handed to any connection, or is not worth it.
+    pub(crate) fn handle_unsent(
+        &mut self,
+        now: Timestamp,
+        path: &Path,
+        (cause, text): (Cause, &str),
+    ) {
+        self.fail_saying(&key(path.clone(), 0), cause, Executed::No, text);
         self.tree.rule_out(path);
         self.evaluate(now);
     }

@@ -51,7 +51,7 @@ struct Neighbour {
     dead: VecDeque<LinkNonce>,
     /// When the last of these ended.
     lost_at: Timestamp,
-    /// What was sent to it before this turn may be lost.
+    /// Frames sent to it before this turn may be lost.
     lost_before: u64,
     /// Given by the endpoint's owner.
     configured: Vec<Address>,
@@ -185,7 +185,7 @@ impl Links {
         (id, self.take_waiting(peer.node))
     }
 
-    /// What is known of a node, from now on.
+    /// Record of a node, from now on.
     fn neighbour(&mut self, node: NodeId) -> &mut Neighbour {
         let turn = self.turns;
         self.neighbours.entry(node).or_insert_with(|| Neighbour::since(turn))

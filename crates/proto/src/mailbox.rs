@@ -215,7 +215,7 @@ enum State {
     },
 }
 
-/// What concerns the reader of a mailbox beside casts.
+/// Concerns of the reader of a mailbox beside casts.
 #[derive(Debug, Default)]
 struct Ways {
     /// Nodes whose connections concern it: those of all who may cast where it named none.
@@ -611,16 +611,19 @@ impl Mailboxes {
         self.tell_those(|_| true, |_| true);
     }
 
-    /// The way to a node has changed that may cast here. Tells those whom that concerns.
-    pub(crate) fn tell_readers_of(&mut self, node: NodeId) {
-        let concerns = |ways: &Ways| ways.watched.is_empty() || ways.watched.contains(&node);
-        self.tell_those(concerns, |space| space.is_heard(node));
+    /// The way to a node has changed, which may cast here or not. Tells those whom that concerns.
+    pub(crate) fn tell_readers_of(&mut self, node: NodeId, may_cast: bool) {
+        let concerns = |watched: &[NodeId]| match watched {
+            [] => may_cast,
+            watched => watched.contains(&node),
+        };
+        self.tell_those(concerns, |space| may_cast && space.is_heard(node));
     }
 
-    fn tell_those(&mut self, concerns: impl Fn(&Ways) -> bool, of: impl Fn(&Space) -> bool) {
+    fn tell_those(&mut self, concerns: impl Fn(&[NodeId]) -> bool, of: impl Fn(&Space) -> bool) {
         for (key, state) in &mut self.boxes {
             if let State::Open { is_waiting, ways, .. } = state
-                && concerns(ways.get_or_insert_default())
+                && concerns(ways.as_ref().map_or(&[], |ways| &ways.watched))
             {
                 ways.get_or_insert_default().changes += 1;
                 tell(is_waiting, *key, &mut self.ready);

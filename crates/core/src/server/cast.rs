@@ -17,6 +17,7 @@ use convoke_proto::mutant::{self, Mutant};
 use convoke_proto::node::Reach;
 use convoke_proto::time::Timestamp;
 use convoke_proto::wire::{About, Cast, Digest};
+use convoke_transport::parts::Mutex;
 use smallvec::SmallVec;
 
 use crate::coop::poll_in_budget;
@@ -286,6 +287,8 @@ impl fmt::Debug for CastPort {
 pub struct CastSpace {
     driver: Arc<Driver>,
     name: u64,
+    /// Held while all cores are told, so that the last to tell them tells the newest members.
+    telling: Mutex<()>,
 }
 
 impl CastSpace {
@@ -301,13 +304,14 @@ impl CastSpace {
         driver.ask_node(MailReader::Space(name).origin(), |node| {
             node.mailboxes_mut().open_space(name, window, announce, members)
         })?;
-        let space = Self { driver: driver.clone(), name };
+        let space = Self { driver: driver.clone(), name, telling: Mutex::default() };
         space.tell_members();
         Ok(space)
     }
 
     /// Tells all cores who may cast, since members of a space may do so about calls, too.
     fn tell_members(&self) {
+        let _telling = self.telling.lock();
         let members = self.ask(|mailboxes| mailboxes.members_of_space(self.name));
         self.driver.ask_each_node(|node| {
             node.mailboxes_mut().know_of_space(self.name, members.clone());

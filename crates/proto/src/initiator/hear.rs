@@ -7,7 +7,7 @@ use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 use crate::tree::Holder;
-use crate::wire::{Asked, Frame, Header, Message, Reply};
+use crate::wire::{Asked, Cause, Frame, Header, Message, Reply};
 
 use super::{Armed, Initiator};
 
@@ -29,8 +29,14 @@ impl Initiator {
         }
     }
 
-    pub(crate) fn handle_unsent(&mut self, now: Timestamp, call: CallId, path: &Path, text: &str) {
-        self.with(call.seq, |call| call.handle_unsent(now, path, text));
+    pub(crate) fn handle_unsent(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        path: &Path,
+        why: (Cause, &str),
+    ) {
+        self.with(call.seq, |call| call.handle_unsent(now, path, why));
     }
 
     /// A frame for one of the calls. False when it does not count, and so changes nothing. Late
@@ -136,7 +142,7 @@ impl Initiator {
             return true;
         }
         if mutant::is(Mutant::UnaskedFailsBranch) {
-            self.handle_unsent(now, call, &task.path, "");
+            self.handle_unsent(now, call, &task.path, (Cause::Unreachable, ""));
         }
         false
     }

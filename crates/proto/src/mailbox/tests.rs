@@ -89,18 +89,20 @@ fn a_reader_is_told_of_the_ways_to_those_that_it_watches() {
     mailboxes.watch(call(2), &[node(3)]);
     mailboxes.open_space(7, 1, TWO, Some([node(2)].into())).unwrap();
     mailboxes.open_space(8, 1, TWO, Some([node(3)].into())).unwrap();
-    let mut told = |id: u64| -> Vec<MailReader> {
+    let mut told = |id: u64, may_cast: bool| -> Vec<MailReader> {
         (1..=3).for_each(|seq| assert!(!mailboxes.poll_waiting(call(seq), 1)));
         (7..=8).for_each(|space| assert_eq!(mailboxes.poll_announced(space), None));
-        mailboxes.tell_readers_of(node(id));
+        mailboxes.tell_readers_of(node(id), may_cast);
         std::iter::from_fn(|| mailboxes.poll_ready()).collect()
     };
     let [first, second, third] = [1, 2, 3].map(|seq| MailReader::Mailbox(call(seq)));
-    assert_eq!(told(2), [first, third, MailReader::Space(7)]);
-    assert_eq!(told(3), [second, third, MailReader::Space(8)]);
-    assert_eq!(told(4), [third], "it named nobody");
+    assert_eq!(told(2, true), [first, third, MailReader::Space(7)]);
+    assert_eq!(told(3, true), [second, third, MailReader::Space(8)]);
+    assert_eq!(told(4, true), [third], "it named nobody");
+    assert_eq!(told(2, false), [first], "whoever has named it watches it, member or not");
+    assert_eq!(told(4, false), []);
     mailboxes.tell_readers();
-    assert_eq!([1, 2, 3].map(|seq| mailboxes.changes(call(seq))), [2, 2, 4]);
+    assert_eq!([1, 2, 3].map(|seq| mailboxes.changes(call(seq))), [3, 2, 4]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, Path};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Envelope, Extension, Header, Message};
+use crate::wire::{Cause, Envelope, Extension, Header, Message};
 
 use super::super::call::{
     Call, CallEvent, CallOptions, Delivered, End, Roots, root_path, root_request,
@@ -127,7 +127,7 @@ impl<O: Outbox> Node<O> {
     #[cold]
     fn reject(&mut self, now: Timestamp, call: CallId, rejected: Vec<(Path, Rejected)>) {
         for (path, Rejected { text }) in rejected {
-            self.initiator.handle_unsent(now, call, &path, &text);
+            self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, &text));
         }
     }
 

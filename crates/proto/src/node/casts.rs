@@ -62,11 +62,11 @@ impl<O: Outbox> Node<O> {
             || self.links.is_configured(node)
     }
 
-    /// The way to a node has changed. That of a stranger, such as a client, concerns no reader.
+    /// The way to a node has changed. That of a stranger, such as a client, concerns readers that
+    /// have named it alone.
     pub(super) fn tell_readers_of(&mut self, node: NodeId) {
-        if self.may_vote(node) {
-            self.mailboxes.tell_readers_of(node);
-        }
+        let may_vote = self.may_vote(node);
+        self.mailboxes.tell_readers_of(node, may_vote);
     }
 
     /// The reader of casts about a call or tag is gone; see [`Mailboxes::close`].

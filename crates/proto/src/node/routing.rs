@@ -256,7 +256,8 @@ impl<O: Outbox> Node<O> {
                 if self.links.is_leaving(link)
                     && let Some((call, path)) = self.own_request(&frame) =>
             {
-                self.initiator.handle_unsent(now, call, &path, "it is shutting down");
+                let why = (Cause::ShuttingDown, "the node has said that it takes no new tasks");
+                self.initiator.handle_unsent(now, call, &path, why);
                 self.outbox.let_go(frame.message.take_payload());
             }
             Way::Up(link) => {
@@ -273,7 +274,7 @@ impl<O: Outbox> Node<O> {
             Way::Dialable if self.never_dials(frame.header.call) => {
                 if let Some((call, path)) = self.own_request(&frame) {
                     let text = "it is not connected, and is not dialled for this";
-                    self.initiator.handle_unsent(now, call, &path, text);
+                    self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, text));
                     self.outbox.let_go(frame.message.take_payload());
                 } else {
                     self.handle_undeliverable(now, to, frame);
@@ -307,7 +308,10 @@ impl<O: Outbox> Node<O> {
         let sent = sent.or_else(|rejected| self.send_shorter(now, to, &mut frame, rejected));
         if let Err(Rejected { text }) = sent.map(|room| self.note_room(to.link, room)) {
             match self.own_request(&frame) {
-                Some((call, path)) => self.initiator.handle_unsent(now, call, &path, &text),
+                Some((call, path)) => {
+                    let why = (Cause::Unreachable, text.as_str());
+                    self.initiator.handle_unsent(now, call, &path, why);
+                }
                 None => self.handle_undeliverable(now, to.to, frame),
             }
         }
@@ -383,7 +387,7 @@ impl<O: Outbox> Node<O> {
         self.outbox.let_go(frame.message.take_payload());
         if let Some((call, path)) = self.own_request(&frame) {
             let text = self.links.why_unreachable(to);
-            self.initiator.handle_unsent(now, call, &path, text);
+            self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, text));
             return;
         }
         let Frame { header, message, relayed, .. } = frame;

@@ -506,7 +506,7 @@ async fn votes_are_said_again_to_a_member_that_is_back_before_its_loss_was_looke
     assert_eq!(reached.expect("it is said again").map(|reached| reached.count), Ok(2));
 }
 
-/// What was said since the connection was lost has waited for the next one, and was not lost.
+/// Votes said since the connection was lost have waited for the next one, and were not lost.
 #[tokio::test(start_paused = true)]
 async fn votes_that_a_broken_connection_did_not_take_are_said_once() {
     let cluster = cluster(2).await;
