@@ -205,6 +205,13 @@ impl<P: Provider> Engine<P> {
         self.signal.notify_one();
     }
 
+    /// Forgets a wire, unless that was done before: its tag may be another's since.
+    pub(crate) fn remove_wire(&self, wire: &Wire<P>) {
+        let removed = self.table.lock().remove_wire(wire);
+        drop(removed);
+        self.signal.notify_one();
+    }
+
     fn wire(&self, tag: Tag) -> Option<Arc<Wire<P>>> {
         self.table.lock().wire(tag)
     }

@@ -9,6 +9,10 @@
 //! Everything is under one lock, which is never held while the sink is called, nor while a body
 //! that was sent is dropped. Any thread may append and post; completions, events and deliveries are
 //! the engine's.
+//!
+//! An owner of a body may block as it is dropped. So bodies are dropped by callers and by
+//! deliveries, which the minder watches; see [`lock`](Wire::lock). What else the engine and the
+//! minder do leaves them to the next delivery; see [`lock_unwatched`](Wire::lock_unwatched).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +21,7 @@ use std::time::Duration;
 
 use convoke_transport::parts::{Heartbeat, Seat, Waiters};
 use convoke_transport::{Address, CloseReason, DialError, Hello};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::engine::Engine;
@@ -93,6 +97,8 @@ struct State<P: Provider> {
     dial_error: Option<DialError>,
     /// Messages that have come from the peer's process.
     came: u64,
+    /// So that neither the setting nor the peer's timeout is missed, once the peer has said that.
+    keep_alive_interval: Duration,
     /// Keep-alive, once both ends are connected, and when to look at it again.
     heartbeat: Option<(Heartbeat, Instant)>,
     /// A probe is posted, and no send has completed since.
@@ -173,6 +179,7 @@ impl<P: Provider> Wire<P> {
             failure: None,
             dial_error: None,
             came: 0,
+            keep_alive_interval: config.common.keep_alive_interval,
             heartbeat: None,
             is_probing: false,
             posts: 0,
@@ -185,14 +192,22 @@ impl<P: Provider> Wire<P> {
         self.tag
     }
 
+    /// The lock of a caller, or of a delivery: bodies that are done with are dropped after it.
     #[inline]
     fn lock(&self) -> Locked<'_, P> {
         Locked::new(self.state.lock())
     }
 
+    /// The lock of the engine apart from its deliveries, and of the minder: bodies that are done
+    /// with stay in the link, until a delivery, which is to be requested.
+    #[inline]
+    fn lock_unwatched(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock()
+    }
+
     /// Takes one completion into account. [`deliver`](Self::deliver) follows.
     pub(crate) fn handle_completion(&self, completion: &Completion) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         state.is_pumped = false;
         match completion.id.direction() {
             Direction::Receive => self.on_receive(&mut state, completion),
@@ -201,17 +216,21 @@ impl<P: Provider> Wire<P> {
     }
 
     pub(crate) fn pulse(&self) -> Pulse {
-        let state = self.lock();
+        let state = self.lock_unwatched();
         Pulse { is_connected: state.phase == Phase::Connected, next_look: state.next_look() }
     }
 
-    /// What goes by time: the minder's look that was planned. Plans the next.
+    /// Look of the minder that was planned, for what goes by time. Plans the next.
     pub(crate) fn look(&self, now: Instant) {
         self.handle_deadline(now);
         self.beat(now);
-        let mut state = self.lock();
-        state.planned = None;
+        let mut state = self.lock_unwatched();
+        // Another may have planned one since the minder took this out of its plan.
+        state.planned = state.planned.filter(|planned| *planned > now);
         self.plan_look(&mut state);
+        if state.link.as_ref().is_some_and(|link| link.has_spent()) {
+            self.engine.request(self.tag);
+        }
     }
 
     /// Has the minder look at it when something goes by time next. To be called where that may be
@@ -228,7 +247,7 @@ impl<P: Provider> Wire<P> {
     /// idle connection the peer is probed, too, which its adapter answers by itself: so that a
     /// machine without power is noticed sooner.
     fn beat(&self, now: Instant) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         let State { phase: Phase::Connected, link: Some(link), came, heartbeat, .. } = &mut *state
         else {
             return;
@@ -268,7 +287,7 @@ impl<P: Provider> Wire<P> {
 
     /// Ends what ends by time, if the deadline has passed.
     fn handle_deadline(&self, now: Instant) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         if state.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
@@ -299,13 +318,13 @@ impl<P: Provider> Wire<P> {
 
     /// Ends it without waiting for the peer.
     pub(crate) fn end(&self, reason: CloseReason) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         self.fail(&mut state, reason);
     }
 
     /// Ends it, and delivers nothing of what has come: it may be too old to act on.
     pub(crate) fn end_as_stale(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         if let Some(link) = &mut state.link {
             link.close(CloseReason::Stale);
         }
@@ -314,11 +333,19 @@ impl<P: Provider> Wire<P> {
 
     /// Ends it without waiting for the device either, as when that is gone.
     pub(crate) fn abort(&self, reason: CloseReason) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         self.fail(&mut state, reason);
         state.forget_work();
         drop(state);
         self.engine.request(self.tag);
+    }
+
+    /// Gives back what it has of the provider, which then reports nothing more of its tag.
+    pub(crate) fn give_back(&self) {
+        let mut state = self.lock_unwatched();
+        let gone = (state.queue_pair.take(), state.memory.take());
+        drop(state);
+        drop(gone);
     }
 
     fn on_receive(&self, state: &mut State<P>, completion: &Completion) {

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use super::Engine;
 use crate::provider::{Provider, Tag};
-use crate::wire::Pulse;
+use crate::wire::{Pulse, guarded};
 
 /// Period between two looks at deliveries while there is traffic. A blocking sink holds up others
 /// for up to twice as long.
@@ -41,7 +42,7 @@ impl<P: Provider> Engine<P> {
         if self.is_minder_resting.load(Ordering::SeqCst)
             && self.is_minder_resting.swap(false, Ordering::AcqRel)
         {
-            self.minder_signal.notify_one();
+            self.wake_minder();
         }
         number
     }
@@ -101,7 +102,17 @@ impl<P: Provider> Engine<P> {
     pub(crate) fn plan_look(&self, tag: Tag, before: Option<Instant>, next: Option<Instant>) {
         let is_first = self.looks.lock().plan(tag, before, next);
         if is_first {
-            self.minder_signal.notify_one();
+            self.wake_minder();
+        }
+    }
+
+    /// Wakes the minder, even if this thread blocks next. The task that a worker of the runtime has
+    /// woken last is the worker's own to run; those before it any other takes.
+    #[cold]
+    fn wake_minder(&self) {
+        self.minder_signal.notify_one();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async {});
         }
     }
 
@@ -127,8 +138,12 @@ impl<P: Provider> Engine<P> {
         }
         self.looks.lock().take_due(now, &mut memory.due);
         for tag in memory.due.drain(..) {
-            if let Some(wire) = self.wire(tag) {
-                wire.look(now);
+            let Some(wire) = self.wire(tag) else { continue };
+            if guarded(|| wire.look(now)).is_err() {
+                let device = self.provider.limits().name;
+                tracing::error!(%device, tag = tag.get(), "a look at a connection panicked");
+                // What is left of it is for the engine to deliver.
+                self.abort(&wire, |_| ());
             }
         }
         if memory.next_watch.is_some_and(|at| at <= now) {

@@ -67,13 +67,23 @@ impl<P: Provider> Engine<P> {
     /// Ends all connections at once.
     fn abort_all(&self) {
         for wire in self.wires() {
-            let aborted = guarded(|| {
+            self.abort(&wire, |wire| wire.deliver());
+        }
+    }
+
+    /// Ends a connection at once, after a panic that it may have met, and sees to its end.
+    pub(super) fn abort(&self, wire: &Arc<Wire<P>>, see_to_it: impl Fn(&Arc<Wire<P>>)) {
+        let abort = || {
+            guarded(|| {
                 wire.abort(CloseReason::Local);
-                wire.deliver();
-            });
-            if aborted.is_err() {
-                // Whoever drives it would panic again.
-                self.remove(wire.tag());
+                see_to_it(wire);
+            })
+        };
+        if abort().is_err() {
+            // Without its queue pair the provider cannot panic again.
+            let _ = guarded(|| wire.give_back());
+            if abort().is_err() {
+                self.remove_wire(wire);
             }
         }
     }

@@ -70,6 +70,13 @@ impl<P: Provider> Table<P> {
         Some(removed)
     }
 
+    /// Removes a wire, if it is there.
+    pub(super) fn remove_wire(&mut self, wire: &Wire<P>) -> Option<Entry<P>> {
+        let tag = wire.tag();
+        let is_there = self.wire(tag).is_some_and(|there| std::ptr::eq(&*there, wire));
+        if is_there { self.remove(tag) } else { None }
+    }
+
     pub(super) fn wire(&self, tag: Tag) -> Option<Arc<Wire<P>>> {
         match self.entries.get(index(tag))? {
             Some(Entry::Wire(wire)) => Some(Arc::clone(wire)),

@@ -80,3 +80,21 @@ async fn a_dial_whose_device_is_lost_before_it_begins_fails() {
     let error = dialled.await.unwrap().unwrap_err();
     assert!(matches!(error, DialError::Unreachable { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn a_wire_that_is_removed_again_leaves_the_one_that_has_its_tag_since() {
+    let engine = engine();
+    let wire = || {
+        let address = "rdma://127.0.0.1:9".parse().unwrap();
+        let (dialling, _) = Dialling::new(address, None, Arc::new(Recorder::new(1)));
+        engine.add_wire(|tag| Wire::dialling(&engine, tag, dialling)).unwrap()
+    };
+    let before = wire();
+    engine.remove_wire(&before);
+    let since = wire();
+    assert_eq!(since.tag(), before.tag());
+    engine.remove_wire(&before);
+    assert!(engine.wire(since.tag()).is_some());
+    engine.remove_wire(&since);
+    assert!(engine.wire(since.tag()).is_none());
+}

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use convoke_transport::parts::Guest;
 
-/// Whoever drops a body has a connection to see to, or a device.
+/// Owners of bodies, which may panic: who drops a body has a connection to see to, or a device.
 static OWNER: Guest = Guest::new("owner of a body");
 
 /// Bodies of frames that were sent, or are not going to be. To be dropped without the lock of the

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use crate::ffi::slab::Slab;
 use crate::provider::{
-    ACCEPT_DATA_BYTES_MAX, Completion, DeviceLimits, Event, INVALID, InlineLimit, PostError,
+    ACCEPT_DATA_BYTES_MAX, Completion, Data, DeviceLimits, Event, INVALID, InlineLimit, PostError,
     Provider, QueuePairSettings, REJECT_DATA_BYTES_MAX, REQUEST_DATA_BYTES_MAX, SendRequest, Tag,
     VerbsError,
 };
@@ -168,6 +168,11 @@ impl SimDevice {
     /// Polling it for completions panics so many times, as a bug of a provider would.
     pub fn panic_in_polls(&self, count: u32) {
         self.fabric.with_state(|state| state.panic_in_polls(self.id, count));
+    }
+
+    /// Probing a peer from it panics so many times, as a bug of a provider would.
+    pub fn panic_in_probes(&self, count: u32) {
+        self.fabric.with_state(|state| state.panic_in_probes(self.id, count));
     }
 
     /// It breaks: the system says so to its own program, and the peers hear nothing.
@@ -367,6 +372,10 @@ impl Provider for SimDevice {
         queue_pair: &SimQueuePair,
         sends: &[SendRequest<'_>],
     ) -> Result<(), PostError> {
+        let has_probe = sends.iter().any(|send| matches!(send.data, Data::Probe));
+        let is_sound =
+            !has_probe || self.fabric.with_state(|state| state.is_sound_in_probes(self.id));
+        assert!(is_sound, "a probe panics on purpose");
         let inline_bytes_max = queue_pair.inline_bytes;
         self.fabric.with_state(|state| state.post_sends(queue_pair.end, inline_bytes_max, sends))
     }

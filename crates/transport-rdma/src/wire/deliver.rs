@@ -257,7 +257,7 @@ impl<P: Provider> Wire<P> {
         state.unlocked(|| {
             woken.wake();
             drop(gone);
-            self.engine.remove(self.tag);
+            self.engine.remove_wire(self);
             // Nothing of the connection is left that a panic could harm, be it of the sink as it is
             // told or as it is dropped.
             let _ = guarded(|| role.end(dial_error, reason));

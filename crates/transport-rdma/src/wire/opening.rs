@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_transport::id::{LinkNonce, NodeId};
 use convoke_transport::parts::{Heartbeat, Seat, SendShare};
@@ -160,7 +161,7 @@ impl<P: Provider> Wire<P> {
 
     /// Accepts the request, with all receives posted.
     pub(crate) fn accept(&self, request: P::Request, local: SocketAddr, peer: SocketAddr) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         (state.local, state.remote) = (Some(local), Some(peer));
         state.deadline = Some(Instant::now() + self.engine.config().common.handshake_timeout);
         if let Err(error) = self.try_accept(&mut state, request) {
@@ -172,7 +173,7 @@ impl<P: Provider> Wire<P> {
     fn try_accept(&self, state: &mut State<P>, request: P::Request) -> Result<(), VerbsError> {
         let Role::Accepting(Accepting { theirs, .. }) = &state.role else { return Ok(()) };
         let link = Link::new(&self.link_config(&state.mine, theirs), self.share(state, theirs));
-        state.heartbeat = Some(self.heartbeat(theirs));
+        state.keep_alive_interval = self.keep_alive_interval(theirs);
         let (config, provider) = (self.engine.config(), self.engine.provider());
         let memory = state.memory.as_ref().expect("a new wire has its memory");
         let queue_pair = provider.prepare(self.tag, request, config.queue_pair(), memory)?;
@@ -186,7 +187,7 @@ impl<P: Provider> Wire<P> {
 
     /// The queue pair of a dial exists: posts its receives and asks to connect.
     pub(crate) fn handle_resolved(&self, local: SocketAddr) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         let State { phase: Phase::Connecting, queue_pair: Some(queue_pair), .. } = &*state else {
             return;
         };
@@ -210,7 +211,7 @@ impl<P: Provider> Wire<P> {
 
     /// Both ends are connected.
     pub(crate) fn handle_established(&self, private_data: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         if state.phase != Phase::Connecting {
             return;
         }
@@ -219,23 +220,28 @@ impl<P: Provider> Wire<P> {
             return self.fail(&mut state, CloseReason::Local);
         }
         state.phase = Phase::Connected;
+        // Not sooner: a peer may take its time for the handshake, and is not silent meanwhile.
+        state.heartbeat = Some(self.heartbeat(state.keep_alive_interval));
         self.pump(&mut state);
         self.plan_look(&mut state);
     }
 
-    /// Keep-alive with a peer that said this: so that neither the setting nor the peer's timeout is
-    /// missed.
-    fn heartbeat(&self, theirs: &Greeting) -> (Heartbeat, Instant) {
-        let settings = &self.engine.config().common;
-        let interval = settings.keep_alive_interval.min(theirs.keep_alive_timeout / 3);
+    /// Interval of the keep-alive with a peer that said this.
+    fn keep_alive_interval(&self, theirs: &Greeting) -> Duration {
+        self.engine.config().common.keep_alive_interval.min(theirs.keep_alive_timeout / 3)
+    }
+
+    /// Keep-alive that begins now, and when to look at it first.
+    fn heartbeat(&self, interval: Duration) -> (Heartbeat, Instant) {
         let now = Instant::now();
-        let heartbeat = Heartbeat::new(interval, settings.keep_alive_timeout, now);
+        let timeout = self.engine.config().common.keep_alive_timeout;
+        let heartbeat = Heartbeat::new(interval, timeout, now);
         (heartbeat, now + heartbeat.period())
     }
 
     /// The other end said no, or nobody is there.
     pub(crate) fn handle_rejected(&self, is_by_listener: bool, private_data: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         let Role::Dialling(dialling) = &state.role else { return };
         let address = dialling.address.clone();
         state.dial_error = Some(if !is_by_listener {
@@ -253,7 +259,7 @@ impl<P: Provider> Wire<P> {
 
     /// The other end cannot be reached.
     pub(crate) fn handle_unreachable(&self, error: &VerbsError) {
-        let mut state = self.lock();
+        let mut state = self.lock_unwatched();
         self.fail(&mut state, CloseReason::Network(error.to_string()));
     }
 
@@ -273,7 +279,7 @@ impl<P: Provider> Wire<P> {
         link.poll_post(&mut Vec::new());
         link.introduce(&state.addresses());
         state.link = Some(link);
-        state.heartbeat = Some(self.heartbeat(&theirs));
+        state.keep_alive_interval = self.keep_alive_interval(&theirs);
         state.theirs = Some(theirs);
         Ok(())
     }
@@ -340,8 +346,6 @@ pub(crate) fn refusal_of(error: &HelloError) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use convoke_transport::conformance::Recorder;
 
     use super::*;

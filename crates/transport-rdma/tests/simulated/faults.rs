@@ -13,7 +13,7 @@ use convoke_transport_rdma::{PollMode, RdmaTransport};
 use parking_lot::Mutex;
 
 use crate::stranger::{DATA_FRAME, Stranger, hello, message};
-use crate::support::{Ends, Link, ends, ends_with, hasty, socket_of, until};
+use crate::support::{ends, ends_with, hasty, is_not_disturbed, socket_of, until};
 
 fn recorders() -> (Arc<Recorder>, Arc<Recorder>) {
     (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)))
@@ -186,20 +186,6 @@ impl AsRef<[u8]> for Bomb {
     }
 }
 
-/// A third node is let in, and the connection of two others goes on.
-async fn is_not_disturbed(ends: &Ends, link: &Link, b: &Recorder) {
-    let opened = b.opened_count();
-    let (third, c) = (RdmaTransport::simulated(&ends.fabric), Arc::new(Recorder::new(3)));
-    let to_b = third.dial(&link.listener.local_address(), None, c).await.expect("it listens");
-    assert_eq!(b.opened_count(), opened + 1);
-    send(&to_b, Lane::Data, &Bytes::from_static(b"let in")).await;
-    b.frames(to_b.link().nonce, 1).await;
-    let nonce = link.to_a.link().nonce;
-    let count = b.frame_count(nonce);
-    send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
-    b.frames(nonce, count + 1).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_panic_as_they_are_dropped_disturb_nobody() {
     const COUNT: usize = 40;
@@ -284,6 +270,26 @@ async fn an_engine_that_panics_whatever_it_does_gives_its_device_up() {
     let again = RdmaTransport::simulated(&ends.fabric);
     let error = again.dial(&link.listener.local_address(), None, a).await.unwrap_err();
     assert!(error.to_string().contains("nobody listens"), "{error}");
+}
+
+/// A bug of a provider within the keep-alive costs the connection that met it.
+#[tokio::test(start_paused = true)]
+async fn a_keep_alive_that_panics_ends_its_connection_and_others_are_watched_as_before() {
+    // The second time, its end panics, too.
+    for panics in [1, 2] {
+        let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+            hasty(builder).poll_mode(PollMode::Adaptive { spin: Duration::ZERO })
+        });
+        let (_, b) = recorders();
+        let listener = ends.setup.listen(&b).await;
+        ends.devices[0].panic_in_probes(panics);
+        let _met = Stranger::introduced(&ends.fabric, socket_of(&*listener)).await;
+        let nonce = b.opened(0).await.link().nonce;
+        assert_eq!(b.closed(nonce).await, CloseReason::Local);
+        let _quiet = Stranger::introduced(&ends.fabric, socket_of(&*listener)).await;
+        let nonce = b.opened(1).await.link().nonce;
+        assert_eq!(b.closed(nonce).await, CloseReason::KeepAlive);
+    }
 }
 
 /// Its listener goes with it, so that peers dial another address at once.

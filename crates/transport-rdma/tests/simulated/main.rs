@@ -5,5 +5,6 @@ mod faults;
 mod flow;
 mod held;
 mod opening;
+mod owners;
 mod stranger;
 mod support;

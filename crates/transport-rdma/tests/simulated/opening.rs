@@ -11,7 +11,7 @@ use convoke_transport_rdma::{PollMode, RdmaTransport};
 use parking_lot::Mutex;
 
 use crate::stranger::{Stranger, hello};
-use crate::support::{ends, ends_with, socket_of, until};
+use crate::support::{ends, ends_with, hasty, socket_of, until};
 
 fn message(error: Option<DialError>) -> String {
     error.expect("the dial fails").to_string()
@@ -146,4 +146,24 @@ async fn who_is_refused_by_the_sink_keeps_its_seat_until_it_is_gone() {
     let own = Arc::new(Recorder::new(2));
     let dialled = ends.setup.listening.dial(&other.local_address(), None, own).await;
     dialled.expect("there is room for a dial");
+}
+
+/// Its keep-alive is counted from when both ends are connected.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_slow_to_complete_its_handshake_ends_no_connection() {
+    let ends = ends_with(Fabric::new(), DeviceSettings::default(), |builder| {
+        hasty(builder).poll_mode(PollMode::Adaptive { spin: Duration::ZERO })
+    });
+    let (a, b) = (Arc::new(Recorder::new(1)), Arc::new(Recorder::new(2)));
+    let link = ends.connect(a, &b).await;
+    let at = socket_of(&*link.listener);
+    let slow = Stranger::asking(ends.fabric.device(), 0, at, &hello(1, 66));
+    // Ten times the timeout of keep-alives; the clock is the test's.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let slow = slow.answered().await.expect("it is let in");
+    slow.introduce();
+    let nonce = b.opened(1).await.link().nonce;
+    assert_eq!(b.closed(nonce).await, CloseReason::KeepAlive);
+    let seen = b.seen(link.to_a.link().nonce).expect("it was open");
+    assert_eq!(seen.closed, None);
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use convoke_transport::conformance::{PATIENCE, Recorder, Setup};
-use convoke_transport::{Connection, Listener, Sink};
+use bytes::Bytes;
+use convoke_transport::conformance::{PATIENCE, Recorder, Setup, send};
+use convoke_transport::{Connection, Lane, Listener, Sink, Transport};
 use convoke_transport_rdma::provider::simulated::{DeviceSettings, Fabric, SimDevice};
 use convoke_transport_rdma::{RdmaTransport, RdmaTransportBuilder};
 
@@ -71,6 +72,20 @@ impl Ends {
         })
         .await;
     }
+}
+
+/// A third node is let in, and the connection of two others goes on.
+pub(crate) async fn is_not_disturbed(ends: &Ends, link: &Link, b: &Recorder) {
+    let opened = b.opened_count();
+    let (third, c) = (RdmaTransport::simulated(&ends.fabric), Arc::new(Recorder::new(3)));
+    let to_b = third.dial(&link.listener.local_address(), None, c).await.expect("it listens");
+    assert_eq!(b.opened_count(), opened + 1);
+    send(&to_b, Lane::Data, &Bytes::from_static(b"let in")).await;
+    b.frames(to_b.link().nonce, 1).await;
+    let nonce = link.to_a.link().nonce;
+    let count = b.frame_count(nonce);
+    send(&link.to_b, Lane::Data, &Bytes::from_static(b"not disturbed")).await;
+    b.frames(nonce, count + 1).await;
 }
 
 /// The socket address of a listener.

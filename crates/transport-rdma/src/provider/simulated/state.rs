@@ -50,6 +50,7 @@ pub(super) struct Device {
     is_unwatched: bool,
     /// Number of polls to come that panic.
     panics: u32,
+    probe_panics: u32,
     waker: Option<Waker>,
 }
 
@@ -123,6 +124,7 @@ impl State {
             is_notified: false,
             is_unwatched: false,
             panics: 0,
+            probe_panics: 0,
             waker: None,
         });
         DeviceId(self.devices.len() - 1)
@@ -297,6 +299,16 @@ impl State {
     /// False when the next poll is to panic.
     pub(super) fn is_sound(&mut self, id: DeviceId) -> bool {
         let panics = &mut self.devices[id.0].panics;
+        std::mem::replace(panics, panics.saturating_sub(1)) == 0
+    }
+
+    pub(super) fn panic_in_probes(&mut self, id: DeviceId, count: u32) {
+        self.devices[id.0].probe_panics = count;
+    }
+
+    /// False when the next probe is to panic.
+    pub(super) fn is_sound_in_probes(&mut self, id: DeviceId) -> bool {
+        let panics = &mut self.devices[id.0].probe_panics;
         std::mem::replace(panics, panics.saturating_sub(1)) == 0
     }
 
