@@ -61,8 +61,10 @@ pub(crate) struct Told {
     /// Tasks that wait until they are cancelled: how many have begun, and how many have ended.
     begun: AtomicUsize,
     ended: AtomicUsize,
-    /// `Gather` has taken a text.
+    /// A `Gather` has taken its second text.
     pub(crate) gathering: Notify,
+    /// Streams of which `Gather` has taken two texts.
+    pub(crate) gathering_two: AtomicUsize,
     /// Streams that `Gather` has read to their end.
     pub(crate) gathered: AtomicUsize,
 }
@@ -203,7 +205,10 @@ fn service(others: Vec<Peer>, told: &Arc<Told>) -> Service {
                     }
                     all += &text;
                     count += 1;
-                    told.gathering.notify_one();
+                    if count == 2 {
+                        told.gathering_two.fetch_add(1, Ordering::Relaxed);
+                        told.gathering.notify_one();
+                    }
                 }
                 told.gathered.fetch_add(1, Ordering::Relaxed);
                 context.reply_metadata("count", count.to_string())?;

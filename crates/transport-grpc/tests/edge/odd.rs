@@ -179,6 +179,8 @@ async fn a_stream_that_is_reset_without_an_error_has_not_come_to_its_end() {
             }
         })
         .await;
+        let begun = stage.told.gathering_two.swap(0, Ordering::Relaxed);
+        assert_eq!(begun, 100, "at {address}");
         assert_eq!(stage.told.gathered.load(Ordering::Relaxed), 0, "at {address}");
     }
     server.abort();
