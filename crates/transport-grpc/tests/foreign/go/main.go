@@ -248,7 +248,7 @@ func (e *echo) deadline(ctx context.Context) error {
 	const short = 9 * time.Second
 	brief, stop := context.WithTimeout(ctx, short)
 	defer stop()
-	if _, _, left, err := e.waits(brief); err != nil || left > short {
+	if _, _, left, err := e.waits(brief); err != nil || left < time.Second || left > short {
 		return fmt.Errorf("%v of %v are left (%v)", left, short, err)
 	}
 	// On a host with too much to do a call may be over before its task has begun.
