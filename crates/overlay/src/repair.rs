@@ -286,8 +286,8 @@ impl Fetches {
         }
     }
 
-    /// A chunk came through a stream: whoever sends it is given more time. True if it was asked
-    /// for.
+    /// A chunk came through a stream, or finds no room yet: whoever sends it is given more time.
+    /// True if it was asked for.
     pub(crate) fn on_progress(&mut self, now: Timestamp, op: OpId, count: u32, from: Site) -> bool {
         let due = now + self.timeout;
         let mut is_asked = false;

@@ -139,9 +139,12 @@ impl OverlayNode {
             self.fetches.on_useless(from);
             return Ok(());
         }
-        let is_right = |chunk: &Data| self.is_answer(from, chunk);
-        if !self.receiver.has_room_for(&chunks) || !chunks.iter().all(is_right) {
+        if !self.receiver.has_room_for(&chunks) {
+            self.counters.no_room += chunks.len() as u64;
             return Ok(()); // It is asked for again.
+        }
+        if !chunks.iter().all(|chunk| self.is_answer(from, chunk)) {
+            return Ok(());
         }
         chunks.into_iter().try_for_each(|chunk| self.receive(now, from, chunk))
     }
@@ -264,7 +267,10 @@ impl OverlayNode {
             return Ok(());
         }
         if !self.receiver.may_take_whole(data.op, data.count) {
-            return Ok(()); // It is asked for again.
+            self.counters.no_room += 1;
+            // It is asked for again, and whoever has it is not taken for one that has not.
+            self.fetches.on_progress(now, data.op, data.count, from);
+            return Ok(());
         }
         if let Some((op, payload)) = self.fetches.take_own(now, from, data)? {
             // Its first chunks were skipped, and its stream may wait for the others.

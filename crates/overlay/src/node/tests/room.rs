@@ -136,6 +136,46 @@ fn what_waited_for_another_and_found_no_room_is_asked_for_as_that_comes() {
     assert_eq!(node.counters().delivered, 6);
 }
 
+/// Its stream waits for an earlier one, and is full of what comes after that.
+#[test]
+fn what_others_bring_whole_and_has_no_room_yet_is_not_unavailable() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    config.order = Order::SourceFifo;
+    config.limits.reorder_bytes_max = 12_000;
+    config.limits.owed_for = Duration::from_secs(100);
+    let mut node = started(config);
+    let op = |seq| OpId { source: Site(1), life: life(Site(1)), seq };
+    node.receiver.skip(op(1), 2);
+    for seq in [2, 3] {
+        let frame = Frame::Data(data(Site(1), seq, Forward::Nobody, 5_000));
+        node.handle_frame(at(1), Site(1), frame).expect("it is right");
+    }
+    node.handle_link(at(2), Site(1), LinkEvent::Down);
+    assert!(matches!(node.fetch(at(2), op(1)), Ok(crate::event::Fetched::Asked)));
+    let mut answers = 0;
+    for now in (2..30_000).step_by(100).map(at) {
+        node.handle_timeout(now);
+        for sent in drain(&mut node, now) {
+            let Frame::Fetch(fetch) = sent.frame else { continue };
+            if fetch.op.seq == 0 && now < at(20_000) {
+                continue; // It is slow.
+            }
+            answers += u64::from(fetch.op == op(1));
+            let answer = data(Site(1), fetch.op.seq, Forward::Nobody, 5_000);
+            let frame = Frame::Data(Data { is_repair: true, ..answer });
+            node.handle_frame(now, sent.to, frame).expect("it is right");
+        }
+    }
+    let events = std::iter::from_fn(|| node.poll_event()).filter_map(|event| match event {
+        Event::Delivered { op, .. } => Some((op.seq, true)),
+        Event::Unavailable { op } => Some((op.seq, false)),
+        _ => None,
+    });
+    let events: Vec<(u64, bool)> = events.collect();
+    assert_eq!(events, [0, 2, 3, 1].map(|seq| (seq, true)));
+    assert_eq!(node.counters().no_room, answers - 1);
+}
+
 #[test]
 fn what_found_no_room_is_asked_for_as_the_application_reads() {
     let mut config = NodeConfig::new(ME, 4, incarnation(ME));
