@@ -60,6 +60,8 @@ pub(crate) struct Sender {
     holding: SiteSet,
     /// Below this a site is owed nothing.
     owed_from: Vec<u64>,
+    /// Below this each site has all that it waits for, as it has said since its link is up.
+    waits_from: Vec<u64>,
     /// Sequence numbers that each site does not get.
     not_for: Vec<Others>,
     /// Bytes that each site may have sent again for having had no room: twice what it acknowledges.
@@ -103,6 +105,7 @@ impl Sender {
             behind: vec![Behind::new(limits); sites],
             holding: SiteSet::EMPTY,
             owed_from: vec![0; sites],
+            waits_from: vec![0; sites],
             not_for: vec![Others::default(); sites],
             recalls: vec![0; sites],
         }
@@ -157,7 +160,14 @@ impl Sender {
 
     /// A site may not have heard all that it was told.
     pub(crate) fn tell_again(&mut self, site: Site) {
+        self.waits_from[site.index()] = 0;
         self.not_for[site.index()].tell_again();
+    }
+
+    /// True for a site that waits for what it is not owed, as far as it has said.
+    pub(crate) fn waits_in_vain(&mut self, site: Site) -> bool {
+        self.first_owed(site);
+        self.waits_from[site.index()] < self.floor(site)
     }
 
     /// Finishes what was pushed last if it is owed to nobody.
@@ -318,6 +328,8 @@ impl Sender {
         if last > self.next_seq() {
             return Err(Fault::AckBeyond { seq: last, sent: self.next_seq() });
         }
+        let waits_from = &mut self.waits_from[from.index()];
+        *waits_from = ack.next.max(*waits_from);
         let not_for = &mut self.not_for[from.index()];
         not_for.on_acked(ack.next);
         not_for.on_waits(now, ack.next, self.limits.fetch_timeout);

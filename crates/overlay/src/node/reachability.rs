@@ -288,11 +288,13 @@ impl OverlayNode {
     pub(super) fn poll_reach(&mut self, now: Timestamp) {
         if self.reach.poll_ping(now) {
             self.tell(Control::Ping);
-            // One that was given up is owed what is new once it acknowledges where to go on, which
-            // may have been lost.
-            for site in self.gone.intersection(self.reach.up()).iter() {
+            // Who waits for what it is not owed says nothing more. One that was given up is owed
+            // what is new once it acknowledges where to go on. What told them may have been lost.
+            for site in self.sendable().iter() {
                 let told = self.floors[site.index()];
-                if told.is_none_or(|(_, at)| now.since(at) >= self.limits.fetch_timeout) {
+                let is_due = told.is_none_or(|(_, at)| now.since(at) >= self.limits.fetch_timeout);
+                if is_due && (self.gone.contains(site) || self.sender.waits_in_vain(site)) {
+                    self.sender.tell_again(site);
                     self.tell_floor(now, site);
                 }
             }

@@ -10,6 +10,7 @@ use crate::wire::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
+use std::ops::Range;
 use std::time::Duration;
 
 const ME: Site = Site(0);
@@ -397,6 +398,40 @@ fn a_site_that_was_given_up_is_told_where_to_go_on_until_it_says_so() {
     assert_eq!(floors_of_a_second(&mut node, 11), 0);
     node.broadcast(at(12_000), vec![0; 5_000].into()).expect("there is room");
     assert!(sent_data(&mut node, at(12_000)).iter().any(|(to, _)| *to == Site(2)));
+}
+
+/// It has acknowledged all that it holds, and waits for an earlier one in silence.
+#[test]
+fn a_site_that_waits_for_what_was_given_up_is_told_again_until_it_goes_on() {
+    let mut config = NodeConfig::new(ME, 4, incarnation(ME));
+    config.limits.quiet_after = Duration::from_secs(1_000);
+    let mut node = linked(config);
+    for _ in 0..2 {
+        node.broadcast(at(0), vec![0; 5_000].into()).expect("there is room");
+    }
+    let ack = |node: &mut OverlayNode, site, next, beyond: Vec<u64>| {
+        let beyond = crate::wire::bits_beyond(next, beyond.into_iter());
+        let ack = Ack { life: life(ME), next, beyond };
+        node.handle_frame(at(1), Site(site), Frame::Ack(ack)).expect("it is right");
+    };
+    [1, 3].into_iter().for_each(|site| ack(&mut node, site, 2, vec![]));
+    ack(&mut node, 2, 0, vec![1]);
+    node.release(ME, life(ME), 1);
+    drain(&mut node, at(1)); // It is lost.
+    let floors = |node: &mut OverlayNode, seconds: Range<u64>| {
+        let tenths = (seconds.start * 10..seconds.end * 10).map(|tenth| at(tenth * 100));
+        let told = tenths.flat_map(|now| {
+            node.handle_timeout(now);
+            drain(node, now).into_iter().filter_map(|it| match it.frame {
+                Frame::Floor(floor) => Some((it.to, floor.seq)),
+                _ => None,
+            })
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(floors(&mut node, 1..4), [(Site(2), 2); 3]);
+    ack(&mut node, 2, 2, vec![]);
+    assert_eq!(floors(&mut node, 4..8), []);
 }
 
 /// Its floor may have been lost.
