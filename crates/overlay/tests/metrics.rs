@@ -39,7 +39,7 @@ async fn start(network: &SimNetwork) -> Result<Vec<(Endpoint, Overlay)>> {
     Ok(sites)
 }
 
-/// What was counted since the last time, and what is held, by name and labels.
+/// Counts since the last time, and present values of gauges, by name and labels.
 fn seen(snapshotter: &Snapshotter) -> BTreeMap<String, f64> {
     let mut seen = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
