@@ -268,8 +268,12 @@ async fn run_node(args: Node) -> Result<()> {
     };
     let membership = server.join(&cluster)?;
     let (id, count) = (args.id, cluster.nodes().len());
-    say(format_args!("replica {id} of {count} listens at {}", server.address()))?;
-    say("what it stores is in memory: once it has ended, it does not start again in this cluster")?;
+    // It has one life, which does not end because nobody reads that.
+    let _ = say(format_args!(
+        "replica {id} of {count} listens at {}\n\
+         what it stores is in memory: once it has ended, it does not start again in this cluster",
+        server.address()
+    ));
     stop.received().await;
     drop(membership);
     server.stop().await;

@@ -48,7 +48,7 @@ impl Replica {
         StorageServer::new(self).members(members)
     }
 
-    /// Who means other members would count majorities that need not have one in common.
+    /// Refuses a request that means other members: two majorities need not have one in common then.
     fn check(&self, meant: u64) -> Result<(), Status> {
         let Self { cluster, members, .. } = self;
         if meant == self.fingerprint {

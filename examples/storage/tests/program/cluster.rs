@@ -1,26 +1,30 @@
 //! Replicas and clients by a cluster file, as on several hosts.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Replicas by `storage node`; dropping them ends them.
 struct Nodes {
     config: PathBuf,
-    nodes: Vec<(Child, BufReader<ChildStdout>)>,
+    nodes: Vec<Child>,
 }
 
 impl Nodes {
     fn start(folder: &Path, count: u64) -> Self {
+        Self::start_by(folder, count, Self::node)
+    }
+
+    fn start_by(folder: &Path, count: u64, node: fn(&Path, u64) -> Option<Child>) -> Self {
         let config = folder.join("cluster.toml");
         for _ in 0..5 {
             // What replicas of an attempt before have left.
             (1..=count).for_each(|id| drop(fs::remove_dir_all(folder.join(format!("node-{id}")))));
             fs::write(&config, cluster(count)).expect("the folder is writable");
             let mut started = Self { config: config.clone(), nodes: Vec::new() };
-            started.nodes.extend((1..=count).map_while(|id| Self::node(&config, id)));
+            started.nodes.extend((1..=count).map_while(|id| node(&config, id)));
             if started.nodes.len() as u64 == count {
                 return started;
             }
@@ -28,8 +32,9 @@ impl Nodes {
         panic!("somebody takes the ports away every time");
     }
 
-    /// Started, and listening; unless another program took its port meanwhile.
-    fn node(config: &Path, id: u64) -> Option<(Child, BufReader<ChildStdout>)> {
+    /// Started, and listening; unless another program took its port meanwhile. Nobody reads more
+    /// than the line that says so.
+    fn node(config: &Path, id: u64) -> Option<Child> {
         let mut child = node(config, id).stdout(Stdio::piped()).spawn().expect("it runs");
         let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
@@ -39,28 +44,23 @@ impl Nodes {
             return None;
         }
         assert!(line.starts_with(&format!("replica {id} of ")), "{line:?}");
-        Some((child, output))
+        Some(child)
     }
 
     fn kill(&mut self, index: usize) {
-        let (child, _) = &mut self.nodes[index];
+        let child = &mut self.nodes[index];
         child.kill().expect("it runs");
         child.wait().expect("it has ended");
     }
 
-    /// Runs a client. Returns true when it went well, with its output.
     fn client(&self, args: &[&str]) -> (bool, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
-        command.arg("client").arg("--config").arg(&self.config).args(args);
-        let output = command.output().expect("it runs");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(text).expect("it is text"))
+        client(&self.config, args)
     }
 }
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        for (child, _) in &mut self.nodes {
+        for child in &mut self.nodes {
             // Both fail only when it has ended already.
             let _ = child.kill();
             let _ = child.wait();
@@ -68,11 +68,21 @@ impl Drop for Nodes {
     }
 }
 
-/// The command that runs a replica.
+/// The command that runs a replica, beside its cluster file.
 fn node(config: &Path, id: u64) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
-    command.arg("node").arg("--config").arg(config).args(["--id", &id.to_string()]);
+    command.current_dir(config.parent().expect("it is in a folder")).args(["node", "--config"]);
+    command.arg(config.file_name().expect("it is a file")).args(["--id", &id.to_string()]);
     command
+}
+
+/// Runs a client. Returns true when it went well, with its output.
+fn client(config: &Path, args: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_storage"));
+    command.arg("client").arg("--config").arg(config).args(args);
+    let output = command.output().expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).expect("it is text"))
 }
 
 /// Of ports that were free a moment ago.
@@ -133,12 +143,26 @@ fn a_replica_that_has_run_does_not_start_again_in_its_cluster() {
     let again = node(&nodes.config, 1).output().expect("it ends");
     let text = String::from_utf8_lossy(&again.stderr);
     assert_eq!(again.status.code(), Some(2), "{text}");
-    assert!(text.contains("replica 1 of cluster 7 has run before"), "{text}");
-    // In another cluster it may.
-    let other = fs::read_to_string(&nodes.config).expect("it is there").replace("id = 7", "id = 8");
-    fs::write(&nodes.config, other).expect("the folder is writable");
-    let started = Nodes::node(&nodes.config, 1).expect("its port is free again");
-    nodes.nodes.push(started);
+    assert!(text.contains("replica 1 of cluster 7 has run before, or runs now"), "{text}");
+}
+
+/// Its only life would be used up.
+#[test]
+fn a_replica_that_nobody_reads_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let nodes = Nodes::start_by(folder.path(), 1, |config, id| {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let mut child = node(config, id).stdout(writer).spawn().expect("it runs");
+        while !client(config, &["read", "bird"]).0 {
+            if let Some(status) = child.try_wait().expect("it is a child") {
+                assert!(!status.success(), "it ended, but not for want of its port");
+                return None;
+            }
+        }
+        Some(child)
+    });
+    assert!(nodes.client(&["write", "bird", "heron"]).0);
 }
 
 /// Those of another cluster, and those of another list of members, of which two majorities need not
@@ -169,7 +193,7 @@ fn a_client_with_another_cluster_file_is_refused_and_told_so() {
 fn a_replica_ends_in_good_order_at_sigterm() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut nodes = Nodes::start(folder.path(), 1);
-    let (child, _) = &mut nodes.nodes[0];
+    let child = &mut nodes.nodes[0];
     let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(asked.expect("it runs").success());
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
