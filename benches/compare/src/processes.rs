@@ -119,7 +119,7 @@ impl Server {
         command.args(["serve", setup.system.name(), setup.flavour.name()]);
         command.args(["--delay-us", &setup.delay.as_micros().to_string(), "--listen", listen]);
         if let Some(certificate) = certificate {
-            let (name, value) = certificate.variable()?;
+            let (name, value) = certificate.variable();
             command.env(name, value);
         }
         Self::start(command)
@@ -192,8 +192,8 @@ impl Drop for Server {
     }
 }
 
-/// Runs a process that ends with its input (see [`end_with_input`](crate::control::end_with_input)),
-/// and so with this one. Gives what it printed.
+/// Runs a process that ends with its input, by
+/// [`end_with_input`](crate::control::end_with_input), and so with this one. Gives what it printed.
 ///
 /// # Errors
 /// When it cannot be started, or fails.

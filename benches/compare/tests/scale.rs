@@ -66,10 +66,10 @@ fn calls_that_end_while_others_are_opened_fail_the_run() {
     let output = scale(&[&few[..], &["--calls", "2000000", "--deadline-s", "1"]].concat());
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("measuring"), "{said}");
+    assert!(said.contains("raise --deadline-s"), "{said}");
 }
 
-/// Nobody is left to be told, and it would take hours.
+/// A part that would take hours, with nobody left to be told.
 #[test]
 fn a_part_ends_with_its_parent() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_compare"));

@@ -104,8 +104,9 @@ impl Client {
             calls.push(call.with_context(|| format!("call {number} of {count}"))?);
             if number % BURST == 0 {
                 // Waits its turn behind them.
-                self.small_call().await?;
+                let replied = self.small_call().await;
                 ensure!(!is_late(), LATE);
+                replied?;
             }
         }
         Ok(calls)

@@ -3,7 +3,7 @@
 use compare::plan::{Case, select};
 use compare::report::{Report, Row};
 
-/// What `--only` leaves in the command above the tables of the README.
+/// Cases that `--only` selects in the command above the tables of the README.
 fn selected() -> Vec<Case> {
     let readme = include_str!("../../../../README.md");
     let mut commands = readme.lines().filter(|line| line.contains("-p compare -- --seconds"));
