@@ -7,9 +7,9 @@
 //! valgrind --tool=callgrind target/release/profile unary 64 9600
 //! ```
 //! Callers at once, and calls, or items, in all, of which each caller makes an equal whole part.
-//! Prints microseconds, writes of the client and allocations for a call that was made; for comparing
-//! counts of instructions use the same numbers, since one write carries more or fewer frames with
-//! them.
+//! Prints microseconds, writes of the client and allocations for a call that was made; for
+//! comparing counts of instructions use the same numbers, since one write carries more or fewer
+//! frames with them.
 
 #![forbid(unsafe_code)]
 

@@ -8,8 +8,8 @@
 //! values go back that the others' [`Payloads`] keep.
 //!
 //! A member that is further behind must be helped by the application: it gets the values that it
-//! lacks from the applications of others, of `f + 1` that say the same, and goes on at the broadcast
-//! after them by [`Member::skip_to`].
+//! lacks from the applications of others, of `f + 1` that say the same, and goes on at the
+//! broadcast after them by [`Member::skip_to`].
 //!
 //! A member keeps nothing on disk, and one that has lost its memory must not vote again about what
 //! it has voted on: it would be a liar beside the `f` that there may be. The others cannot say how

@@ -1,8 +1,9 @@
 //! One port for web pages, gRPC, gRPC-Web, metrics and the health checks of a load balancer.
 //!
-//! [axum](https://docs.rs/axum) routes what comes in at the port. The edge is one of its services, and the layer of
-//! `tonic-web` around it takes the gRPC-Web of browsers, over HTTP/1.1 or HTTP/2. A load balancer
-//! asks by `grpc.health.v1` or by plain HTTP, and hears what the node itself says of its health.
+//! [axum](https://docs.rs/axum) routes what comes in at the port. The edge is one of its services,
+//! and the layer of `tonic-web` around it takes the gRPC-Web of browsers, over HTTP/1.1 or HTTP/2.
+//! A load balancer asks by `grpc.health.v1` or by plain HTTP, and hears what the node itself says
+//! of its health.
 
 mod serve;
 

@@ -127,8 +127,8 @@ impl Client {
     /// Asks a query in one of the forms.
     ///
     /// # Errors
-    /// [`AskError::Call`] of the first branch that failed, but for the tree form, whose answer names
-    /// the failed branches and has every row that could be found.
+    /// [`AskError::Call`] of the first branch that failed, but for the tree form, whose answer
+    /// names the failed branches and has every row that could be found.
     pub async fn ask(&self, form: Form, query: Query, id: i64) -> Result<Answered, AskError> {
         let (facts, failures) = match form {
             Form::Tree => self.walk(query, id).await?,

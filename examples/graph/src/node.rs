@@ -33,8 +33,8 @@ impl Node {
         Ok(sight)
     }
 
-    /// Who counts other shards would look for ids where they are not, and find nothing; and so with
-    /// shards of other graphs, whose rows would be mixed.
+    /// Refuses a step that counts other shards, for it looks for ids where they are not and finds
+    /// nothing, and one of another cluster or other data, whose rows would be mixed with these.
     fn check(&self, step: &Step) -> Result<(), String> {
         const FILE: &str = "take the cluster file that the shards have";
         let part = self.shard.part();

@@ -76,7 +76,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the shard of this node, one of `sharding` in the cluster of this number. It answers once it has joined the others.
+    /// Starts the shard of this node, one of `sharding` in the cluster of this number. It answers
+    /// once it has joined the others.
     ///
     /// # Errors
     /// When the part is not there, cannot be read, or the address cannot be listened on.

@@ -111,7 +111,7 @@ impl World {
         Ok(())
     }
 
-    /// All that is on its way arrives, in any order.
+    /// Delivers all that is on its way, in any order.
     fn settle(&mut self) {
         while !self.wire.is_empty() {
             let at = self.random.draw() % self.wire.len() as u64;
@@ -266,7 +266,7 @@ impl Lying {
         self.settle(among, value);
     }
 
-    /// What these say reaches each of them.
+    /// Delivers to each of these what they say.
     fn settle(&mut self, among: &[usize], value: &Bytes) {
         let mut said = true;
         while std::mem::take(&mut said) {
