@@ -1,6 +1,5 @@
 //! Every neighbour of the edge asks at the one port, each with a client of its own kind.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -16,7 +15,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use metrics_exporter_prometheus::PrometheusHandle;
 use prost::Message as _;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
@@ -209,15 +208,16 @@ async fn no_connection_outlives_the_port() {
 
 /// As a supervisor ends it.
 #[cfg(unix)]
-#[test]
-fn the_program_ends_in_good_order_at_sigterm() {
-    let program = env!("CARGO_BIN_EXE_edge-neighbours");
-    let mut child = Command::new(program).stdout(Stdio::piped()).spawn().unwrap();
+#[tokio::test]
+async fn the_program_ends_in_good_order_at_sigterm() {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_edge-neighbours"));
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("by gRPC:")));
-    let asked = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    while !lines.next_line().await.unwrap().expect("it goes on").starts_with("by gRPC:") {}
+    let asked = Command::new("kill").args(["-TERM", &child.id().unwrap().to_string()]).status();
     assert!(asked.unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let ended = timeout(Duration::from_secs(30), child.wait()).await;
+    assert_eq!(ended.expect("it ends").unwrap().code(), Some(0));
 }
 
 #[test]
