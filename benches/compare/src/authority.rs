@@ -49,6 +49,9 @@ pub struct Certificate {
 
 impl Certificate {
     /// The variable of the environment in which a process finds it.
+    ///
+    /// # Panics
+    /// Never: it is text.
     pub fn variable(&self) -> (&'static str, String) {
         (VARIABLE, serde_json::to_string(self).expect("it is text"))
     }
