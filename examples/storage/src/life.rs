@@ -1,9 +1,9 @@
 //! The one life of a replica in its cluster.
 //!
-//! What a replica has acknowledged is in its memory alone. One that starts again, empty, could be
-//! the only one of a majority that had a value, and a read would miss what was written. A mark in
-//! its folder, durable before it answers anybody, keeps a supervisor, which starts what has crashed
-//! again, from doing that.
+//! Writes that a replica has acknowledged are in its memory alone. One that starts again, empty,
+//! could be the only one of a majority that had a value, and a read would miss what was written. A
+//! mark in its folder, durable before it answers anybody, keeps a supervisor, which starts what has
+//! crashed again, from doing that.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

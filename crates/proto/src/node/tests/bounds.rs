@@ -245,7 +245,7 @@ fn the_marks_of_one_peer_are_bounded_and_its_tasks_are_stopped_all_the_same() {
     assert!(matches!(events[..], [NodeEvent::Task(VisitEvent::Stop { .. })]), "{events:?}");
 }
 
-/// Whoever is a member no more is as much of a stranger as any other.
+/// Former members are as much strangers as any other.
 #[test]
 fn members_of_a_space_are_known_while_they_are_its_members() {
     let mut server = node(9, &Limits::default());
