@@ -101,6 +101,26 @@ pub fn put_before(extensions: &mut Vec<Extension>, metadata: &[Extension]) -> Re
     Ok(())
 }
 
+/// True when an extension takes the place of another: of metadata a pair that of its key.
+pub(crate) fn replaces(new: &Extension, old: &Extension) -> bool {
+    let key = |pair: &Extension| {
+        let len = pair.value.first().map_or(0, |len| usize::from(*len));
+        pair.value.slice(..pair.value.len().min(1 + len))
+    };
+    new.tag == old.tag && (new.tag != extension::METADATA || key(new) == key(old))
+}
+
+/// Checks that the extensions of a message have no more metadata than one may.
+///
+/// # Errors
+/// [`Oversize`].
+pub(crate) fn check(extensions: &[Extension]) -> Result<(), Oversize> {
+    match bytes_of(extensions) {
+        size if size > METADATA_BYTES_MAX => Err((size, METADATA_BYTES_MAX)),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes of the metadata among them: one more than key and value for each pair.
 fn bytes_of(extensions: &[Extension]) -> usize {
     let is_pair = |one: &&Extension| one.tag == extension::METADATA;

@@ -281,7 +281,7 @@ impl<O: Outbox> Node<O> {
     /// A dial that was asked for failed.
     pub fn handle_dial_failed(&mut self, now: Timestamp, node: NodeId) {
         for (_, outbound) in self.links.handle_dial_failed(now, node) {
-            self.handle_undeliverable(now, outbound.to, outbound.frame);
+            self.handle_undeliverable(now, (outbound.to, None), outbound.frame);
         }
         self.visits.handle_dial_over(now, node, &mut self.links);
         self.tell_readers_of(node);

@@ -385,7 +385,7 @@ impl Task {
     pub(crate) fn delegate(&mut self, mut branch: Branch) -> Result<TaskKey, SendError> {
         self.check_message(&branch.payload)?;
         let (index, path) = self.next_child()?;
-        branch.inherit(&self.extensions);
+        branch.inherit(&self.extensions)?;
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }

@@ -41,15 +41,17 @@ impl Links {
     }
 
     /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits
-    /// already.
+    /// already. Where nothing does, one waits however large it is: no bound of what waits is one of
+    /// messages.
     pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
         let to = outbound.to;
         let size = outbound.frame.waiting_len();
         self.dial(to);
-        let has_room = self.waiting_bytes + size <= self.waiting_bytes_max;
+        let fits = |waiting, max| waiting == 0 || waiting + size <= max;
+        let has_room = fits(self.waiting_bytes, self.waiting_bytes_max);
         let queue_bytes_max = self.queue_bytes_max;
         let neighbour = self.neighbour(to);
-        if !has_room || neighbour.waiting_bytes + size > queue_bytes_max {
+        if !has_room || !fits(neighbour.waiting_bytes, queue_bytes_max) {
             return Some(outbound);
         }
         neighbour.waiting_bytes += size;

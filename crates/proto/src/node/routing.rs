@@ -277,7 +277,7 @@ impl<O: Outbox> Node<O> {
                     self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, text));
                     self.outbox.let_go(frame.message.take_payload());
                 } else {
-                    self.handle_undeliverable(now, to, frame);
+                    self.handle_undeliverable(now, (to, None), frame);
                 }
             }
             Way::Dialable => {
@@ -286,10 +286,10 @@ impl<O: Outbox> Node<O> {
                 if let Some(Outbound { frame, .. }) = self.links.wait(now, outbound)
                     && !matches!(frame.message, Message::Probe(_))
                 {
-                    self.handle_undeliverable(now, to, frame);
+                    self.handle_undeliverable(now, (to, None), frame);
                 }
             }
-            Way::Dead => self.handle_undeliverable(now, to, frame),
+            Way::Dead => self.handle_undeliverable(now, (to, None), frame),
         }
     }
 
@@ -307,13 +307,7 @@ impl<O: Outbox> Node<O> {
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload.into()));
         let sent = sent.or_else(|rejected| self.send_shorter(now, to, &mut frame, rejected));
         if let Err(Rejected { text }) = sent.map(|room| self.note_room(to.link, room)) {
-            match self.own_request(&frame) {
-                Some((call, path)) => {
-                    let why = (Cause::Unreachable, text.as_str());
-                    self.initiator.handle_unsent(now, call, &path, why);
-                }
-                None => self.handle_undeliverable(now, to.to, frame),
-            }
+            self.handle_undeliverable(now, (to.to, Some(&text)), frame);
         }
     }
 
@@ -383,17 +377,23 @@ impl<O: Outbox> Node<O> {
         is_own.then(|| (call, task.path.clone()))
     }
 
-    pub(super) fn handle_undeliverable(&mut self, now: Timestamp, to: NodeId, mut frame: Frame) {
+    /// A frame cannot leave for a node, for this reason or as that cannot be reached.
+    pub(super) fn handle_undeliverable(
+        &mut self,
+        now: Timestamp,
+        (to, why): (NodeId, Option<&str>),
+        mut frame: Frame,
+    ) {
         self.outbox.let_go(frame.message.take_payload());
         if let Some((call, path)) = self.own_request(&frame) {
-            let text = self.links.why_unreachable(to);
+            let text = why.unwrap_or_else(|| self.links.why_unreachable(to));
             self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, text));
             return;
         }
         let Frame { header, message, relayed, .. } = frame;
         match message {
             Message::Request(request) => {
-                self.visits.handle_unsent(now, &header, to, request, &mut self.links);
+                self.visits.handle_unsent(now, &header, (to, why), request, &mut self.links);
             }
             Message::Probe(probe) => {
                 let relay = relayed.map(|_| to);

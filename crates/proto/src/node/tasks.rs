@@ -12,7 +12,7 @@ use crate::wire::{Envelope, Header};
 
 use super::super::Outbound;
 use super::super::links::Links;
-use super::super::outbox::{Destination, Outbox, Room};
+use super::super::outbox::{Destination, Outbox, Rejected, Room};
 use super::super::task::{Branch, ItemsFailure, NextItem, SendError, TaskFailure};
 use super::super::visits::{TaskRef, Visits, WayUp};
 use super::Node;
@@ -259,10 +259,12 @@ impl<O: Outbox> Node<O> {
             let request = onward.terms.head(key, &branch);
             let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
             let to = Destination { to: branch.to, link: onward.link, lane: Lane::Data };
-            if self.hand_over(now, to, envelope.request(&request).head(), payload).is_err() {
+            let sent = self.hand_over(now, to, envelope.request(&request).head(), payload);
+            if let Err(Rejected { text }) = sent {
                 let header = Header { call, task: onward.task.clone() };
                 let unsent = request.with(Bytes::new());
-                self.visits.handle_unsent(now, &header, branch.to, unsent, &mut self.links);
+                let to = (branch.to, Some(text.as_str()));
+                self.visits.handle_unsent(now, &header, to, unsent, &mut self.links);
             }
         }
         self.pump(now);

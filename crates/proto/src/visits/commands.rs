@@ -245,7 +245,7 @@ impl Visits {
         let State::Quiet(quiet) = &record.state else { return None };
         let deadlines = (branch.deadline_within(quiet.deadline), quiet.call_deadline);
         let terms = self.terms(now, (task.call, record.origin), deadlines, links);
-        branch.inherit(&quiet.extensions);
+        branch.inherit(&quiet.extensions).ok()?; // Told where it is delegated.
         let child = Child { node: branch.to, link: Some(link) };
         let (_, accounts) =
             self.origins.ring_mut(task.ring)?.records.at_mut(&spot)?.end(Over::Tailed(child));
@@ -263,8 +263,9 @@ impl Visits {
         to: NodeId,
         links: &mut Links,
     ) -> Result<(), SendError> {
-        let (child, key) = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
-        self.report_unsent(now, task.call, &task.place(), (child, key), to, Vec::new(), links);
+        let child = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
+        let place = task.place();
+        self.report_unsent(now, task.call, &place, child, (to, None), Vec::new(), links);
         Ok(())
     }
 

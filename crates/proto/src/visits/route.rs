@@ -590,16 +590,17 @@ impl Visits {
         *self.left.entry((to, call, ring)).or_default() += 1;
     }
 
-    /// The request of a branch never left this node: the initiator is told in the child's name.
+    /// The request of a branch never left this node, for this reason or as its node cannot be
+    /// reached: the initiator is told in the child's name.
     pub(crate) fn handle_unsent(
         &mut self,
         now: Timestamp,
         header: &Header,
-        to: NodeId,
+        to: (NodeId, Option<&str>),
         request: Request,
         links: &mut Links,
     ) {
-        if let Some(place) = self.parent_of(header, request.key, to) {
+        if let Some(place) = self.parent_of(header, request.key, to.0) {
             let child = (header.task.clone(), request.key);
             self.report_unsent(now, header.call, &place, child, to, request.inherited, links);
         }
@@ -612,14 +613,14 @@ impl Visits {
         call: CallId,
         parent: &Place,
         (task, key): (TaskKey, Key),
-        to: NodeId,
+        (to, why): (NodeId, Option<&str>),
         inherited: Vec<Sealed>,
         links: &mut Links,
     ) {
         // What is said here may be lost on its way: then it is said again when this task is asked
         // for.
         self.note_left(call, parent, &task, to, LinkId::NONE);
-        let text = links.why_unreachable(to);
+        let text = why.unwrap_or_else(|| links.why_unreachable(to));
         let failure = TaskFailure::new(Cause::Unreachable, Executed::No, text);
         let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };
         let upward = Upward { from: self.me.node, task, key, message: Message::Fail(fail) };

@@ -76,6 +76,25 @@ fn metadata_counts_as_what_waits_behind_a_dial() {
     assert!(told.len() == 1 && told[0].contains("dial_queue_bytes_max"), "{told:?}");
 }
 
+/// However large a message may be, it may be the first that is sent to a node: only what waits
+/// behind it is bounded.
+#[test]
+fn a_request_waits_for_a_dial_however_large_it_is_where_nothing_else_does() {
+    let limits =
+        Limits { dial_queue_bytes_max: 300, dial_bytes_total_max: 300, ..Limits::default() };
+    let mut mesh = Mesh::dialling_with(&limits);
+    let mut large = root_branch(2);
+    large.request.payload = Bytes::from(vec![7; 100_000]).into();
+    let branches = &mut vec![large, root_branch(2)];
+    let mut opening = Opening { budget: None, options: CallOptions::default(), branches };
+    let now = mesh.now;
+    let call = mesh.with(1, |node| node.open(now, &mut opening).unwrap());
+    let told = mesh.told(1, call);
+    assert!(told.len() == 1 && told[0].contains("/1 at n2"), "{told:?}");
+    mesh.connect(1, 2);
+    assert_eq!(mesh.on_wire(), ["1-2 REQUEST"]);
+}
+
 /// Found by the simulation: questions piled up behind a slow dial until there was no room for more,
 /// and the node was taken for dead.
 #[test]

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::Mesh;
+use super::mesh::{Mesh, branch};
 use crate::call::{CallEvent, CallOptions};
 use crate::failure::Failure;
 use crate::share::Pool;
-use crate::task::TaskFailure;
+use crate::task::{Branch, TaskFailure};
 use crate::wire::{Cause, Executed};
 
 /// A failure of a service that did not run, with so many bytes of details.
@@ -54,6 +54,31 @@ fn details_that_are_too_long_are_left_out_alone() {
             mesh.deliver_all();
             assert_eq!(details_told(&mut mesh, call), [told], "{given} of {limit}");
         }
+    }
+}
+
+/// A branch whose request its connection does not take fails with what that has said, also where
+/// the task ends with it.
+#[test]
+fn a_branch_that_a_connection_does_not_take_says_why() {
+    for is_tail in [true, false] {
+        let mut mesh = Mesh::connected(3);
+        let link = mesh.end_of(2, mesh.link_between(2, 3));
+        mesh.with(2, |node| node.outbox_mut().frame_bytes_max.insert(link, 5_000));
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        let large = Branch { payload: Bytes::from(vec![7; 10_000]).into(), ..branch(3) };
+        mesh.with(2, |node| match is_tail {
+            true => node.tail(now, &task, large).unwrap(),
+            false => {
+                node.delegate(now, &task, large).unwrap();
+                node.finish(now, &task);
+            }
+        });
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert!(told[0].contains("are above 5000") && told[0].contains("n3"), "{told:?}");
     }
 }
 
