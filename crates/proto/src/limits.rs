@@ -21,8 +21,9 @@ pub struct Limits {
     pub message_bytes_max: usize,
     /// Calls of this node that are open at once. Default 131,072.
     pub calls_max: usize,
-    /// Branches of one call, in all. Each later hop of one that the call hears of counts as
-    /// another. Default 65,536.
+    /// Branches of one call, in all, its root branches included. Each later hop of one that the
+    /// call hears of counts as another. Of several root branches each may have as much as is free.
+    /// Default 65,536.
     pub branches_max: u32,
     /// Bytes of replies that a call may hold or have granted at once, until nobody reads it: then
     /// it holds none, and grants late tasks what they ask for. Bounds also, at 128 bytes
@@ -47,9 +48,10 @@ pub struct Limits {
     pub waiting_item_bytes_max: usize,
     /// Bytes of a stream that may be on their way or unread. Default 256 KiB.
     pub stream_window_bytes: u64,
-    /// Tasks of others that run here at once. Default 65,536.
+    /// Tasks of others that run here at once. One peer may have two thirds. Default 65,536.
     pub tasks_max: usize,
-    /// Finished tasks, fences and cancel marks remembered at once. Default 1,048,576.
+    /// Finished tasks, fences and cancel marks remembered at once. One peer may have half. Default
+    /// 1,048,576.
     pub remembered_max: usize,
     /// Finished tasks of one initiator that are remembered without asking whether their calls are
     /// settled. Default 64.
@@ -62,8 +64,8 @@ pub struct Limits {
     /// other.
     pub exceptions_max: usize,
     /// Ended calls that nobody reads and whose tasks have not all said that they are over. More are
-    /// settled early, and so are calls with more than four times as many branches in all. Default
-    /// 65,536.
+    /// settled early, and so are calls with more than four times as many branches in all. Each core
+    /// of an endpoint has its part of it. Default 65,536.
     pub winding_max: usize,
     /// Branches of one task. Default 65,536.
     pub children_max: u32,

@@ -39,7 +39,7 @@ pub enum Cause {
     TooManyBranches,
     /// The time ran out.
     Deadline,
-    /// It was cancelled.
+    /// It was cancelled, or the endpoint of its caller was shut down.
     Cancelled,
     /// The node went down, or the last connection to it; the task may have run.
     NodeDown,
@@ -55,7 +55,7 @@ pub enum Cause {
     Protocol,
     /// The caller's node is shutting down or has dropped the call's resources.
     ShuttingDown,
-    /// The call outgrew a bound of the initiator.
+    /// Its replies, or the branches that it declared, outgrew a bound of the initiator.
     ResourceExhausted,
     /// The request was made for an older configuration than the node knows of: its present epoch is
     /// in the details.
