@@ -74,8 +74,8 @@ pub struct EchoSpaceBuilder {
 }
 
 impl EchoSpaceBuilder {
-    /// Most tags, not joined here, that one member may begin. What it says of more is dropped.
-    /// Default 256.
+    /// Most tags, not joined here, that one member may begin once the space is open here. What it
+    /// says of more is dropped. Default 256.
     #[must_use]
     pub fn window(mut self, tags: usize) -> Self {
         self.window = tags;

@@ -90,7 +90,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
 
     /// Cancels what still runs once it is decided. Only where all methods of the call are
     /// [read-only](convoke_core::Method::read_only): a write must still reach the slow members.
-    /// Default: it runs on.
+    /// With [`Self::late`] all members are waited for first. Default: it runs on.
     pub fn cancel_late(mut self) -> Self {
         self.cancels_late = true;
         self
