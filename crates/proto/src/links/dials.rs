@@ -47,7 +47,7 @@ impl Links {
         let to = outbound.to;
         let size = outbound.frame.waiting_len();
         self.dial(to);
-        let fits = |waiting, max| waiting == 0 || waiting + size <= max;
+        let fits = |waiting, max| waiting + size <= max || (waiting == 0 && max > 0);
         let has_room = fits(self.waiting_bytes, self.waiting_bytes_max);
         let queue_bytes_max = self.queue_bytes_max;
         let neighbour = self.neighbour(to);
