@@ -253,6 +253,32 @@ async fn a_quorum_call_counts_as_decided_or_as_failed() -> Result {
 }
 
 #[tokio::test]
+async fn a_failed_dial_is_counted_once_whoever_has_asked_for_it() -> Result {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let client = builder(2).transport(MemTransport::new()).metrics().start().await?;
+    let addresses = ["mem://nobody:1", "mem://nobody:2"];
+    let nobody = client.peer(NodeId::new(9), addresses)?;
+    let failed = || {
+        let seen = Recorded::of(&snapshotter);
+        seen.counter("convoke_dials_failed_total", &[("node", "n2")])
+    };
+    assert!(client.call(ECHO, String::new()).to(nobody).await.is_err());
+    assert_eq!(failed(), 1, "by a call");
+    assert!(client.warm_up(nobody).await.is_err());
+    assert_eq!(failed(), 1, "by warm_up");
+    assert!(client.connect(addresses).await.is_err());
+    assert_eq!(failed(), 1, "by connect");
+    let mut state = client.watch_peer(nobody);
+    let _kept = client.keep_connected(nobody);
+    state.changed().await?;
+    state.wait_for(|state| *state == PeerState::Down).await?;
+    assert_eq!(failed(), 1, "by keep_connected");
+    Ok(())
+}
+
+#[tokio::test]
 async fn refusals_and_failed_dials_are_counted_by_their_reason() -> Result {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();

@@ -105,6 +105,9 @@ impl Endpoint {
                 Err(error) => result = Err(error),
             }
         }
+        if matches!(result, Err(ConnectError::Dial(_))) {
+            self.driver().telemetry.on_dial_failed();
+        }
         result
     }
 

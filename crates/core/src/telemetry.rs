@@ -93,7 +93,7 @@ impl Telemetry {
         let _ = way;
     }
 
-    /// A dial has failed.
+    /// A dial has failed at all addresses.
     pub(crate) fn on_dial_failed(&self) {
         #[cfg(feature = "metrics")]
         self.count(|meters| meters.on_dial_failed());

@@ -69,7 +69,6 @@ impl Driver {
             core.note_dial_error(node, &error.to_string());
             core.handle_dial_failed(now, node);
         });
-        self.telemetry.on_dial_failed();
     }
 
     /// Makes sure there is a connection to a node that is kept connected: by a dial that nobody
@@ -98,15 +97,19 @@ impl Driver {
         }
     }
 
-    /// Dials a node where it may be. One that was given other addresses while those before them
-    /// failed is dialled there.
+    /// Dials a node where it may be, for whoever has asked, and counts the dial if it fails. One
+    /// that was given other addresses while those before them failed is dialled there.
     async fn dial_wherever(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
         let _dialling = self.dialling(node);
         let mut known = self.addresses_of(node);
         loop {
             let dialled = self.dial_known_or_found(node, &known).await;
+            if dialled.is_ok() {
+                return dialled;
+            }
             let now_known = self.addresses_of(node);
-            if dialled.is_ok() || now_known.iter().all(|address| known.contains(address)) {
+            if now_known.iter().all(|address| known.contains(address)) {
+                self.telemetry.on_dial_failed();
                 return dialled;
             }
             known = now_known;

@@ -332,11 +332,7 @@ fn describe() {
     counter!("convoke_connections_closed_total", count, "connections that closed, by reason");
     counter!("convoke_connections_refused_total", count, "connections not taken, by reason");
     counter!("convoke_frames_ignored_total", count, "frames that did not count, by reason");
-    counter!(
-        "convoke_dials_failed_total",
-        count,
-        "dials of a node that failed at all its addresses"
-    );
+    counter!("convoke_dials_failed_total", count, "dials that failed at all addresses of a node");
     gauge!("convoke_calls_open", count, "calls of this node that are open");
     gauge!("convoke_tasks_running", count, "tasks of others that run or wait here");
     gauge!("convoke_tasks_waiting", count, "tasks behind an earlier one of their ordered method");
