@@ -252,6 +252,41 @@ async fn a_quorum_call_counts_as_decided_or_as_failed() -> Result {
     Ok(())
 }
 
+/// Every member has answered, or one that has not is asked no more.
+#[cfg(feature = "quorum")]
+#[tokio::test]
+async fn a_quorum_call_whose_rule_says_no_counts_as_failed() -> Result {
+    use convoke::quorum::{QuorumError, QuorumExt as _, Replies, Verdict};
+
+    fn no(replies: &Replies<String>) -> Verdict<()> {
+        if replies.is_empty() { Verdict::Continue } else { Verdict::Impossible }
+    }
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (_server, client, peer) = pair().await?;
+    // Takes connections, and says nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let silent = client.peer(NodeId::new(9), format!("tcp://{}", listener.local_addr()?))?;
+    let call = || client.call(ECHO, "a".into());
+    for refused in [
+        call().to_all([peer]).quorum_by(no).await,
+        call().to_all([peer, silent]).quorum_by(no).await,
+        call().to_all([peer]).correctable(no).done().await,
+        call().to_all([peer, silent]).correctable(no).done().await,
+    ] {
+        assert!(matches!(refused, Err(QuorumError::Impossible(_))), "{refused:?}");
+    }
+
+    let seen = Recorded::of(&snapshotter);
+    for (outcome, count) in [("partial", 4), ("complete", 0), ("decided", 0)] {
+        let labels = [("node", "n2"), ("method", "test.Test/Echo"), ("outcome", outcome)];
+        assert_eq!(seen.counter("convoke_calls_ended_total", &labels), count, "{outcome}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_failed_dial_is_counted_once_whoever_has_asked_for_it() -> Result {
     let recorder = DebuggingRecorder::new();

@@ -141,7 +141,7 @@ async fn correct<Resp, T, C>(
             Verdict::Continue | Verdict::Preliminary(_) if !is_over => None,
             _ => Some(Err(Arc::new(poll_fn(|cx| Poll::Ready(call.error(cx))).await))),
         };
-        let is_done = end.is_some();
+        let decided = end.as_ref().map(Result::is_ok);
         let mut _dropped_unlocked = None;
         sender.send_modify(|state| {
             state.level = level;
@@ -150,8 +150,10 @@ async fn correct<Resp, T, C>(
             }
             state.end = end;
         });
-        if is_done {
-            return call.let_run();
+        match decided {
+            Some(true) => return call.let_run(),
+            Some(false) => return call.give_up(),
+            None => {}
         }
     }
 }

@@ -127,7 +127,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     }
 
     /// The same of one that has failed, which its spans and the metrics say.
-    fn give_up(self) {
+    pub(crate) fn give_up(self) {
         self.let_go(Source::fail);
     }
 
@@ -341,7 +341,7 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     /// Says why there is no quorum.
     pub(crate) fn error(&mut self, cx: &mut Context<'_>) -> QuorumError {
         // Those that were to be asked again have failed now. Their rule is not asked any more.
-        for event in self.source.drop_plan() {
+        for event in self.source.note_failed() {
             self.take(event);
         }
         // What came or failed at the same moment belongs to it, too.

@@ -169,9 +169,10 @@ impl<Resp: Payload> Source<Resp> {
         }
     }
 
-    /// The call has failed: nobody is asked any more. Gives the failures for which some were to be
-    /// asked again.
-    pub(crate) fn drop_plan(&mut self) -> impl Iterator<Item = Event<Resp>> + use<Resp> {
+    /// The call has failed, which its spans and the metrics say however those asked end: nobody is
+    /// asked any more. Gives the failures for which some were to be asked again.
+    pub(crate) fn note_failed(&mut self) -> impl Iterator<Item = Event<Resp>> + use<Resp> {
+        self.rounds.iter_mut().for_each(|round| round.call.note_failed());
         let failures = self.plan.take().into_iter().flat_map(|plan| plan.give_up());
         failures.map(|(branch, failure)| Event::Failed { branch, is_root: true, failure })
     }

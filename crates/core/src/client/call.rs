@@ -47,8 +47,9 @@ pub struct Call<Resp> {
     is_read_only: bool,
     /// Number of its root branches.
     branch_count: usize,
-    /// A reply could not be decoded.
-    is_undecodable: bool,
+    /// It is no success even if it ends complete: a reply could not be decoded, or a rule of its
+    /// caller says no.
+    has_failed: bool,
     /// The node has let it go; what is left to be read lies here.
     is_let_go: bool,
     types: PhantomData<fn() -> Resp>,
@@ -181,7 +182,7 @@ impl<Resp: Payload> Call<Resp> {
             method: method_of(&branches.0),
             is_read_only: branches.0.iter().all(|(_, request)| request.is_read_only),
             branch_count: branches.0.len(),
-            is_undecodable: false,
+            has_failed: false,
             is_let_go: false,
             types: PhantomData,
         }
@@ -278,7 +279,7 @@ impl<Resp: Payload> Call<Resp> {
                     return Poll::Ready(Ok(reply));
                 }
                 Some(Err(error)) => {
-                    self.is_undecodable |= matches!(error, CallError::Decode { .. });
+                    self.has_failed |= matches!(error, CallError::Decode { .. });
                     failed.note(error);
                 }
                 None => {}
@@ -306,7 +307,7 @@ impl<Resp: Payload> Call<Resp> {
             let Some(reply) = reply_of(progress) else { continue };
             match &reply {
                 Err(CallError::Branch(failure)) => self.failures.push(failure.clone()),
-                Err(CallError::Decode { .. }) => self.is_undecodable = true,
+                Err(CallError::Decode { .. }) => self.has_failed = true,
                 _ => {}
             }
             return Poll::Ready(Some(reply));
@@ -356,6 +357,10 @@ pub trait CallSeam<Resp> {
     /// count members rather than replies; failures seen so are not in the outcome.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>>;
 
+    /// A rule of its caller says no: spans and metrics have it as partial from now on, also where
+    /// it is read on and ends complete.
+    fn note_failed(&mut self);
+
     /// As [`Call::cancel_late`] where it `cancels_late`, else as [`Call::let_run`], of a call that
     /// has failed by a rule of its caller: spans and metrics have it as partial.
     fn fail(self, cancels_late: bool);
@@ -389,13 +394,17 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
             CallEvent::Silent { path, node } => Poll::Ready(Some(Progress::Silent { path, node })),
             CallEvent::Ended(end) => {
                 self.probe.ended(match end {
-                    End::Complete if self.is_undecodable => End::Partial,
+                    End::Complete if self.has_failed => End::Partial,
                     end => end,
                 });
                 self.end = Some(end);
                 Poll::Ready(None)
             }
         }
+    }
+
+    fn note_failed(&mut self) {
+        self.has_failed = true;
     }
 
     fn fail(mut self, cancels_late: bool) {
