@@ -90,7 +90,8 @@ impl EchoExt for Service {
             let joined = join(&context, &members.current(), phases);
             let begun = joined.map(|round| (round, handler(message, context.clone())));
             async move {
-                let (round, handled) = begun?;
+                // A handler that was not begun has changed nothing.
+                let (round, handled) = begun.map_err(Status::without_effect)?;
                 let reply = handled.await?;
                 // Whoever has the next request first must not wait for this node to come to it.
                 context.release();

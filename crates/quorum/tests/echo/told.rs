@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use std::sync::Mutex;
 
-use convoke_core::{Call, CallError, Cause, Code, Context, Method, NodeId, Service, Status};
+use convoke_core::{
+    Call, CallError, Cause, Code, Context, Executed, Method, NodeId, Service, Status,
+};
 use convoke_quorum::Membership;
 use convoke_quorum::echo::{
     EchoError, EchoExt, EchoMembers, EchoPlan, EchoRound, EchoSpace, Phase, Rule, byzantine_quorum,
@@ -163,6 +165,11 @@ async fn the_members_of_a_running_service_change_by_epoch() {
     let stale = write(old.members()[..3].to_vec()).await;
     assert!(stale.failures.iter().all(|(failure, _)| failure.cause == Cause::StaleEpoch));
     assert_eq!((stale.failures.len(), write(next.members().to_vec()).await.replies.len()), (3, 3));
+    // The one that is still in the epoch before begins nothing of a later one.
+    let early = write(all.with_epoch(2).members()[3..].to_vec()).await;
+    let [(failure, _)] = &early.failures[..] else { panic!("{early:?}") };
+    assert_eq!(failure.code, Code::FailedPrecondition as u32, "{failure}");
+    assert_eq!(failure.executed, Executed::No, "{failure}");
 }
 
 /// Requests and votes of no epoch are taken in any, so nothing would end, and nothing be refused.
