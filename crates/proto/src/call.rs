@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::encoded::Encoded;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::key::{Key, Secret};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, earliest};
 use crate::wire::{
     Cancel, CancelReason, Cause, Credit, Credited, Executed, Header, Item, Message, Relayed, Reply,
     ReplyRoute, RequestHead, Rung, TASKS_MAX,
@@ -504,7 +504,7 @@ impl Call {
         let wake = is_waiting.then(|| self.liveness.next_timeout()).flatten();
         let early = self.early.first().map(|(at, _)| *at);
         let deadline = (!mutant::is(Mutant::DeadlineWakesNobody)).then_some(self.deadline);
-        wake.into_iter().chain(early).chain(deadline).min()
+        earliest([wake, early, deadline])
     }
 
     /// Next event for the application.

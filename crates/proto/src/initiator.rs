@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::id::{CallId, Incarnation, LinkId, NodeId};
 use crate::key::Secret;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, earliest};
 use crate::wire::Statement;
 
 use super::Outbound;
@@ -373,7 +373,7 @@ impl Initiator {
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let timer = self.timers.next();
         let flat = self.flat.front().map(|(_, flat)| flat.opened_at + self.flat_age());
-        timer.into_iter().chain(flat).min()
+        earliest([timer, flat])
     }
 
     /// True when a call may have something for its reader or its writer of items.

@@ -32,7 +32,7 @@ use crate::id::{CallId, Incarnation, NodeId, NodeLife};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::mutant::{self, Mutant};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, earliest};
 use crate::wire::{About, Cast};
 
 use books::Books;
@@ -659,7 +659,7 @@ impl Mailboxes {
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
-        expiry.into_iter().chain(self.closed_calls.sweep_at()).min()
+        earliest([expiry, self.closed_calls.sweep_at()])
     }
 
     /// Drops what has no time left of a mailbox without a reader.

@@ -31,6 +31,14 @@ impl Timestamp {
     }
 }
 
+/// The earliest of these times, of which each may never come.
+#[inline]
+pub(crate) fn earliest<const N: usize>(times: [Option<Timestamp>; N]) -> Option<Timestamp> {
+    let never = Timestamp::MAX;
+    let first = times.into_iter().fold(never, |first, at| first.min(at.unwrap_or(never)));
+    (first < never).then_some(first)
+}
+
 impl Add<Duration> for Timestamp {
     type Output = Self;
 

@@ -14,6 +14,7 @@
 mod audit;
 mod commands;
 mod control;
+mod dials;
 mod forget;
 mod granted;
 mod items;
@@ -46,13 +47,13 @@ use crate::timers::Timers;
 use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
 use crate::{Arrival, Fault, Outbound};
 
+use dials::Dials;
 use origins::{OriginIndex, Origins, RingName};
 use passed::Passed;
 pub(crate) use records::RingIndex;
 use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
-use route::Dial;
 pub(crate) use route::WayUp;
 use spare::Spare;
 
@@ -157,9 +158,7 @@ pub struct Visits {
     refusals: Refusals,
     /// Number of branches that have left so, or never will.
     left: BTreeMap<Left, usize>,
-    dials: BTreeMap<NodeId, Dial>,
-    /// Bytes of what waits for all of them.
-    dial_bytes: usize,
+    dials: Dials,
     /// Tasks whose request is followed by items, by the connection that these take.
     intakes: BTreeSet<(LinkId, RingIndex, Name)>,
     /// Tasks whose replies have credit, by the connection that they take.
@@ -193,8 +192,7 @@ impl Visits {
             question: 0,
             refusals: Refusals::new(),
             left: BTreeMap::new(),
-            dials: BTreeMap::new(),
-            dial_bytes: 0,
+            dials: Dials::default(),
             intakes: BTreeSet::new(),
             granted: BTreeMap::new(),
             passed: BTreeMap::new(),

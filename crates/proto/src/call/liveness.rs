@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, Path, TaskKey};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, earliest};
 use crate::wire::{Asked, Cause, Executed, Message, Probe, ReplyPath, TASKS_MAX, TaskStatus};
 
 use super::super::failure::Failure;
@@ -317,8 +317,7 @@ impl Liveness {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Timestamp> {
-        let dues = self.suspects.next_due().into_iter().chain(self.gaps.next_due());
-        dues.chain([self.worry_at]).min()
+        earliest([self.suspects.next_due(), self.gaps.next_due(), Some(self.worry_at)])
     }
 
     fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {

@@ -310,7 +310,9 @@ impl Assembly {
         let mut accepted = Accepted::default();
         let mut next = Some((piece, len));
         while let Some((piece, len)) = next {
-            accepted.messages.extend(self.take(piece, len)?);
+            if let Some(whole) = self.take(piece, len)? {
+                accepted.messages.push(whole);
+            }
             next = match self.early.is_empty() {
                 true => None,
                 false => self.early.remove(&(self.next_item, self.next_offset)),

@@ -243,7 +243,7 @@ impl Visits {
     fn status_of(&self, place: &Place) -> TaskStatus {
         let Some(record) = self.record(place) else { return TaskStatus::Unknown };
         // Replies that wait for a dial are not on their way yet.
-        let waits = |node: NodeId| self.dials.get(&node).is_some_and(|dial| dial.holds(place));
+        let waits = |node: NodeId| self.dials.holds(node, place);
         match &record.state {
             State::Quiet(_) | State::Running(_) => TaskStatus::Running,
             State::Over(_) if waits(self.origins.get(record.origin).name.node) => {

@@ -5,7 +5,7 @@ use crate::id::CallId;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::Pool;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, earliest};
 use crate::wire::Cause;
 
 use super::origins::{Origin, OriginIndex};
@@ -121,8 +121,8 @@ impl Visits {
         let worry_min = self.limits.worry_min;
         let Some(ring) = self.origins.ring_mut(index) else { return };
         let ages = ring.records.oldest_recent().map(|since| since + worry_min);
-        let others = ring.stubs.next_timeout().into_iter().chain(ring.again.at);
-        let Some(at) = ages.into_iter().chain(others).min() else { return };
+        let at = earliest([ages, ring.stubs.next_timeout(), ring.again.at]);
+        let Some(at) = at else { return };
         if ring.armed_at.is_none_or(|armed_at| at < armed_at) {
             ring.armed_at = Some(at);
             self.timers.push(at, (index, None));
@@ -131,9 +131,8 @@ impl Visits {
 
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        let timers = self.timers.next().into_iter().chain(self.idle.next());
-        let others = self.refusals.poll_timeout().into_iter().chain(self.next_dial_timeout());
-        timers.chain(others).min()
+        let dial = self.dials.next_end().map(|(at, _)| at);
+        earliest([self.timers.next(), self.idle.next(), self.refusals.poll_timeout(), dial])
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, links: &mut Links) {

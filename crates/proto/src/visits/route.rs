@@ -1,7 +1,6 @@
 //! The way back to the initiator: a connection both share, else dialling it, else through the
 //! sender of the request; and the way of requests to children.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::id::{CallId, LinkId, NodeId, NodeLife, Path, TaskKey};
@@ -20,20 +19,6 @@ use crate::wire::{
 use crate::{Arrival, Outbound, lane_of};
 
 use super::{OriginIndex, Place, Record, RingIndex, State, Visits};
-
-/// An initiator being dialled, and what waits for it.
-#[derive(Debug)]
-pub(super) struct Dial {
-    give_up_at: Timestamp,
-    queue: VecDeque<(Place, CallId, Upward)>,
-    queue_bytes: usize,
-}
-
-impl Dial {
-    pub(super) fn holds(&self, place: &Place) -> bool {
-        self.queue.iter().any(|(waiting, _, _)| waiting == place)
-    }
-}
 
 /// A message on its way to the initiator.
 #[derive(Debug)]
@@ -251,7 +236,7 @@ impl Visits {
     ) -> Result<(NodeId, Option<LinkId>, Rung), Blocked> {
         let origin = self.origins.get(record.origin);
         let (name, gave_up) = (origin.name, origin.gave_up_dialling);
-        if self.dials.contains_key(&name.node) {
+        if self.dials.contains(name.node) {
             return Err(Blocked::Dialling(name.node)); // Behind what waits already.
         }
         let fixed = match &record.state {
@@ -332,16 +317,13 @@ impl Visits {
             record.forget_at.since(now + self.limits.keep_alive_timeout)
         });
         let timeout = self.limits.reply_dial_timeout.min(time_left / 4);
-        let dial = self.dials.entry(origin).or_insert_with(|| {
-            links.dial(origin);
-            Dial { give_up_at: now + timeout, queue: VecDeque::new(), queue_bytes: 0 }
-        });
         let (upward, bytes) = upward.kept(call);
-        dial.queue.push_back((place.clone(), call, upward));
-        dial.queue_bytes += bytes;
-        self.dial_bytes += bytes;
+        if self.dials.wait(origin, now + timeout, (place.clone(), call, upward), bytes) {
+            links.dial(origin);
+        }
+        let (of_node, of_all) = self.dials.bytes(origin);
         let Limits { dial_queue_bytes_max, dial_bytes_total_max, .. } = self.limits;
-        if dial.queue_bytes > dial_queue_bytes_max || self.dial_bytes > dial_bytes_total_max {
+        if of_node > dial_queue_bytes_max || of_all > dial_bytes_total_max {
             self.give_up_dial(now, origin, links);
         }
     }
@@ -349,18 +331,14 @@ impl Visits {
     /// A connection to an initiator came up, or dialling it failed: what waited takes the best way
     /// there is now.
     pub(crate) fn handle_dial_over(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
-        let Some(dial) = self.dials.remove(&node) else { return };
-        self.dial_bytes -= dial.queue_bytes;
-        for (place, call, upward) in dial.queue {
+        for (place, call, upward) in self.dials.end(node) {
             self.send_upward(now, call, &place, upward, links);
         }
     }
 
     /// The dial takes too long, or too much waits: through the senders of the requests.
     fn give_up_dial(&mut self, now: Timestamp, node: NodeId, links: &mut Links) {
-        let Some(dial) = self.dials.get(&node) else { return };
-        let waiting = dial.queue.iter().map(|(place, _, _)| place.clone());
-        for place in waiting.collect::<Vec<_>>() {
+        for place in self.dials.waiting(node).cloned().collect::<Vec<_>>() {
             if let Some(origin) = self.record(&place).map(|record| record.origin) {
                 self.origins.get_mut(origin).gave_up_dialling = true;
             }
@@ -369,14 +347,9 @@ impl Visits {
     }
 
     pub(super) fn give_up_late_dials(&mut self, now: Timestamp, links: &mut Links) {
-        let late = self.dials.iter().filter(|(_, dial)| dial.give_up_at <= now);
-        for node in late.map(|(node, _)| *node).collect::<Vec<_>>() {
+        while let Some((_, node)) = self.dials.next_end().filter(|(at, _)| *at <= now) {
             self.give_up_dial(now, node, links);
         }
-    }
-
-    pub(super) fn next_dial_timeout(&self) -> Option<Timestamp> {
-        self.dials.values().map(|dial| dial.give_up_at).min()
     }
 
     /// Answers a request of which nothing is kept: the initiator if it is connected, else through

@@ -9,6 +9,7 @@ use crate::call::{CallEvent, CallOptions};
 use crate::id::{CallId, LinkId};
 use crate::share::Pool;
 use crate::visits::Start;
+use crate::wire::Request;
 
 /// 1 is connected with 2 alone, which it has called; 2, 3 and 4 are connected with each other.
 fn hidden_client() -> (Mesh, CallId) {
@@ -190,6 +191,28 @@ fn what_waits_for_dials_of_many_initiators_is_bounded() {
     assert_eq!(relayed, [0, 0, 1, 2], "two wait, and the others go by the sender");
     mesh.pass(Duration::from_secs(1));
     assert_eq!(mesh.wire.len(), 4);
+}
+
+/// Each dial has a time of its own, a quarter of what its task has left.
+#[test]
+fn of_many_dials_the_one_with_the_least_time_is_given_up_first() {
+    let mut mesh = Mesh::connected_with(2, &Limits::default());
+    for (node, millis) in [(10, 800), (11, 200), (12, 400)] {
+        mesh.with(1, |core| core.configure(id(node), vec!["test://away".parse().unwrap()]));
+        let call = CallId { origin: Incarnation::of_random(node << 8), seq: 1 };
+        let Message::Request(request) = request(KEY, in_the_name_of(node), 1) else {
+            unreachable!("it makes one")
+        };
+        let request = Request { budget_us: millis * 1_000, ..request };
+        assert_eq!(send(&mut mesh, 2, 1, frame(call, "/0/0", Message::Request(request))), Ok(()));
+        mesh.answer("/0/0", b"late");
+    }
+    assert_eq!(mesh.dials, [(1, 10), (1, 11), (1, 12)]);
+    let relayed = [49, 1, 50, 100].map(|millis| {
+        mesh.pass(Duration::from_millis(millis));
+        mesh.wire.len()
+    });
+    assert_eq!(relayed, [0, 1, 2, 3]);
 }
 
 const OUT_OF_SIGHT: &str = "at n4: the request was lost on its way (it did not run)";
