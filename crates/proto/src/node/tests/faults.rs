@@ -8,8 +8,8 @@ use crate::task::Branch;
 use crate::task::{SendError, TaskFailure};
 use crate::wire::{Cause, TaskStatus};
 
-/// A node that shuts down is asked nothing more by a caller that it has refused, over the connection
-/// that said so; and counts what comes all the same, so that it waits for the last.
+/// A node that shuts down is asked nothing more by a caller that it has refused, over the
+/// connection that said so; and counts what comes all the same, so that it waits for the last.
 #[test]
 fn a_node_that_shuts_down_is_asked_nothing_more() {
     let mut mesh = Mesh::connected(3);
