@@ -51,9 +51,6 @@ pub struct EstimatorConfig {
     /// Rate of a probe in thousandths of the uplink estimate. Default 1050; one that follows on one
     /// that has found more sends faster by twice as much, up to twice the rate.
     pub probe_permille: u32,
-    /// Part of an uplink that plans use, in thousandths: see [`PlanOptions`](crate::PlanOptions).
-    /// Default 920.
-    pub headroom_permille: u32,
     /// Over how long demand is averaged, in intervals. Default 10.
     pub demand_intervals: u32,
     /// Round trips that are so much longer than the shortest are a queue. Default 50 ms.
@@ -202,7 +199,6 @@ impl Default for EstimatorConfig {
             probe_period: Duration::from_secs(60),
             probe_period_backlog: Duration::from_secs(5),
             probe_permille: 1_050,
-            headroom_permille: crate::PlanOptions::HEADROOM_PERMILLE,
             demand_intervals: 10,
             queue: Duration::from_millis(50),
         }
@@ -309,8 +305,9 @@ impl Estimator {
         probe.min(self.interval.start + self.config.interval)
     }
 
-    /// By how much to multiply the paced rates now, in thousandths: more than 1000 during a probe.
-    /// `planned` is what the plan that they are from takes for the uplink, kbit/s.
+    /// Factor for the paced rates now, in thousandths: more than 1000 during a probe. `planned` is
+    /// what these rates come to without it, all together, in kbit/s: they keep the headroom of
+    /// their plan, so a probe raises them above the estimate from below it.
     pub fn pacing_permille(&self, planned: u64) -> u32 {
         if !self.is_known {
             return PACING_PERMILLE_UNKNOWN;
@@ -320,9 +317,7 @@ impl Estimator {
         }
         let more = u128::from(self.config.probe_permille.saturating_sub(1_000));
         let probe = (1_000 + (more << self.probes_in_row.min(8))).min(PACING_PERMILLE_MAX);
-        let uplink = u128::from(self.uplink());
-        let used = u128::from(planned.max(1)) * u128::from(self.config.headroom_permille.max(1));
-        let gain = probe * uplink * 1_000 / used;
+        let gain = probe * u128::from(self.uplink()) / u128::from(planned.max(1));
         u32::try_from(gain.clamp(1_000, PACING_PERMILLE_MAX)).unwrap_or(1_000)
     }
 

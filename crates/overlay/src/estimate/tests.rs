@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{HoseModel, PlanOptions, plan};
 
 const INTERVAL_MS: u64 = 200;
 const SITES: usize = 5;
@@ -192,18 +193,47 @@ fn bounds_hold_against_everything() {
     assert_eq!(bench.uplink(), 3, "contradictory bounds are the ceiling");
 }
 
+/// Rate that a plan with the usual headroom gives a site of this uplink, which relays nothing.
+fn planned(uplink: u64) -> u64 {
+    let model = HoseModel {
+        uplink: vec![uplink; SITES],
+        downlink: vec![uplink; SITES],
+        latency_us: (0..SITES * SITES).map(|pair| u32::from(pair % (SITES + 1) != 0)).collect(),
+        demand: vec![uplink; SITES],
+        epoch: 0,
+    };
+    plan(&model, &PlanOptions::new()).expect("the even load has a plan").uplink_use(Site(0))
+}
+
+/// The rates that it raises are within the headroom of their plan already.
+#[test]
+fn a_probe_sends_a_twentieth_above_the_estimate() {
+    let mut bench = Bench::new();
+    (0..10).for_each(|_| bench.send(HeldBy::Network, 100_000));
+    let planned = planned(bench.uplink());
+    assert_eq!(planned, 92_000, "headroom is left");
+    let gains = (0..5 * 60).map(|_| {
+        bench.send(HeldBy::Pacing, planned);
+        u64::from(bench.estimator.pacing_permille(planned))
+    });
+    let fastest = gains.max().expect("it was asked") * planned / 1_000;
+    assert!((104_900..=105_000).contains(&fastest), "{fastest}");
+}
+
 /// A link of 150 Mbit/s behind an estimate of 100, with plans at 92 %: how long until it is found.
 #[test]
 fn probes_find_what_headroom_hides_and_stop_there() {
     let mut bench = Bench::new();
-    let (mut planned, capacity) = (bench.uplink(), 150_000);
+    let (mut taken_for, capacity) = (bench.uplink(), 150_000);
+    (0..3).for_each(|_| bench.send(HeldBy::Network, taken_for));
     for _ in 0..5 * 120 {
+        let planned = planned(taken_for);
         let gain = u64::from(bench.estimator.pacing_permille(planned));
-        let rate = planned * 92 / 100 * gain / 1_000;
+        let rate = planned * gain / 1_000;
         let held_by = if rate < capacity { HeldBy::Pacing } else { HeldBy::Network };
         bench.send(held_by, rate.min(capacity));
-        if bench.uplink() > planned * 11 / 10 {
-            planned = bench.uplink();
+        if bench.uplink() > taken_for * 11 / 10 {
+            taken_for = bench.uplink();
         }
     }
     assert!((149_000..=150_000).contains(&bench.uplink()), "{}", bench.uplink());
