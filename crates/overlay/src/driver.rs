@@ -8,6 +8,7 @@
 mod dial;
 mod drain;
 mod flows;
+mod names;
 mod roster;
 mod sink;
 
@@ -39,6 +40,7 @@ use crate::wire::OpId;
 
 use drain::Aftermath;
 use flows::Flows;
+use names::Names;
 use roster::Roster;
 pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
 
@@ -47,7 +49,7 @@ pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
 pub(crate) struct Driver {
     pub(crate) me: Site,
     /// The node of each site.
-    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) nodes: Arc<[NodeId]>,
     hello: Mutex<Hello>,
     roster: Roster,
     start: Instant,
@@ -72,6 +74,7 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: OverlayNode,
+    names: Names,
     pub(crate) bodies: Bodies,
     pub(crate) inbox: Inbox,
     pub(crate) watched: Watched,
@@ -118,9 +121,10 @@ pub(crate) struct Parts {
 impl Driver {
     /// Starts its timer and its dials on the current runtime.
     pub(crate) fn start(parts: Parts) -> Arc<Self> {
-        let sites = parts.nodes.len();
+        let (sites, nodes) = (parts.nodes.len(), Arc::from(parts.nodes));
         let state = State {
             node: parts.node,
+            names: Names::new(Arc::clone(&nodes)),
             bodies: parts.bodies,
             inbox: Inbox::default(),
             watched: Watched::default(),
@@ -140,8 +144,8 @@ impl Driver {
         };
         let driver = Arc::new_cyclic(|me_shared| Self {
             me: parts.me,
-            roster: Roster::of(&parts.nodes),
-            nodes: parts.nodes,
+            roster: Roster::of(&nodes),
+            nodes,
             hello: Mutex::new(parts.hello),
             #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
             start: Instant::now(),

@@ -124,19 +124,23 @@ impl State {
                 Event::Ready => aftermath.wakers.append(&mut self.ready),
                 Event::Suspect { relay, by, evidence } => {
                     if let Some(left_out) = self.suspected.pass() {
-                        tracing::warn!(?relay, ?by, ?evidence, left_out, "a relay is suspected");
+                        let [relay, by] = [relay, by].map(|site| self.names.of(site));
+                        let evidence = self.names.evidence(evidence);
+                        tracing::warn!(%relay, %by, %evidence, left_out, "a relay is suspected");
                     }
                     self.suspect(now, relay, by, true);
                 }
                 Event::Trusted { relay, by } => {
                     if let Some(left_out) = self.suspected.pass() {
-                        tracing::info!(?relay, ?by, left_out, "a relay is trusted again");
+                        let [relay, by] = [relay, by].map(|site| self.names.of(site));
+                        tracing::info!(%relay, %by, left_out, "a relay is trusted again");
                     }
                     self.suspect(now, relay, by, false);
                 }
                 // A plan is made for what is true after all of them.
                 Event::RelaysFail { relays } => {
                     if let Some(left_out) = self.suspected.pass() {
+                        let relays = self.names.of_all(relays);
                         tracing::info!(?relays, left_out, "relays fail");
                     }
                 }
@@ -192,7 +196,8 @@ impl State {
         while let Some(event) = self.control.as_mut().and_then(Control::poll_event) {
             let taken = match event {
                 ControlEvent::Plan(plan) => {
-                    tracing::info!(epoch = plan.epoch(), relays = ?plan.relays(), "another plan");
+                    let relays = self.names.of_all(plan.relays());
+                    tracing::info!(epoch = plan.epoch(), ?relays, "another plan");
                     let taken = self.node.set_plan(now, (*plan).clone());
                     taken.map(|()| self.plan = plan)
                 }
@@ -243,7 +248,8 @@ impl State {
         let taken = match flows.append(lane, head, body) {
             Ok(taken) => taken,
             Err(refused) => {
-                tracing::debug!(?to, ?lane, %refused, "no flow takes a frame");
+                let to = self.names.of(to);
+                tracing::debug!(%to, ?lane, %refused, "no flow takes a frame");
                 return;
             }
         };

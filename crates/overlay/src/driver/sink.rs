@@ -63,7 +63,7 @@ impl Sink for Driver {
         let opened = self
             .as_arc()
             .with_aftermath(|state, now, aftermath| state.open(now, site, &connection, aftermath));
-        opened.inspect(|()| tracing::debug!(?site, node = %peer.node, "flow open"))
+        opened.inspect(|()| tracing::debug!(node = %peer.node, "flow open"))
     }
 
     fn on_batch(
@@ -116,7 +116,7 @@ impl Sink for Driver {
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let Some(site) = self.site_of(link.peer.node) else { return };
         if let Some(left_out) = self.closed.pass() {
-            tracing::info!(?site, %reason, left_out, "flow closed");
+            tracing::info!(node = %link.peer.node, %reason, left_out, "flow closed");
         }
         let closed = |state: &mut State, now, aftermath: &mut Aftermath| {
             state.flow_closed(now, site, link, aftermath);
@@ -218,7 +218,8 @@ impl State {
     /// Logs that something a site sent breaks the rules.
     fn note_dropped(&self, from: Site, fault: &dyn std::fmt::Display) {
         if let Some(left_out) = self.dropped.pass() {
-            tracing::warn!(?from, %fault, left_out, "a frame was dropped");
+            let from = self.names.of(from);
+            tracing::warn!(%from, %fault, left_out, "a frame was dropped");
         }
     }
 
