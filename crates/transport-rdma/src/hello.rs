@@ -205,6 +205,7 @@ mod tests {
     use super::*;
     use crate::provider::{
         ACCEPT_DATA_BYTES_MAX, REJECT_DATA_BYTES_MAX, REQUEST_DATA_BYTES_MAX as REQUEST_BYTES_MAX,
+        VerbsError,
     };
     use proptest::prelude::*;
 
@@ -256,6 +257,16 @@ mod tests {
         let data = padded(refusal("it shuts\ndown"), REFUSAL_BYTES_MAX);
         assert_eq!(Greeting::decode(&data), Err(HelloError::Refused("it shuts down".into())));
         assert_eq!(refusal(&"é".repeat(100)).len(), REFUSAL_BYTES_MAX);
+    }
+
+    /// With the default slots, and the limit of an ordinary user on most systems.
+    #[test]
+    fn a_refusal_for_want_of_locked_memory_says_what_to_change() {
+        let (needed_bytes, used_bytes, limit_bytes) = (409_600, 8_192_000, Some(8 << 20));
+        let error = VerbsError::MemoryLimit { needed_bytes, used_bytes, limit_bytes }.to_string();
+        assert!(error.contains("ulimit -l") && error.contains("8388608 bytes"), "{error}");
+        let told = Greeting::decode(&refusal(&error));
+        assert_eq!(told, Err(HelloError::Refused(error)), "it is not cut");
     }
 
     #[test]

@@ -27,11 +27,11 @@ pub enum VerbsError {
         /// Thing that was asked for.
         what: String,
     },
-    /// The system does not let the process lock so much memory.
+    /// The system does not let the process lock so much memory. Who dials is told so in 128 bytes,
+    /// so the advice comes before the numbers.
     #[error(
-        "cannot register {needed_bytes} bytes: the limit of locked memory is {} and {used_bytes} \
-         bytes are registered; raise it with ulimit -l or LimitMEMLOCK=, or lower the slots per \
-         peer",
+        "cannot register {needed_bytes} bytes: raise ulimit -l or LimitMEMLOCK=, or lower the \
+         slots per peer; {used_bytes} of {} bytes are taken",
         limit_text(*.limit_bytes)
     )]
     MemoryLimit {
@@ -88,5 +88,5 @@ impl VerbsError {
 const BUSY: i32 = 16;
 
 fn limit_text(limit_bytes: Option<u64>) -> String {
-    limit_bytes.map_or_else(|| "unknown".into(), |bytes| format!("{bytes} bytes"))
+    limit_bytes.map_or_else(|| "an unknown number of".into(), |bytes| bytes.to_string())
 }

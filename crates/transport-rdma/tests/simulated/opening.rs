@@ -28,6 +28,7 @@ async fn too_little_locked_memory_names_the_limit_at_both_ends() {
     let able = RdmaTransport::simulated(&ends.fabric);
     let error = message(able.dial(&listener.local_address(), None, a).await.err());
     assert!(error.contains("refused") && error.contains("100000 bytes"), "{error}");
+    assert!(error.contains("ulimit -l"), "it says what to change, too: {error}");
     ends.nothing_is_left().await;
 }
 

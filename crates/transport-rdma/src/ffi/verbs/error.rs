@@ -23,9 +23,9 @@ pub(crate) fn of_code(call: &'static str, code: i32) -> VerbsError {
         libc::ENOMEM | libc::ENOSPC => VerbsError::Exhausted {
             what: object_of(call),
             advice: format!(
-                "{call} found no memory; lower the slots per peer or the number of peers, and on \
-                 an adapter whose queues count as locked memory raise the limit with ulimit -l or \
-                 LimitMEMLOCK="
+                "lower the slots per peer or the number of peers, or raise ulimit -l or \
+                 LimitMEMLOCK= on an adapter whose queues count as locked memory; {call} found no \
+                 memory"
             ),
         },
         code => VerbsError::System { call, code, message: text_of(code) },
