@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use console::say;
+use convoke_overlay::SITES_MAX;
 
-use self::host::{AGAIN_AFTER, DURATION_MAX, FLOWS_IN_ALL_MAX, FLOWS_MAX, PATIENCE, SITES_MAX};
+use self::host::{AGAIN_AFTER, DURATION_MAX, FLOWS_IN_ALL_MAX, FLOWS_MAX, PATIENCE};
 use self::wire::{RTT, SEND, STOP, message, read_u64};
 
 /// Arguments of the command.

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use convoke_overlay::SITES_MAX;
 
 use super::wire::{BULK, ECHO, RTT, SEND, STOP, message, read_u8, read_u32, read_u64, write_u64};
 use super::{Place, START};
@@ -19,8 +20,6 @@ pub(super) const DURATION_MAX: Duration = Duration::from_secs(600);
 pub(super) const FLOWS_MAX: u32 = 256;
 /// Most flows from a host to all others, or from all others to it: each is a thread at both ends.
 pub(super) const FLOWS_IN_ALL_MAX: usize = 4_000;
-/// Most sites.
-pub(super) const SITES_MAX: usize = 1_000;
 /// Most connections that a host serves at once: the flows, a question of each site, and room for
 /// strangers.
 const CONNECTIONS_MAX: usize = FLOWS_IN_ALL_MAX + SITES_MAX + 96;
@@ -134,7 +133,8 @@ fn answer(mut stream: TcpStream, places: &[Place], over: &Sender<()>) -> anyhow:
                     let duration = Duration::from_millis(read_u32(&mut stream)?.into());
                     let (flows, len) = (read_u32(&mut stream)?, read_u32(&mut stream)?);
                     ensure!(duration <= DURATION_MAX && flows <= FLOWS_MAX, "too much at once");
-                    let to = (0..len.min(1_000)).map(|_| read_u32(&mut stream));
+                    ensure!(len as usize <= SITES_MAX, "too many sites at once");
+                    let to = (0..len).map(|_| read_u32(&mut stream));
                     let to: Vec<u32> = to.collect::<io::Result<_>>()?;
                     Ok(write_u64(&mut stream, send(places, &to, duration, flows)?)?)
                 }
