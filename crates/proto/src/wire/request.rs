@@ -66,15 +66,12 @@ pub struct Extension {
     pub value: Bytes,
 }
 
-/// The extension tags in use.
+/// The extension tags in use; 3 is reserved.
 pub mod extension {
     /// W3C trace context: 25 bytes (trace id, parent id, flags).
     pub const TRACE_CONTEXT: u8 = 1;
     /// One metadata pair: key length u8, key, value. May occur several times.
     pub const METADATA: u8 = 2;
-    /// Bytes per reply that may be sent before the first credit, where it is not the default:
-    /// varint.
-    pub const REPLY_WINDOW: u8 = 3;
     /// Encodings of a reply that its initiator takes besides plain messages: one byte each, 1 is
     /// zstd.
     pub const ACCEPTS: u8 = 4;
