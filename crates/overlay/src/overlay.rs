@@ -27,7 +27,7 @@ pub use builder::{OverlayBuilder, StartError};
 
 /// A site of an overlay. Cheap to clone; when the last clone is dropped it closes.
 ///
-/// Once it is started, fan-outs of the endpoint that are for all other sites, with a message of at
+/// Once it is started, fan-outs of the endpoint to two other sites or more, with one message of at
 /// least [`OverlayBuilder::body_bytes_min`], and casts of such values, travel by it: nothing else
 /// changes for whoever calls or serves. [`Overlay::broadcast`] is for operations of one's own,
 /// which are not requests.
