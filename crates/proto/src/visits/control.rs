@@ -20,7 +20,8 @@ use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
     Asked, CHILDREN_MAX, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header,
-    LinkDown, Message, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX, TaskStatus,
+    LinkDown, Message, Outcome, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX,
+    TaskStatus,
 };
 use crate::{Arrival, Outbound};
 
@@ -389,12 +390,14 @@ type Report = (Vec<TaskKey>, Option<Entry>, Vec<Sealed>);
 
 /// Report that the initiator must get when the connection to the node of some branches is lost.
 /// Requests that left by another connection to the node are not lost with it, and may still be on
-/// their way: a fence could overtake them.
+/// their way: a fence could overtake them. Nor does it say that the task has failed: that may not
+/// have left yet, nor the replies before it, and no branch has carried it.
 fn report(record: &Record, node: NodeId, link: LinkId) -> Option<Report> {
     let branches = record.branches();
     let lost = branches.filter(|(_, _, child)| child.node == node && child.link == Some(link));
     let lost: Vec<TaskKey> = lost.map(|(task, _, _)| task).collect();
-    (!lost.is_empty()).then(|| (lost, record.entry(), record.ancestors().to_vec()))
+    let own = record.entry().filter(|entry| entry.outcome == Outcome::Finished);
+    (!lost.is_empty()).then(|| (lost, own, record.ancestors().to_vec()))
 }
 
 impl Over {

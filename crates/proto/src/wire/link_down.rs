@@ -13,8 +13,8 @@ pub struct LinkDown {
     pub node: NodeId,
     /// The children sent there by the task named in the header; [`super::TASKS_MAX`] at most.
     pub children: Vec<TaskKey>,
-    /// The reporter's entry, if it has ended: the copies that the children carried may be lost with
-    /// them.
+    /// The reporter's entry, if it has finished: the copies that the children carried may be lost
+    /// with them.
     pub own: Option<Entry>,
     /// The entries that it was given to pass on, which may be lost likewise.
     pub inherited: Vec<Sealed>,

@@ -66,6 +66,43 @@ fn a_branch_that_is_given_up_gives_back_what_it_was_granted() {
     });
 }
 
+/// The report that the connection to a child has ended leaves at once, and as an answer to a
+/// question. It said that the task had failed, as which its branch ended: without its reply, and
+/// with the cause alone.
+#[test]
+fn a_task_that_loses_a_child_fails_behind_its_replies_and_in_its_own_words() {
+    for is_asked in [false, true] {
+        let mut mesh = Mesh::connected_with(3, &limits());
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        mesh.delegate("/0", &[3]);
+        mesh.deliver_all();
+        begin(&mut mesh, "/0");
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        let mut failure = TaskFailure::new(Cause::Application, Executed::No, "no leader");
+        failure.code = 7;
+        mesh.with(2, |node| node.fail(now, &task, failure));
+        let credit = mesh.hold_back("CREDIT");
+        let link = mesh.link_between(2, 3);
+        [2, 3].iter().for_each(|at| mesh.disconnect(*at, link));
+        if is_asked {
+            assert_eq!(mesh.hold_back("LINK_DOWN").len(), 1, "the first is lost");
+            mesh.pass(millis(50));
+        }
+        mesh.deliver_all_but("CREDIT");
+        assert!(mesh.told(1, call).is_empty(), "the branch goes on, asked: {is_asked}");
+        mesh.wire.extend(credit);
+        mesh.deliver_all();
+        mesh.answer("/0/0", b"");
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert_eq!(told.len(), 4, "asked: {is_asked}, {told:?}");
+        assert_eq!(told[0], "reply /0");
+        assert!(told[1].contains("no leader") && told[1].contains("did not run"), "{told:?}");
+        assert_eq!(told[2..], ["reply /0/0", "Partial"]);
+    }
+}
+
 /// The word that a task has ended and opened so many branches.
 fn ended(path: &str, children: u32, replies: u32) -> Message {
     let entry = Entry { children, replies, ..closing(path) };
