@@ -26,7 +26,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::encoded::Encoded;
-use crate::id::{LinkId, MethodId, NodeId, Path, TaskKey};
+use crate::id::{LinkId, MethodId, NodeId, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
@@ -249,6 +249,9 @@ pub(crate) struct Finished {
     pub(crate) tailed: bool,
 }
 
+/// A branch whose request cannot leave: its name and key, and the entries that it was to carry.
+pub(crate) type Unsent = ((TaskKey, Key), Vec<Sealed>);
+
 /// Inherited entries that may ride on other frames; more go out at once as a MANIFEST.
 const RIDING_ENTRIES_MAX: usize = 4;
 const RIDING_BYTES_MAX: usize = 256;
@@ -381,20 +384,39 @@ impl Task {
         self.next_child().map(|_| ())
     }
 
+    /// Checks that the task can end with a branch.
+    pub(crate) fn check_tail(&self) -> Result<(), SendError> {
+        self.check_running()?;
+        self.last_child().map(|_| ())
+    }
+
     /// Opens a branch at another node. Its index is consumed only when this succeeds.
-    pub(crate) fn delegate(&mut self, mut branch: Branch) -> Result<TaskKey, SendError> {
+    pub(crate) fn delegate(&mut self, branch: Branch) -> Result<TaskKey, SendError> {
         self.check_message(&branch.payload)?;
-        let (index, path) = self.next_child()?;
+        let child = self.next_child()?;
+        self.open(branch, child)
+    }
+
+    /// Opens the last branch and ends.
+    pub(crate) fn tail(&mut self, branch: Branch) -> Result<(), SendError> {
+        self.check_message(&branch.payload)?;
+        let child = self.last_child()?;
+        self.open(branch, child)?;
+        self.finish();
+        Ok(())
+    }
+
+    fn open(&mut self, mut branch: Branch, child: (TaskKey, Key)) -> Result<TaskKey, SendError> {
         branch.inherit(&self.extensions)?;
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }
         self.children.push(Child { node: branch.to, link: None });
-        let task = key(path, 0);
+        let (task, key) = child;
         let request = ChildRequest {
             to: branch.to,
             task: task.clone(),
-            key: self.key.child(index),
+            key,
             method: branch.method,
             deadline: branch.deadline_within(self.deadline),
             extensions: branch.extensions,
@@ -419,20 +441,52 @@ impl Task {
     /// initiator can be told of it.
     pub(crate) fn delegate_to_dead(&mut self, to: NodeId) -> Result<(TaskKey, Key), SendError> {
         self.check_running()?;
-        let (index, path) = self.next_child()?;
+        let child = self.next_child()?;
         self.flush();
         self.children.push(Child { node: to, link: None });
+        Ok(child)
+    }
+
+    /// Ends with a branch at a node that cannot be asked: gives its name, its key, and the entries
+    /// that its request would have carried.
+    pub(crate) fn tail_to_dead(&mut self, to: NodeId) -> Result<Unsent, SendError> {
+        self.check_running()?;
+        let (child, is_silent) = (self.last_child()?, self.is_silent());
+        self.flush();
+        self.children.push(Child { node: to, link: None });
+        if !is_silent {
+            self.finish();
+            return Ok((child, Vec::new()));
+        }
+        self.hand_on();
+        Ok((child, std::mem::take(&mut self.inherited)))
+    }
+
+    /// Name and key of the next branch.
+    fn next_child(&self) -> Result<(TaskKey, Key), SendError> {
+        let index = self.next_index()?;
+        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
         Ok((key(path, 0), self.key.child(index)))
     }
 
-    /// Index and path of the next branch.
-    fn next_child(&self) -> Result<(u32, Path), SendError> {
-        let index = u32::try_from(self.children.len()).expect("children_max is 32 bit");
-        if index >= self.children_max {
-            return Err(SendError::TooManyBranches);
+    /// Name and key of the branch that the task ends with: its own at the next hop, which is no
+    /// level, if it has said nothing else.
+    fn last_child(&self) -> Result<(TaskKey, Key), SendError> {
+        if !self.is_silent() {
+            return self.next_child();
         }
-        let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
-        Ok((index, path))
+        self.next_index()?;
+        Ok((self.id.next_hop(), self.key))
+    }
+
+    fn next_index(&self) -> Result<u32, SendError> {
+        let index = u32::try_from(self.children.len()).expect("children_max is 32 bit");
+        if index < self.children_max { Ok(index) } else { Err(SendError::TooManyBranches) }
+    }
+
+    /// True when it has opened no branch and sent no reply.
+    fn is_silent(&self) -> bool {
+        self.children.is_empty() && self.outgoing.reply_count() == 0
     }
 
     /// The handler waits for something: nothing is held any longer.
@@ -459,8 +513,7 @@ impl Task {
             self.stream_end(index).expect("the task runs and the stream is open");
         }
         let (children, replies) = (self.children.len(), self.outgoing.reply_count());
-        let mut entry = self.entry(Outcome::Finished);
-        let mut tailed = false;
+        let entry = self.entry(Outcome::Finished);
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Reply(item) if self.outgoing.can_be_last(&item) => {
                 let is_final = (children, replies) == (0, 1);
@@ -479,8 +532,8 @@ impl Task {
                 let mut request = held.pop_front().expect("it has one");
                 request.task = self.id.next_hop();
                 request.key = self.key;
-                tailed = true;
                 self.push_request(request);
+                return self.hand_on();
             }
             Held::Children(held) => {
                 let mut riding = std::mem::take(&mut self.inherited);
@@ -497,10 +550,14 @@ impl Task {
                 self.push(Message::Manifest(Manifest { own: Some(entry.clone()), inherited }));
             }
         }
-        if tailed {
-            (entry.children, entry.holders) = (0, Vec::new());
-        }
-        self.end = Some(Finished { entry, tailed });
+        self.end = Some(Finished { entry, tailed: false });
+    }
+
+    /// Its branch goes on elsewhere: that is all there is to declare.
+    fn hand_on(&mut self) {
+        let entry = self.entry(Outcome::Finished);
+        let entry = Entry { children: 0, holders: Vec::new(), ..entry };
+        self.end = Some(Finished { entry, tailed: true });
     }
 
     /// The handler failed: what it declared until then still counts, unless it takes its branches

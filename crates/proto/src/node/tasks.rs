@@ -238,12 +238,26 @@ impl<O: Outbox> Node<O> {
         to: NodeId,
         size: usize,
     ) -> Result<(), SendError> {
-        self.visits.check_branch(now, task, (to, size), &self.links)
+        self.visits.check_branch(now, task, (to, size, false), &self.links)
+    }
+
+    /// Checks that a task may end with a branch with a message of `size` bytes at a node now.
+    ///
+    /// # Errors
+    /// [`SendError`] that [`Self::tail`] would give, and [`SendError::NodeDead`].
+    pub fn check_tail(
+        &self,
+        now: Timestamp,
+        task: &TaskRef,
+        to: NodeId,
+        size: usize,
+    ) -> Result<(), SendError> {
+        self.visits.check_branch(now, task, (to, size, true), &self.links)
     }
 
     /// Opens the last branch of a task and ends it. If it has sent nothing, its own branch goes on
-    /// there, which costs no manifest. At a node that has become unreachable it fails at once, as a
-    /// failure record at the initiator.
+    /// there, which costs no manifest and is no level. At a node that has become unreachable it
+    /// fails at once, as a failure record at the initiator.
     ///
     /// # Errors
     /// [`SendError`]; then the task goes on.

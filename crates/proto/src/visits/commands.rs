@@ -166,24 +166,30 @@ impl Visits {
         Ok(())
     }
 
-    /// Checks that a task may open a branch with a message of `size` bytes at a node now.
+    /// Checks that a task may open a branch with a message of `size` bytes at a node now; with
+    /// `is_last`, that it may end so.
     pub(crate) fn check_branch(
         &self,
         now: Timestamp,
         task: &TaskRef,
-        (to, size): (NodeId, usize),
+        (to, size, is_last): (NodeId, usize, bool),
         links: &Links,
     ) -> Result<(), SendError> {
         if links.way(now, to) == Way::Dead && !links.is_resolvable(now, to) {
             return Err(SendError::NodeDead);
         }
         let record = self.origins.ring(task.ring).and_then(|ring| ring.records.get(task.name()));
-        let limit = self.limits.message_bytes_max;
-        match &record.ok_or(SendError::Ended)?.state {
+        let (record, limit) = (record.ok_or(SendError::Ended)?, self.limits.message_bytes_max);
+        match &record.state {
             State::Over(_) | State::Gone => Err(SendError::Ended),
             _ if size > limit => Err(SendError::TooLarge { size, limit }),
             State::Quiet(_) if self.limits.children_max == 0 => Err(SendError::TooManyBranches),
-            State::Quiet(_) => Ok(()),
+            State::Quiet(_) if is_last => Ok(()),
+            State::Quiet(_) => match record.task.path.child(0) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(SendError::TooDeep),
+            },
+            State::Running(task) if is_last => task.check_tail(),
             State::Running(task) => task.check_branch(),
         }
     }
@@ -197,7 +203,7 @@ impl Visits {
         branch: Branch,
         links: &mut Links,
     ) -> Result<TaskKey, SendError> {
-        self.check_branch(now, task, (branch.to, branch.payload.len()), links)?;
+        self.check_branch(now, task, (branch.to, branch.payload.len(), false), links)?;
         self.with_task(now, task, links, |task| task.delegate(branch))?
     }
 
@@ -211,10 +217,11 @@ impl Visits {
         branch: &mut Branch,
         links: &mut Links,
     ) -> Result<Option<Onward>, SendError> {
-        match self.check_branch(now, task, (branch.to, branch.payload.len()), links) {
+        match self.check_branch(now, task, (branch.to, branch.payload.len(), true), links) {
             Err(SendError::NodeDead) => {
-                self.delegate_to_dead(now, task, branch.to, links)?;
-                self.finish(now, task, links);
+                let to = branch.to;
+                let unsent = self.with_task(now, task, links, |task| task.tail_to_dead(to))??;
+                self.report_unsent(now, task.call, &task.place(), unsent, (to, None), links);
                 return Ok(None);
             }
             checked => checked?,
@@ -223,11 +230,8 @@ impl Visits {
             return Ok(Some(onward));
         }
         let branch = branch.take();
-        self.with_task(now, task, links, |task| {
-            task.delegate(branch)?;
-            task.finish();
-            Ok(None)
-        })?
+        self.with_task(now, task, links, |task| task.tail(branch))??;
+        Ok(None)
     }
 
     /// The tail of a task that has said nothing, to a node that is connected.
@@ -264,8 +268,8 @@ impl Visits {
         links: &mut Links,
     ) -> Result<(), SendError> {
         let child = self.with_task(now, task, links, |task| task.delegate_to_dead(to))??;
-        let place = task.place();
-        self.report_unsent(now, task.call, &place, child, (to, None), Vec::new(), links);
+        let unsent = (child, Vec::new());
+        self.report_unsent(now, task.call, &task.place(), unsent, (to, None), links);
         Ok(())
     }
 

@@ -10,11 +10,11 @@ use crate::link::Lane;
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
 use crate::share::{PeerIndex, Pool};
-use crate::task::{Branch, ChildRequest, TaskFailure};
+use crate::task::{Branch, ChildRequest, TaskFailure, Unsent};
 use crate::time::Timestamp;
 use crate::wire::{
     Asked, Cause, Executed, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath, ReplyRoute,
-    Request, RequestHead, Rung, Sealed, Status,
+    Request, RequestHead, Rung, Status,
 };
 use crate::{Arrival, Outbound, lane_of};
 
@@ -574,20 +574,18 @@ impl Visits {
         links: &mut Links,
     ) {
         if let Some(place) = self.parent_of(header, request.key, to.0) {
-            let child = (header.task.clone(), request.key);
-            self.report_unsent(now, header.call, &place, child, to, request.inherited, links);
+            let unsent = ((header.task.clone(), request.key), request.inherited);
+            self.report_unsent(now, header.call, &place, unsent, to, links);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of one report")]
     pub(super) fn report_unsent(
         &mut self,
         now: Timestamp,
         call: CallId,
         parent: &Place,
-        (task, key): (TaskKey, Key),
+        ((task, key), inherited): Unsent,
         (to, why): (NodeId, Option<&str>),
-        inherited: Vec<Sealed>,
         links: &mut Links,
     ) {
         // What is said here may be lost on its way: then it is said again when this task is asked

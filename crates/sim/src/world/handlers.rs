@@ -368,7 +368,7 @@ impl World {
     ) -> Result<(), SendError> {
         let (now, branch) = (self.now, self.branch(handler, to, budget));
         let Some(node) = self.hosts[place].core_of(task.call) else { return Err(SendError::Ended) };
-        node.check_branch(now, task, to, branch.payload.len())?;
+        node.check_tail(now, task, to, branch.payload.len())?;
         // The oracle knows first: a branch at the node itself starts before this returns.
         let path = task.task.path.child(0).map_err(|_| SendError::TooDeep)?;
         let child = TaskKey { path, hop: 0 };

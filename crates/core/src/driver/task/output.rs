@@ -162,7 +162,7 @@ impl TaskHandle {
         let Branch { to, ref payload, .. } = branch.branch;
         ready!(self.poll_room(to, room, cx));
         let core = self.driver().cores.lock(self.core_index());
-        core.node.check_branch(now, self.task(), to, payload.len())?;
+        core.node.check_tail(now, self.task(), to, payload.len())?;
         Poll::Ready(Ok(branch.take(now)))
     }
 

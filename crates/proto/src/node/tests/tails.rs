@@ -2,10 +2,12 @@
 
 use super::super::*;
 use super::mesh::{Mesh, branch, encoded, id};
+use super::strangers::{KEY, closing, frame, from_outside, in_the_name_of, request, send};
 use crate::call::CallOptions;
 use crate::encoded::Encoded;
+use crate::id::PATH_LEVELS_MAX;
 use crate::task::{Branch, SendError};
-use crate::wire::Extension;
+use crate::wire::{Executed, Extension, Sealed};
 
 /// Node 1 calls 2, which knows of some others, and has not ended its task.
 fn asked() -> Mesh {
@@ -71,6 +73,73 @@ fn a_tail_to_who_has_become_unreachable_is_a_failure_at_the_initiator() {
     let told = mesh.told(1, task.call);
     assert!(matches!(&told[..], [one, end] if one.contains("n5") && end == "Partial"), "{told:?}");
     assert_eq!(mesh.nodes[&2].visits().running_count(), 0);
+}
+
+/// A task of node 2 as deep as a path is long, of a request with these entries to pass on.
+fn deepest(inherited: Vec<Sealed>) -> (Mesh, TaskRef) {
+    let mut mesh = asked();
+    let path = "/0".repeat(PATH_LEVELS_MAX);
+    let mut message = request(KEY, in_the_name_of(1), 0);
+    if let Message::Request(request) = &mut message {
+        request.inherited = inherited;
+    }
+    let call = from_outside(&mesh, 7);
+    send(&mut mesh, 3, 2, frame(call, &path, message)).unwrap();
+    let (_, task) = mesh.task(&path);
+    (mesh, task)
+}
+
+/// A tail is no level, whether or not anything rides on it, and whether or not its node is
+/// connected. It was refused, after it had been said that it could be, and its task failed.
+#[test]
+fn a_task_as_deep_as_a_path_is_long_tails_as_any_other() {
+    let sealed = || vec![Sealed::new(closing("/0"), KEY)];
+    for (inherited, has_metadata) in [(vec![], false), (sealed(), false), (vec![], true)] {
+        for to in [3, 4, 5] {
+            let (mut mesh, task) = deepest(inherited.clone());
+            let now = mesh.now;
+            mesh.with(2, |node| {
+                if has_metadata {
+                    node.reply_metadata(now, &task, "key", b"value").unwrap();
+                }
+                let checked = node.check_tail(now, &task, id(to), 0);
+                assert_eq!(checked, if to == 5 { Err(SendError::NodeDead) } else { Ok(()) });
+                node.tail(now, &task, branch_to(to)).unwrap();
+            });
+            if to == 4 {
+                mesh.connect(2, 4);
+            }
+            let (_, sent) = mesh.wire.back().expect("something is said of its branch");
+            let rides = match &sent.frame.message {
+                Message::Request(request) if to != 5 => &request.inherited,
+                Message::Fail(fail) if to == 5 => {
+                    assert_eq!((fail.node, fail.executed), (Some(id(5)), Executed::No));
+                    &fail.inherited
+                }
+                other => panic!("to {to}: {other:?}"),
+            };
+            assert_eq!((&sent.frame.header.task, rides), (&task.task.next_hop(), &inherited));
+            let node = &mesh.nodes[&2];
+            node.audit_shares().unwrap();
+            assert_eq!(node.visits().running_count(), 1, "the first task of this test alone");
+        }
+    }
+}
+
+#[test]
+fn a_task_as_deep_as_a_path_is_long_has_no_branch_beside_anything_else() {
+    let (mut mesh, task) = deepest(Vec::new());
+    let now = mesh.now;
+    mesh.with(2, |node| {
+        let checked = node.check_branch(now, &task, id(3), 0);
+        assert_eq!(checked, Err(SendError::TooDeep), "of a task that has said nothing");
+        let refused = node.delegate(now, &task, branch_to(3));
+        assert_eq!(refused, Err(SendError::TooDeep));
+        node.reply(now, &task, Bytes::from_static(b"first")).unwrap();
+        assert_eq!(node.check_tail(now, &task, id(3), 0), Err(SendError::TooDeep));
+        assert_eq!(node.tail(now, &task, branch_to(3)), Err(SendError::TooDeep));
+        assert!(node.visits().is_running(&task), "it goes on");
+    });
 }
 
 #[test]
