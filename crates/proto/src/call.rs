@@ -63,6 +63,8 @@ pub struct Call {
     end: Option<End>,
     /// It was decided, and what was late then, or when its items ended unfinished, cancelled.
     cancels_late: bool,
+    /// Its tasks were told to stop, for this.
+    cancelled_for: Option<CancelReason>,
     /// Its time to wind is over.
     is_forgotten: bool,
     /// Nobody reads it any more.
@@ -164,6 +166,7 @@ impl Call {
             is_forgotten: false,
             is_detached: false,
             cancels_late: false,
+            cancelled_for: None,
             failures: Vec::new(),
             words: Words::new(limits.reply_bytes_max),
             trace: Vec::new(),
@@ -268,12 +271,26 @@ impl Call {
         self.drain_credits();
     }
 
-    /// A connection to a node has ended, and there is another, or there is one again. Credit that a
-    /// decided call gave there may have been lost, and nobody will [ask](liveness) for it.
-    pub(crate) fn grant_again(&mut self, node: NodeId) {
-        if self.end.is_none() || !self.takes_replies() {
-            return;
+    /// A connection to a node has ended, and there is another, or there is one again. What a call
+    /// that has ended said there may have been lost, and nobody will [ask](liveness) for it.
+    pub(crate) fn say_again(&mut self, now: Timestamp, node: NodeId) {
+        match self.cancelled_for {
+            Some(reason) => self.cancel_again(now, node, reason),
+            None if self.end.is_some() && self.takes_replies() => self.grant_again(node),
+            None => {}
         }
+    }
+
+    /// Cancels its root branches at a node again, unless all below has said its word. One whose
+    /// request has not left has its cancel behind that. A node that had been told takes no notice.
+    fn cancel_again(&mut self, now: Timestamp, node: NodeId, reason: CancelReason) {
+        let unsaid = |path: &Path| self.tree.below(path).any(|(_, branch)| !branch.has_word);
+        let there = self.roots.iter().filter(|(_, root)| root.node == node && root.link.is_some());
+        let there: Vec<Path> = there.map(|(path, _)| path.clone()).filter(unsaid).collect();
+        there.iter().for_each(|path| self.cancel_branch(now, path, reason));
+    }
+
+    fn grant_again(&mut self, node: NodeId) {
         let begun = self.inbox.begun().filter(|path| {
             let holder = self.tree.get(path).and_then(|branch| branch.holder);
             holder.is_some_and(|holder| holder.is_at(node))
@@ -428,6 +445,7 @@ impl Call {
     }
 
     fn send_cancel(&mut self, now: Timestamp, reason: CancelReason) {
+        self.cancelled_for = Some(reason);
         let roots = self.roots.keys().filter(|path| self.tree.get(path).is_some());
         for path in roots.cloned().collect::<Vec<_>>() {
             self.cancel_branch(now, &path, reason);

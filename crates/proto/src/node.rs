@@ -239,7 +239,7 @@ impl<O: Outbox> Node<O> {
         let (id, waiting) = self.links.handle_up(now, link);
         name(&mut self.outbox, id);
         if is_first {
-            self.initiator.handle_link_again(link.peer.node);
+            self.initiator.handle_link_again(now, link.peer.node);
         }
         for (since, mut outbound) in waiting {
             // Rounded up: no branch gets more time than its parent has.

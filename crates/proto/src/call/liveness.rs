@@ -406,7 +406,7 @@ impl Call {
         self.check_items_link(links);
         if self.end.is_some() {
             if links.current(node).is_some() {
-                self.grant_again(node);
+                self.say_again(now, node);
             }
             return;
         }

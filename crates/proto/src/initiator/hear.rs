@@ -175,8 +175,8 @@ impl Initiator {
     }
 
     /// There is a connection to `node` again, after none.
-    pub(crate) fn handle_link_again(&mut self, node: NodeId) {
-        self.with_each_at(node, |call| call.grant_again(node));
+    pub(crate) fn handle_link_again(&mut self, now: Timestamp, node: NodeId) {
+        self.with_each_at(node, |call| call.say_again(now, node));
     }
 
     /// Acts on the full calls that have anything at a node.

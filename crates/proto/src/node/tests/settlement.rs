@@ -122,6 +122,63 @@ fn a_cancelled_call_is_settled_when_its_task_has_said_that_it_stops() {
     }
 }
 
+/// The connection takes the cancel with it, or is down as the call is cancelled. Its task ran to
+/// its deadline, and the call wound for as long.
+#[test]
+fn a_cancel_that_was_lost_is_sent_again_by_the_next_connection() {
+    for (is_down_before, has_second) in [(false, false), (true, false), (false, true)] {
+        let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+        let first = mesh.link_between(1, 2);
+        if has_second {
+            mesh.connect(1, 2);
+        }
+        let cut = |mesh: &mut Mesh| [2, 1].iter().for_each(|at| mesh.disconnect(*at, first));
+        if is_down_before {
+            cut(&mut mesh);
+        }
+        cancel_and_detach(&mut mesh, call);
+        mesh.wire.retain(|(_, sent)| sent.to == id(3));
+        if !is_down_before {
+            cut(&mut mesh);
+        }
+        mesh.deliver_all_but("CANCEL");
+        if !has_second {
+            mesh.connect(2, 1);
+        }
+        assert_eq!(mesh.on_wire(), ["1-3 CANCEL", "1-2 CANCEL"], "where it may have been lost");
+        mesh.deliver_all();
+        let stopped: Vec<u64> = mesh.stops.iter().map(|(at, _, _)| *at).collect();
+        assert_eq!((stopped, unsettled(&mesh)), (vec![3, 2], (0, 0)));
+    }
+}
+
+/// Nor does one that was told nothing, or of which nothing is left to be stopped.
+#[test]
+fn a_call_that_stops_nothing_is_cancelled_by_no_later_connection() {
+    let again = |mesh: &mut Mesh| {
+        let link = mesh.link_between(1, 2);
+        [2, 1].iter().for_each(|at| mesh.disconnect(*at, link));
+        mesh.connect(1, 2);
+        assert_eq!(mesh.on_wire(), [""; 0]);
+    };
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+    mesh.answer("/1", b"");
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(1, |node| node.decide_call(now, call, false));
+    again(&mut mesh);
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    assert_eq!(unsettled(&mesh), (0, 0), "it has been let run");
+
+    let (mut mesh, call) = Mesh::calling(3, &[2, 3]);
+    mesh.answer("/0", b"");
+    mesh.deliver_all();
+    cancel_and_detach(&mut mesh, call);
+    mesh.wire.clear();
+    again(&mut mesh);
+}
+
 #[test]
 fn a_cancel_that_overtakes_its_request_is_answered_when_that_comes() {
     let mut mesh = Mesh::connected(2);
