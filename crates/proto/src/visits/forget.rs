@@ -57,22 +57,21 @@ impl Visits {
         let of_origin = self.origins.get_mut(origin);
         of_origin.over += 1;
         if of_origin.is_settled(seq) {
-            self.forget(&place(), true, links);
+            if let Some(record) = self.take_out(&place()) {
+                self.forget_settled(ring, &record, links);
+            }
         } else {
             self.ask_if_many(now, ring, origin, links);
         }
     }
 
-    /// Drops a record. With `is_settled`, that it has been dropped must be known for as long as it
-    /// would have been remembered.
-    pub(super) fn forget(&mut self, place: &Place, is_settled: bool, links: &mut Links) {
-        let Some(ring) = self.origins.ring_mut(place.0) else { return };
-        if let Some(record) = ring.records.remove(&place.1) {
-            self.let_go(place.0, &record, is_settled, links);
-        }
+    fn take_out(&mut self, place: &Place) -> Option<Record> {
+        self.origins.ring_mut(place.0)?.records.remove(&place.1)
     }
 
     /// Undoes what a record that was just taken out of its ring is counted in. The call it was of.
+    /// With `is_settled`, that it has been dropped must be known for as long as it would have been
+    /// remembered.
     pub(super) fn let_go(
         &mut self,
         ring: RingIndex,
@@ -182,8 +181,10 @@ impl Visits {
         if self.record(&place).is_some_and(|record| record.due_at() <= now) {
             self.stop(now, call, &place, Cause::Deadline, links);
             let forgets = |record: &Record| record.is_over() && record.forget_at <= now;
-            if self.record(&place).is_some_and(forgets) {
-                self.forget(&place, false, links);
+            if self.record(&place).is_some_and(forgets)
+                && let Some(record) = self.take_out(&place)
+            {
+                self.let_go(place.0, &record, false, links);
             }
         }
         let ring = place.0;

@@ -178,7 +178,7 @@ impl Visits {
         self.drop_replies(now, ended, links);
     }
 
-    fn forget_settled(&mut self, ring: RingIndex, record: &Record, links: &mut Links) {
+    pub(super) fn forget_settled(&mut self, ring: RingIndex, record: &Record, links: &mut Links) {
         let call = self.let_go(ring, record, true, links);
         let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
         self.refusals.drop_of_call(call, |_| true, give);

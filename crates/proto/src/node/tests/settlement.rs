@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::mesh::{Mesh, id, millis};
-use super::strangers::{cancel, frame, key, keyed, request, send};
+use super::strangers::{cancel, fence, frame, key, keyed, request, send};
 use crate::call::CallOptions;
 use crate::id::CallId;
 use crate::key::Key;
@@ -461,6 +461,22 @@ pub(super) fn answer_to(
 
 pub(super) fn statement(mesh: &Mesh, from: u64, to: u64, exceptions: Vec<u64>) -> Statement {
     Statement { origin: mesh.life(1), from, to, exceptions, open: Vec::new() }
+}
+
+/// Nothing of the call was over when it was settled: the marks went by time.
+#[test]
+fn the_last_task_of_a_settled_call_takes_its_fences_and_marks_with_it() {
+    let mut mesh = Mesh::connected(3);
+    let call = CallId { origin: mesh.life(1), seq: 7 };
+    send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 0))).unwrap();
+    send(&mut mesh, 1, 2, frame(call, "/", fence("/1", Key(8)))).unwrap();
+    send(&mut mesh, 1, 2, keyed(call, "/2", Key(9), cancel())).unwrap();
+    let said = statement(&mesh, 0, 8, Vec::new());
+    settle(&mut mesh, 1, 2, said);
+    assert_eq!(remembered(&mesh, 2), 2, "while its task runs");
+    mesh.answer("/0", b"");
+    assert_eq!(remembered(&mesh, 2), 0);
+    mesh.nodes[&2].audit_shares().unwrap();
 }
 
 /// From where on, how far, and exceptions among other numbers.

@@ -384,7 +384,7 @@ fn a_cancel_stops_only_the_task_whose_key_it_shows() {
     assert_eq!(stopped, [2, 3, 4]);
 }
 
-fn fence(path: &str, of: Key) -> Message {
+pub(super) fn fence(path: &str, of: Key) -> Message {
     let tasks = vec![Asked { task: key(path), key: of }];
     Message::Probe(Probe { fence: true, budget_us: 1_000_000, tasks })
 }
