@@ -476,7 +476,7 @@ impl TaskKey {
     }
 
     /// The task in which the branch goes on when this one hands it on. Hops are few: a node refuses
-    /// to start a task beyond a thousand.
+    /// to start a task beyond a million.
     pub(crate) fn next_hop(&self) -> Self {
         Self { path: self.path.clone(), hop: self.hop + 1 }
     }

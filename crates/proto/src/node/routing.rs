@@ -25,7 +25,7 @@ impl<O: Outbox> Node<O> {
         opened: &mut Opened,
     ) -> Result<(), Fault> {
         let by = by.said(opened.relayed, opened.key);
-        if opened.is_request() && !by.is_relayed() {
+        if opened.is_request() && opened.relayed.is_none() {
             let mut request = Request::blank();
             opened.read_request(&mut request)?;
             return self.dispatch_request(now, by, &opened.header, &mut request);

@@ -267,6 +267,19 @@ fn only_the_initiator_declares_its_calls_settled() {
     assert_eq!(mesh.starts.len(), 1);
 }
 
+/// Nobody passes requests on, whoever the frame says it is from.
+#[test]
+fn a_request_that_says_to_be_passed_on_is_misrouted() {
+    let mut mesh = Mesh::connected(3);
+    let call = from_outside(&mesh, 7);
+    for from in [1, 3] {
+        let request = request(KEY, in_the_name_of(1), 0);
+        let frame = relayed(from, frame(call, "/0/0", request));
+        assert_eq!(send(&mut mesh, 3, 2, frame), Err(Fault::Misrouted), "from {from}");
+    }
+    assert!(mesh.starts.is_empty());
+}
+
 /// T5, T6: a request that comes before the true one takes nothing away from it.
 #[test]
 fn a_request_with_another_key_is_another_task() {
