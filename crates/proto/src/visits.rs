@@ -41,10 +41,10 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::{PeerIndex, Pool};
-use crate::task::{SendError, Task, TaskOutput};
+use crate::task::{SendError, Task, TaskFailure, TaskOutput};
 use crate::time::Timestamp;
 use crate::timers::Timers;
-use crate::wire::{Cause, Extension, Header, Manifest, Message, ReplyRoute, Request};
+use crate::wire::{Cause, Executed, Extension, Header, Manifest, Message, ReplyRoute, Request};
 use crate::{Arrival, Fault, Outbound};
 
 use dials::Dials;
@@ -306,8 +306,14 @@ impl Visits {
             if mutant::is(Mutant::MarkWithoutWord) && cause == Cause::Cancelled {
                 return;
             }
-            let own = Some(refused_entry(&task, cause));
-            let message = Message::Manifest(Manifest { own, inherited });
+            // What meets its fence says so itself: an entry does not say that it did not run.
+            let message = if cause == Cause::Lost {
+                let failure = TaskFailure::new(cause, Executed::No, "");
+                Message::Fail(failure.into_fail(None, inherited))
+            } else {
+                let own = Some(refused_entry(&task, cause));
+                Message::Manifest(Manifest { own, inherited })
+            };
             self.send_back(&by, initiator, (Header { call, task }, key), message, links);
             return;
         }

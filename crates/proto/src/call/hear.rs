@@ -676,6 +676,10 @@ impl Call {
 
     /// A branch has failed. What of its replies has come in part is not wanted, and makes room.
     pub(super) fn record(&mut self, mut failure: Failure) {
+        // Lost is what did not run and never will: not so by the word of one who cannot know.
+        if (failure.cause, failure.executed) == (Cause::Lost, Executed::Maybe) {
+            failure.cause = Cause::NodeDown;
+        }
         let cause = failure.cause;
         self.inbox.forget(&failure.task.path);
         self.note(self.liveness.last_seen(), &failure.task, || Traced::Failed { cause });

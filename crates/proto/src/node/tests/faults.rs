@@ -122,6 +122,25 @@ fn a_lost_request_is_fenced_and_never_runs() {
     assert!(mesh.starts.is_empty(), "a stale request met its fence");
 }
 
+/// The answer that says so is lost, so the request is what tells of it: its branch was *lost*, and
+/// might have run.
+#[test]
+fn a_request_that_meets_its_fence_says_that_it_did_not_run() {
+    let mut mesh = Mesh::connected(2);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    let slow = mesh.hold_back("REQUEST");
+    mesh.pass(millis(50));
+    mesh.deliver(0);
+    assert_eq!(mesh.hold_back("STATUS").len(), 1);
+    mesh.wire.extend(slow);
+    mesh.deliver_all();
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0 at n2: the request was lost on its way (it did not run)", "Partial"]
+    );
+    assert!(mesh.starts.is_empty());
+}
+
 #[test]
 fn a_plain_probe_changes_nothing() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);

@@ -280,6 +280,20 @@ fn a_request_that_says_to_be_passed_on_is_misrouted() {
     assert!(mesh.starts.is_empty());
 }
 
+/// It is no proof that the task did not run, which *lost* says.
+#[test]
+fn a_branch_is_not_lost_by_the_word_of_one_that_was_not_asked() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    let key = mesh.key_of(call, "/0");
+    let entry = Entry { outcome: Outcome::Failed(Cause::Lost), ..closing("/0") };
+    let word = Message::Manifest(Manifest { own: Some(entry), inherited: Vec::new() });
+    send(&mut mesh, 3, 1, keyed(call, "/0", key, word)).unwrap();
+    assert_eq!(
+        mesh.told(1, call),
+        ["branch /0 at n3: the connection to the node was lost (it may have run)", "Partial"]
+    );
+}
+
 /// T5, T6: a request that comes before the true one takes nothing away from it.
 #[test]
 fn a_request_with_another_key_is_another_task() {
