@@ -26,6 +26,7 @@ use crate::wire::{
 use crate::{Arrival, Outbound};
 
 use super::records::{Over, Record, State, by, refused_entry};
+use super::refusals::Refusal;
 use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 impl Visits {
@@ -56,8 +57,8 @@ impl Visits {
         if links.shares().may_take(by.peer, Pool::Records) {
             links.shares_mut().take(by.peer, Pool::Records, 1);
             let forget_at = self.forget_at(now, cancel.budget_us);
-            let of = (call, task.clone(), key);
-            self.refusals.refuse(of, Cause::Cancelled, forget_at, by.peer);
+            let refusal = refusal_by(by, Cause::Cancelled, forget_at);
+            self.refusals.refuse((call, task.clone(), key), refusal);
         } else if !is_running {
             // Without a mark only what ends a task here is passed on, so that it cannot go in
             // circles.
@@ -152,10 +153,12 @@ impl Visits {
                 None => self.status_of_absent(by, call, asked),
             };
             let may_fence = fences && links.shares().may_take(by.peer, Pool::Records);
-            if status == TaskStatus::Unknown && may_fence {
-                let of = (call, asked.task.clone(), asked.key);
+            let of = || (call, asked.task.clone(), asked.key);
+            if fences && status == TaskStatus::Fenced {
+                self.refusals.refuse_again(&of(), by.sender(), forget_at);
+            } else if status == TaskStatus::Unknown && may_fence {
                 if !mutant::is(Mutant::FenceNotKept) {
-                    self.refusals.refuse(of, Cause::Lost, forget_at, by.peer);
+                    self.refusals.refuse(of(), refusal_by(by, Cause::Lost, forget_at));
                     links.shares_mut().take(by.peer, Pool::Records, 1);
                 }
                 status = TaskStatus::Fenced;
@@ -350,6 +353,11 @@ impl Visits {
             self.drain_task(now, call, place, links);
         }
     }
+}
+
+/// A refusal that the peer of a frame asks for.
+fn refusal_by(by: &Arrival, cause: Cause, forget_at: Timestamp) -> Refusal {
+    Refusal { cause, forget_at, asker: Some(by.sender()), payer: by.peer }
 }
 
 /// Entries that the tasks of one PROBE were given to pass on. Siblings were given the same: each is

@@ -218,6 +218,11 @@ impl Origins {
         Some(found)
     }
 
+    /// The ring of this name.
+    pub(super) fn ring_of(&self, name: RingName) -> Option<&Ring> {
+        self.ring(*self.by_sender.get(&name)?)
+    }
+
     pub(super) fn insert_ring(&mut self, name: RingName, payer: PeerIndex) -> RingIndex {
         let ring = Ring {
             name,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::id::{CallId, Path, TaskKey};
+use crate::id::{CallId, NodeLife, Path, TaskKey};
 use crate::key::Key;
 use crate::mutant::{self, Mutant};
 use crate::share::PeerIndex;
@@ -14,11 +14,13 @@ use crate::timers::Timers;
 use crate::wire::Cause;
 
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+pub(super) struct Refusal {
     /// `Cancelled`, or `Lost` for a fence.
-    cause: Cause,
-    forget_at: Timestamp,
-    payer: PeerIndex,
+    pub(super) cause: Cause,
+    pub(super) forget_at: Timestamp,
+    /// The node that asked for it, and its life, unless another has asked for it again.
+    pub(super) asker: Option<NodeLife>,
+    pub(super) payer: PeerIndex,
 }
 
 /// All refusals of a node.
@@ -60,14 +62,8 @@ impl Refusals {
     }
 
     /// Keeps that a task must not run. It is not refused yet.
-    pub(super) fn refuse(
-        &mut self,
-        (call, task, key): (CallId, TaskKey, Key),
-        cause: Cause,
-        forget_at: Timestamp,
-        payer: PeerIndex,
-    ) {
-        let refusal = Refusal { cause, forget_at, payer };
+    pub(super) fn refuse(&mut self, (call, task, key): (CallId, TaskKey, Key), refusal: Refusal) {
+        let forget_at = refusal.forget_at;
         let before = self.tasks.insert((call, task, key), refusal);
         debug_assert!(before.is_none(), "whoever refuses has looked first");
         self.timers.push(forget_at, call);
@@ -77,12 +73,26 @@ impl Refusals {
         }
     }
 
-    /// Drops those of a call that are forgotten at such a time, and gives who paid for each to
-    /// `act`.
+    /// A node asks again for what is refused: it is kept for as long as each has asked for.
+    pub(super) fn refuse_again(
+        &mut self,
+        of: &(CallId, TaskKey, Key),
+        asker: NodeLife,
+        forget_at: Timestamp,
+    ) {
+        let Some(refusal) = self.tasks.get_mut(of) else { return };
+        refusal.asker = refusal.asker.filter(|first| *first == asker);
+        if forget_at > refusal.forget_at {
+            refusal.forget_at = forget_at;
+            self.timers.push(forget_at, of.0);
+        }
+    }
+
+    /// Drops those of a call that are meant, and gives who paid for each to `act`.
     pub(super) fn drop_of_call(
         &mut self,
         call: CallId,
-        is_meant: impl Fn(Timestamp) -> bool,
+        is_meant: impl Fn(&TaskKey, Key, &Refusal) -> bool,
         mut act: impl FnMut(PeerIndex),
     ) {
         if self.tasks.is_empty() {
@@ -90,7 +100,7 @@ impl Refusals {
         }
         let least = (call, TaskKey { path: Path::root(), hop: 0 }, Key(0));
         let of_call = self.tasks.range(least..).take_while(|((of, _, _), _)| *of == call);
-        let meant = of_call.filter(|(_, refusal)| is_meant(refusal.forget_at));
+        let meant = of_call.filter(|((_, task, key), refusal)| is_meant(task, *key, refusal));
         for name in meant.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.tasks.remove(&name).into_iter().for_each(|refusal| act(refusal.payer));
         }
@@ -99,7 +109,7 @@ impl Refusals {
     /// Drops those whose time has come, and gives who paid for each to `act`.
     pub(super) fn expire(&mut self, now: Timestamp, mut act: impl FnMut(PeerIndex)) {
         while let Some((_, call)) = self.timers.pop_due(now) {
-            self.drop_of_call(call, |forget_at| forget_at <= now, &mut act);
+            self.drop_of_call(call, |_, _, refusal| refusal.forget_at <= now, &mut act);
         }
     }
 

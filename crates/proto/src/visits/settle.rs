@@ -23,6 +23,7 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
+use super::refusals::Refusal;
 use super::{Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
@@ -67,15 +68,16 @@ impl Visits {
         }
     }
 
-    /// True when the call of a CANCEL, which a node that is not the initiator may pass on, is known
-    /// to be settled. Where several nodes have said the same life, nobody knows whose call is
-    /// meant.
+    /// True when the call of a CANCEL or a PROBE is known to be settled. A node that passes one on
+    /// does not say whose call it is: it is of the only node that has said the life, if this one
+    /// has sent requests of its calls. Else nobody knows which call is meant.
     pub(super) fn is_settled_for(&self, by: &Arrival, call: CallId) -> bool {
-        let sole = self.origins.sole_of(call.origin);
         let origin = if by.life.is_life_of(call.origin) {
             self.origins.find(NodeLife { node: by.via, life: call.origin })
         } else {
-            sole
+            let ring = self.origins.ring_of(RingName { life: call.origin, sender: by.sender() });
+            let ring = ring.filter(|ring| !ring.records.is_empty());
+            ring.and_then(|_| self.origins.sole_of(call.origin))
         };
         origin.is_some_and(|origin| self.origins.get(origin).is_settled(call.seq))
     }
@@ -178,10 +180,24 @@ impl Visits {
         self.drop_replies(now, ended, links);
     }
 
+    /// A task of a settled call is forgotten, and with it the refusals that are of this call for
+    /// certain: those that its initiator has asked for, and that of this task by who sent its
+    /// request. Others may be of the call of another node that says the same life.
     pub(super) fn forget_settled(&mut self, ring: RingIndex, record: &Record, links: &mut Links) {
         let call = self.let_go(ring, record, true, links);
+        if self.refusals.len() == 0 {
+            return; // As most often.
+        }
+        let origin = self.origins.get(record.origin).name;
+        let sender = self.origins.ring(ring).map(|ring| ring.name.sender);
+        let is_meant = |task: &TaskKey, key: Key, refusal: &Refusal| {
+            let is_of_record = (task, key) == (&record.task, record.key);
+            let is_its =
+                |asker: NodeLife| asker.is_of(origin) || (is_of_record && sender == Some(asker));
+            refusal.asker.is_some_and(is_its)
+        };
         let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
-        self.refusals.drop_of_call(call, |_| true, give);
+        self.refusals.drop_of_call(call, is_meant, give);
     }
 
     /// Stops the running tasks of settled calls: only [`Mutant::RunningDropped`] does.

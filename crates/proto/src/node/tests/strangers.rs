@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
+use super::settlement::pass;
 use crate::call::{CallEvent, CallOptions};
 use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
 use crate::key::Key;
@@ -27,6 +28,14 @@ pub(super) fn frame(call: CallId, path: &str, message: Message) -> Frame {
 
 pub(super) fn keyed(call: CallId, path: &str, key: Key, message: Message) -> Frame {
     Frame { key: Some(key), ..frame(call, path, message) }
+}
+
+/// As [`keyed`], but for what names the keys of its tasks itself.
+fn of_task(call: CallId, path: &str, key: Key, message: Message) -> Frame {
+    match message {
+        Message::Probe(_) | Message::Status(_) => frame(call, path, message),
+        _ => keyed(call, path, key, message),
+    }
 }
 
 pub(super) fn relayed(from: u64, frame: Frame) -> Frame {
@@ -383,6 +392,106 @@ fn a_life_that_another_node_says_is_its_own() {
     mesh.answer("/0", b"");
     let to: Vec<u64> = mesh.wire.iter().map(|(_, sent)| sent.to.get()).collect();
     assert_eq!(to, [1]);
+}
+
+/// Connects node 9, which says that it lives the life of node 1, with node 2.
+fn squat(mesh: &mut Mesh) {
+    let incarnation = mesh.life(1);
+    let peer = Hello { node: id(9), incarnation, advertised: Vec::new(), frame_bytes_max: 1 << 20 };
+    mesh.link_up(2, &link(peer));
+}
+
+/// Node 9 has node 2 run a task of its call of this number, and says with its next that it is
+/// settled.
+fn settle_squatted(mesh: &mut Mesh, seq: u64) {
+    for seq in [seq, seq + 1] {
+        let call = from_outside(mesh, seq);
+        let own = frame(call, "/0", request(Key(8), ReplyRoute::Sender, 0));
+        mesh.take((2, LinkNonce(99)), own).unwrap();
+        mesh.answer("/0", b"");
+    }
+    assert!(mesh.nodes[&2].visits().has_settled(id(9), from_outside(mesh, seq)));
+    mesh.starts.clear();
+    mesh.wire.clear();
+}
+
+/// T7: node 9 settles its calls, and none of node 1.
+#[test]
+fn what_one_node_settles_leaves_what_another_of_the_same_life_has_refused() {
+    let fence = || fence("/0/0", KEY);
+    for (by, refused, is_asked_by_both) in
+        [(1, fence(), false), (1, fence(), true), (1, cancel(), false), (3, cancel(), false)]
+    {
+        let mut mesh = Mesh::connected(3);
+        squat(&mut mesh);
+        let call = from_outside(&mesh, 5);
+        if is_asked_by_both {
+            let of_the_squatter = of_task(call, "/0/0", KEY, fence());
+            mesh.take((2, LinkNonce(99)), of_the_squatter).unwrap();
+        }
+        send(&mut mesh, by, 2, of_task(call, "/0/0", KEY, refused)).unwrap();
+        settle_squatted(&mut mesh, 5);
+        let late = frame(call, "/0/0", request(KEY, in_the_name_of(1), 0));
+        send(&mut mesh, 3, 2, late).unwrap();
+        assert!(mesh.starts.is_empty(), "by {by}");
+        mesh.nodes[&2].audit_shares().unwrap();
+    }
+}
+
+/// A fence is kept for as long as the one who asks last has asked for.
+#[test]
+fn a_fence_that_was_there_is_kept_for_as_long_as_its_initiator_asks() {
+    let mut mesh = Mesh::connected(3);
+    let call = from_outside(&mesh, 5);
+    for (by, budget_us) in [(3, 0), (1, 30_000_000)] {
+        let Message::Probe(probe) = fence("/0/0", KEY) else { panic!("a fence is a question") };
+        let fence = Message::Probe(Probe { budget_us, ..probe });
+        send(&mut mesh, by, 2, frame(call, "/", fence)).unwrap();
+    }
+    let time = Limits::default().keep_alive_timeout + millis(1_000);
+    pass(&mut mesh, time);
+    let late = frame(call, "/0/0", request(KEY, in_the_name_of(1), 0));
+    send(&mut mesh, 3, 2, late).unwrap();
+    assert!(mesh.starts.is_empty(), "it was fenced for longer");
+    pass(&mut mesh, millis(30_000));
+    assert_eq!(mesh.nodes[&2].visits().remembered_count(), 0);
+}
+
+/// A mark is of the call of its initiator, or of that of the task which was cancelled.
+#[test]
+fn what_a_node_settles_takes_its_refusals_along() {
+    for (by, refused) in [(1, fence("/0/1", KEY)), (1, cancel()), (3, cancel())] {
+        let mut mesh = Mesh::connected(3);
+        let call = from_outside(&mesh, 5);
+        let own = frame(call, "/0/0", request(KEY, in_the_name_of(1), 0));
+        send(&mut mesh, 3, 2, own).unwrap();
+        send(&mut mesh, by, 2, of_task(call, "/0/0", KEY, refused)).unwrap();
+        mesh.finish("/0/0");
+        let next = from_outside(&mesh, 6);
+        send(&mut mesh, 1, 2, frame(next, "/0", request(KEY, ReplyRoute::Sender, 0))).unwrap();
+        assert_eq!(mesh.nodes[&2].visits().remembered_count(), 0, "by {by}");
+        mesh.nodes[&2].audit_shares().unwrap();
+    }
+}
+
+/// Who passes on a CANCEL or a PROBE does not say whose call it is. What the only node that has
+/// spoken has settled says nothing of a call of which this one has sent nothing yet.
+#[test]
+fn what_another_of_the_same_life_has_settled_hides_no_word_of_a_parent() {
+    let mut mesh = Mesh::connected(3);
+    squat(&mut mesh);
+    settle_squatted(&mut mesh, 5);
+    let call = from_outside(&mesh, 5);
+    let asked = vec![Asked { task: key("/0/1"), key: KEY }];
+    let probe = Message::Probe(Probe { fence: false, budget_us: 1_000_000, tasks: asked });
+    send(&mut mesh, 3, 2, frame(call, "/0/1", probe)).unwrap();
+    let Some((_, sent)) = mesh.wire.pop_front() else { panic!("no answer") };
+    let Message::Status(status) = sent.frame.message else { panic!("{sent:?}") };
+    assert_eq!(status.tasks[0].1, TaskStatus::Unknown);
+    send(&mut mesh, 3, 2, keyed(call, "/0/0", KEY, cancel())).unwrap();
+    let late = frame(call, "/0/0", request(KEY, in_the_name_of(1), 0));
+    send(&mut mesh, 3, 2, late).unwrap();
+    assert!(mesh.starts.is_empty(), "it overtook its request");
 }
 
 #[test]
