@@ -468,9 +468,10 @@ impl Initiator {
         }
         if is_settled && is_let_go {
             self.forget(seq);
-        } else if is_let_go && !self.winding.contains_key(&name) {
-            self.winding.insert(name, branches);
-            self.winding_branches += branches;
+        } else if is_let_go {
+            // It may hear of more of them as it winds.
+            let counted = self.winding.entry(name).or_insert(0);
+            self.winding_branches += branches - std::mem::replace(counted, branches);
             self.settle_early();
         }
     }

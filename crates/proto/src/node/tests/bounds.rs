@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
+use super::settlement::cancel_and_detach;
 use super::strangers::{closing, fail, keyed, send};
 use crate::call::{CallEvent, CallOptions, End};
 use crate::id::{CallId, LinkNonce, Path, TaskKey};
@@ -659,6 +660,31 @@ fn replies_beside_an_open_stream_are_one_gap() {
         mesh.told(1, call);
     }
     assert_eq!(mesh.end(1, call), None);
+}
+
+/// Branches that an ended call hears of later count as those that it ended with.
+#[test]
+fn calls_that_wind_have_so_many_branches_in_all() {
+    let limits = Limits { winding_max: 10, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(2, &limits);
+    let calls = [0; 3].map(|_| mesh.call(1, &[2], CallOptions::default()));
+    mesh.deliver_all();
+    let mut kept = Vec::new();
+    for call in calls {
+        cancel_and_detach(&mut mesh, call);
+        assert_eq!(mesh.nodes[&1].initiator().settled_early_count(), 0, "it has one branch");
+    }
+    for call in calls {
+        let outcome = Outcome::Failed(Cause::Cancelled);
+        let own = Some(Entry { children: 30, outcome, ..closing("/0") });
+        let manifest = Message::Manifest(Manifest { own, inherited: Vec::new() });
+        let own = mesh.key_of(call, "/0");
+        send(&mut mesh, 2, 1, keyed(call, "/0", own, manifest)).unwrap();
+        let initiator = mesh.nodes[&1].initiator();
+        kept.push((initiator.winding_count(), initiator.settled_early_count()));
+    }
+    assert_eq!(kept, [(3, 0), (2, 1), (1, 2)], "four times ten branches");
+    assert!(mesh.nodes[&1].initiator().is_kept(calls[2]), "the last deadline");
 }
 
 #[test]
