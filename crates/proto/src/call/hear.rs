@@ -206,6 +206,8 @@ impl Call {
         let children = entry.as_ref().map_or(0, |entry| entry.children);
         match self.fail_by_word(task, children) {
             Ok(true) => {
+                // First: it is told at this time, and what is below looked at soon after it.
+                self.liveness.note_progress(now);
                 if let Some(entry) = &entry {
                     self.note_holders(now, entry);
                 }
@@ -219,7 +221,6 @@ impl Call {
                     details: fail.details,
                     extensions: fail.extensions.into(),
                 });
-                self.liveness.note_progress(now);
             }
             Ok(false) => {}
             Err(fault) => self.contradict(now, task, fault),
@@ -464,6 +465,7 @@ impl Call {
             Outcome::Failed(cause) => {
                 match self.fail_by_word(&entry.task, entry.children) {
                     Ok(true) => {
+                        self.liveness.note_progress(now);
                         self.note_holders(now, entry);
                         // An entry does not say; some tasks fail without having run.
                         let executed = match cause {

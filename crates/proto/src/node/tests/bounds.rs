@@ -15,10 +15,10 @@ use crate::link::Hello;
 use crate::mailbox::{Announce, CallName, MailKey, Tag};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
-use crate::trace::EVENTS_MAX;
+use crate::trace::{EVENTS_MAX, Traced};
 use crate::wire::{
-    Asked, Cancel, CancelReason, Cause, Entry, Executed, Extension, Header, LinkDown, Manifest,
-    Outcome, Probe, Reply, ReplyKind, ReplyRoute, Request, Sealed, TASKS_MAX,
+    Asked, Cancel, CancelReason, Cause, Entry, Executed, Extension, Fail, Header, LinkDown,
+    Manifest, Outcome, Probe, Reply, ReplyKind, ReplyRoute, Request, Sealed, TASKS_MAX,
 };
 
 const NOW: Timestamp = Timestamp::ZERO;
@@ -707,6 +707,47 @@ fn a_trace_keeps_its_first_events_and_none_of_copies() {
         mesh.wire.clear();
     }
     assert_eq!(traced(&mesh), EVENTS_MAX);
+}
+
+/// A failure is told at the time of its own news, by FAIL or by entry.
+#[test]
+fn a_failure_that_a_task_sends_is_traced_when_it_comes() {
+    let outcome = Outcome::Failed(Cause::Application);
+    let own = Some(Entry { outcome, ..closing("/0") });
+    let by_entry = Message::Manifest(Manifest { own, inherited: Vec::new() });
+    for word in [fail(None, Executed::Yes), by_entry] {
+        let options = CallOptions { traces: true, ..CallOptions::default() };
+        let (mut mesh, call) = Mesh::calling_with(2, &[2], options);
+        mesh.pass(millis(500));
+        mesh.wire.clear();
+        let own = mesh.key_of(call, "/0");
+        send(&mut mesh, 2, 1, keyed(call, "/0", own, word)).unwrap();
+        let trace = mesh.nodes[&1].call(call).unwrap().trace();
+        let failed = trace.iter().find(|event| matches!(event.what, Traced::Failed { .. }));
+        assert_eq!(failed.map(|event| event.at), Some(mesh.now), "{trace:?}");
+    }
+}
+
+/// What hangs below a task that has failed may have lost its way: that is looked at after the
+/// grace, whoever says that it has failed.
+#[test]
+fn what_is_below_a_failed_task_is_asked_for_after_the_grace() {
+    let grace = Limits::default().grace;
+    let entry = Entry { children: 1, holders: vec![Some(id(3))], ..closing("/0") };
+    let failed = Entry { outcome: Outcome::Failed(Cause::Application), ..entry };
+    let Message::Fail(by_fail) = fail(None, Executed::Yes) else { panic!("it makes one") };
+    let by_fail = Message::Fail(Fail { entry: Some(Box::new(failed.clone())), ..by_fail });
+    let by_entry = Message::Manifest(Manifest { own: Some(failed), inherited: Vec::new() });
+    for word in [by_fail, by_entry] {
+        let (mut mesh, call) = Mesh::calling(3, &[2]);
+        mesh.pass(millis(10));
+        let own = mesh.key_of(call, "/0");
+        send(&mut mesh, 2, 1, keyed(call, "/0", own, word)).unwrap();
+        mesh.pass(grace - millis(1));
+        assert!(mesh.on_wire().is_empty(), "{:?}", mesh.on_wire());
+        mesh.pass(millis(1));
+        assert_eq!(mesh.on_wire(), ["1-3 PROBE"]);
+    }
 }
 
 /// An entry of few bytes, which names the holder of each of 65,536 branches.
