@@ -582,7 +582,7 @@ impl Call {
             }
             // What tasks still have to send needs credit from here.
             Some(End::Decided) if !self.cancels_late => {
-                self.tree.unsaid() == 0 && self.tree.is_complete()
+                self.tree.unsaid() == 0 && self.tree.missing() == 0
             }
             _ => self.tree.unsaid() == 0,
         };

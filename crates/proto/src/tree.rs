@@ -434,6 +434,22 @@ impl Tree {
         Ok(())
     }
 
+    /// Notes that a branch is said to be over, by somebody whose word does not end it: what it has
+    /// opened counts, and once the call has ended nothing more need be said of it.
+    ///
+    /// # Errors
+    /// [`TreeFault`] when the call would outgrow its bound.
+    pub fn note_hearsay(&mut self, task: &TaskKey, children: u32) -> Result<(), TreeFault> {
+        let Some(branch) = self.known(&task.path)? else { return Ok(()) };
+        if branch.state == BranchState::Open {
+            if task.hop < branch.hop {
+                return Ok(());
+            }
+            self.ensure_children(&task.path, children, BranchState::Open)?;
+        }
+        self.note_word(task, children)
+    }
+
     fn ensure_children(
         &mut self,
         path: &Path,

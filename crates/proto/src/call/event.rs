@@ -178,9 +178,9 @@ pub struct CallOptions {
     /// Items follow the request of the one root branch.
     pub sends_items: bool,
     /// Takes hearsay, the word of a task on a branch that it has opened, for no end of that branch:
-    /// its node may live. Nor does it take a failure that another passes on, who knows the key of
-    /// the branch if it has opened it. Then the branch is open until it speaks for itself, or this
-    /// node finds out by itself.
+    /// its node may live. Nor does it take what another passes on, be it a reply, an end or a
+    /// failure: who has opened the branch knows its key, and can say all of it. Then the branch is
+    /// open until it speaks for itself, or this node finds out by itself.
     pub ignores_hearsay: bool,
     /// Nothing of it has this node dial, or ask for an address: its requests, and what is asked of
     /// them later, go over connections that are up. For what others cause.

@@ -19,6 +19,17 @@ use super::super::tree::{Branch, BranchState, Holder, Tree, TreeFault};
 use super::super::{Arrival, key};
 use super::{Call, CallEvent, Delivered, End, LinkView};
 
+/// Standing of who says that a task is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    /// Its node says so, over a connection of its own.
+    Own,
+    /// Others have brought what its node has said.
+    Passed,
+    /// The same, where that ends no branch (`CallOptions::ignores_hearsay`).
+    Hearsay,
+}
+
 impl Call {
     /// True when a frame counts for what it says of a task: it shows the key of the branch, or
     /// comes over the very connection that the request of a root branch took.
@@ -70,7 +81,9 @@ impl Call {
             let (from, bytes) = (by.from, reply.payload.len());
             self.note(now, task, || Traced::Reply { from, bytes });
         }
-        if !is_new || !self.takes_replies() {
+        // One that another passes on would stand in the way of what the task itself sends.
+        let voice = self.voice_of(&by);
+        if !is_new || !self.takes_replies() || voice == Voice::Hearsay {
             self.refuse_rest(&by, task, &reply);
         } else if is_undeclared {
             self.refuse_rest(&by, task, &reply);
@@ -80,13 +93,13 @@ impl Call {
             self.take_reply(now, by, task, &reply);
         }
         if reply.is_final {
-            if self.close(now, task, (0, 1), true) {
+            if self.close(now, task, (0, 1), voice) {
                 self.note(now, task, || implied_entry(task));
             }
         } else if let Some(entry) = &reply.own_entry
             && entry.task == *task
         {
-            self.apply_entry(now, entry, EntryBy::Reply);
+            self.apply_entry(now, entry, (EntryBy::Reply, voice));
         }
         self.settle(now);
     }
@@ -138,8 +151,7 @@ impl Call {
             self.liveness.note_progress(now);
         }
         if was_streaming && self.tree.get(&task.path).is_none() {
-            let node = (!by.is_relayed() || !self.ignores_hearsay()).then_some(by.from);
-            self.tell_silent(&task.path, node);
+            self.tell_silent(&task.path, Some(by.from));
         }
     }
 
@@ -173,7 +185,7 @@ impl Call {
         self.apply_inherited(now, task, &manifest.inherited, EntryBy::Descendant);
         if let Some(entry) = manifest.own.as_ref().filter(|entry| entry.task == *task) {
             self.hear_end(now, by, task);
-            self.apply_entry(now, entry, EntryBy::Manifest);
+            self.apply_entry(now, entry, (EntryBy::Manifest, self.voice_of(&by)));
         }
         self.settle(now);
     }
@@ -191,9 +203,11 @@ impl Call {
         if !is_known {
             return self.settle(now); // There may have been no room for it.
         }
-        let ignores_hearsay = self.ignores_hearsay();
-        let is_hearsay = !is_own || by.is_relayed();
-        if is_hearsay && ignores_hearsay {
+        let entry = fail.entry.filter(|entry| is_own && entry.task == *task);
+        let children = entry.as_ref().map_or(0, |entry| entry.children);
+        let voice = if is_own { self.voice_of(&by) } else { self.voice_of_others() };
+        if voice == Voice::Hearsay {
+            self.note_hearsay(task, children);
             return self.settle(now);
         }
         let executed = match fail.executed {
@@ -202,8 +216,6 @@ impl Call {
             }
             executed => executed,
         };
-        let entry = fail.entry.filter(|entry| is_own && entry.task == *task);
-        let children = entry.as_ref().map_or(0, |entry| entry.children);
         match self.fail_by_word(task, children) {
             Ok(true) => {
                 // First: it is told at this time, and what is below looked at soon after it.
@@ -230,7 +242,7 @@ impl Call {
         let is_over =
             |branch: &Branch| branch.state == BranchState::Failed && branch.hop <= task.hop;
         // Its children run on until they say something else themselves, where its word is hearsay.
-        let gives_up = fail.aborts_children && !ignores_hearsay;
+        let gives_up = fail.aborts_children && !self.ignores_hearsay();
         if gives_up && self.tree.get(&task.path).is_some_and(is_over) {
             let given_up = self.tree.give_up_children(&task.path, children);
             given_up.iter().for_each(|path| drop(self.inbox.forget(path)));
@@ -240,6 +252,27 @@ impl Call {
 
     fn ignores_hearsay(&self) -> bool {
         self.options.ignores_hearsay && !mutant::is(Mutant::HearsayEndsBranch)
+    }
+
+    /// Standing of who says how the task of a frame is. A task above knows its key, and so may pass
+    /// on what it has not said. A call that has ended takes all, to be settled.
+    pub(super) fn voice_of(&self, by: &Arrival) -> Voice {
+        if by.is_relayed() { self.voice_of_others() } else { Voice::Own }
+    }
+
+    fn voice_of_others(&self) -> Voice {
+        match self.ignores_hearsay() && self.end.is_none() {
+            true => Voice::Hearsay,
+            false => Voice::Passed,
+        }
+    }
+
+    /// A task is said to have opened so many branches and to be over, which ends nothing. What that
+    /// contradicts is nothing that the task has said.
+    fn note_hearsay(&mut self, task: &TaskKey, children: u32) {
+        if !(self.options.is_flat && children > 0) {
+            let _ = self.tree.note_hearsay(task, children);
+        }
     }
 
     /// True when a frame comes from the node known to hold exactly this task, over its connection:
@@ -280,7 +313,7 @@ impl Call {
         self.touch(now, by, task);
         self.apply_inherited(now, task, &report.inherited, EntryBy::Recovered);
         if let Some(entry) = report.own.as_ref().filter(|entry| entry.task == *task) {
-            self.apply_entry(now, entry, EntryBy::Recovered);
+            self.apply_entry(now, entry, (EntryBy::Recovered, self.voice_of(&by)));
         }
         let asked: Vec<TaskKey> =
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
@@ -442,7 +475,12 @@ impl Call {
     fn apply_sealed(&mut self, now: Timestamp, sealed: &Sealed, by: EntryBy) {
         let key = self.secret.branch(self.id, &sealed.entry.task.path);
         if key.is_some_and(|key| sealed.is_of(key)) || mutant::is(Mutant::NoSeals) {
-            self.apply_entry(now, &sealed.entry, by);
+            // The key of a root branch is known to nobody above it.
+            let voice = match sealed.entry.task.path.level_count() {
+                1 => Voice::Passed,
+                _ => self.voice_of_others(),
+            };
+            self.apply_entry(now, &sealed.entry, (by, voice));
         }
     }
 
@@ -453,14 +491,21 @@ impl Call {
         self.tree.fail_with_children(task, children)
     }
 
-    pub(super) fn apply_entry(&mut self, now: Timestamp, entry: &Entry, by: EntryBy) {
+    pub(super) fn apply_entry(
+        &mut self,
+        now: Timestamp,
+        entry: &Entry,
+        (by, voice): (EntryBy, Voice),
+    ) {
         match entry.outcome {
             Outcome::Finished => {
-                let is_own = matches!(by, EntryBy::Reply | EntryBy::Manifest);
-                if self.close(now, &entry.task, (entry.children, entry.replies), is_own) {
+                if self.close(now, &entry.task, (entry.children, entry.replies), voice) {
                     self.note(now, &entry.task, || Traced::Ended { entry: entry.clone(), by });
                     self.note_holders(now, entry);
                 }
+            }
+            Outcome::Failed(_) if voice == Voice::Hearsay => {
+                self.note_hearsay(&entry.task, entry.children);
             }
             Outcome::Failed(cause) => {
                 match self.fail_by_word(&entry.task, entry.children) {
@@ -481,15 +526,18 @@ impl Call {
         }
     }
 
-    /// Closes a branch that has so many children and replies, by its own frame or by that of
-    /// another. True when that is news.
+    /// Closes a branch that has so many children and replies. True when that is news.
     fn close(
         &mut self,
         now: Timestamp,
         task: &TaskKey,
         (children, replies): (u32, u32),
-        is_own: bool,
+        voice: Voice,
     ) -> bool {
+        if voice == Voice::Hearsay {
+            self.note_hearsay(task, children);
+            return false;
+        }
         let was_streaming = self.is_streaming(&task.path);
         // It is forgotten where it ends. Its own frame has made its sender the holder.
         let is_silent = children == 0 && replies == 0;
@@ -512,8 +560,8 @@ impl Call {
                     }
                     let has_streamed = was_streaming && self.tree.get(&task.path).is_none();
                     if has_streamed || is_silent {
-                        let has_said = |holder: &Holder| is_own && holder.relay.is_none();
-                        let holder = holder.filter(|of| has_said(of) || !self.ignores_hearsay());
+                        let counts = voice == Voice::Own || !self.ignores_hearsay();
+                        let holder = holder.filter(|_| counts);
                         self.tell_silent(&task.path, holder.map(|holder| holder.node));
                     }
                 }

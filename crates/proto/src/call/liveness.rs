@@ -36,6 +36,7 @@ use super::super::trace::EntryBy;
 use super::super::tree::{Branch, BranchState, Holder, Tree};
 use super::super::{Arrival, key};
 use super::Call;
+use super::hear::Voice;
 use dues::Dues;
 
 /// Questions about connections that a call may ask.
@@ -601,12 +602,13 @@ impl Call {
         if branch.hop != task.hop || branch.holder.is_none_or(|holder| holder.node != by.from) {
             return None;
         }
+        let voice = self.voice_of(&by);
         match status {
             TaskStatus::Unknown if self.is_sender_gone(task, links) => {
                 self.liveness.note_sender_gone(&task.path);
                 // Through others nothing is fenced, and so nothing more comes of it.
                 let is_open = branch.state == BranchState::Open;
-                if by.is_relayed() && (is_open || self.has_one_way(now, by.link, links)) {
+                if voice == Voice::Passed && (is_open || self.has_one_way(now, by.link, links)) {
                     self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
                 }
             }
@@ -631,14 +633,15 @@ impl Call {
             }
             TaskStatus::Closed { entry, replies_by } => {
                 self.liveness.note_news(&self.tree, task);
-                self.apply_entry(now, entry, EntryBy::Recovered);
-                if self.is_way_spent(now, &by, *replies_by, links) {
+                self.apply_entry(now, entry, (EntryBy::Recovered, voice));
+                if voice != Voice::Hearsay && self.is_way_spent(now, &by, *replies_by, links) {
                     self.fail_missing(task);
                 }
             }
             // A relay's order is not ours, so its word on this proves nothing.
             TaskStatus::Fenced if by.is_relayed() => {}
             TaskStatus::Fenced => self.apply_fence(now, &by, task, links),
+            TaskStatus::Forgotten if voice == Voice::Hearsay => {}
             TaskStatus::Forgotten => {
                 let text = "it takes this call for settled, as if its initiator had said so: \
                             start that anew if all its calls fail so";

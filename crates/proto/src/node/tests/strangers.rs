@@ -4,15 +4,16 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, branch, id, millis};
-use super::settlement::pass;
-use crate::call::{CallEvent, CallOptions};
+use super::settlement::{cancel_and_detach, pass, unsettled};
+use crate::call::{CallEvent, CallOptions, End};
 use crate::id::{CallId, LinkNonce, MethodId, TaskKey};
 use crate::key::Key;
 use crate::link::Hello;
 use crate::mailbox::{MailKey, Tag};
 use crate::wire::{
     Asked, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Fail, Header, Manifest,
-    Outcome, Probe, Relayed, Reply, ReplyRoute, Request, Rung, Sealed, Status, TaskStatus,
+    Outcome, Probe, Relayed, Reply, ReplyPath, ReplyRoute, Request, Rung, Sealed, Status,
+    TaskStatus,
 };
 
 /// The key of every root branch of a call that node 1 did not open itself.
@@ -119,58 +120,146 @@ fn a_reply_in_the_name_of_another_branch_does_not_suppress_the_real_one() {
     assert_eq!((reply.from, &reply.payload[..], events.len()), (id(2), &b"real"[..], 3));
 }
 
+/// Words that end a branch, or its reply, which its task has not said.
+fn lies(of: Key) -> Vec<(&'static str, Message)> {
+    let entry = |outcome| Entry { outcome, ..closing("/0/0") };
+    let ended = |outcome| Manifest { own: Some(entry(outcome)), inherited: Vec::new() };
+    let reply = Reply::sole(Bytes::from_static(b"a lie"));
+    let own_entry = Some(Box::new(Entry { replies: 1, ..closing("/0/0") }));
+    let answered = |state| {
+        let tasks = vec![(Asked { task: key("/0/0"), key: of }, state)];
+        Message::Status(Status { tasks, inherited: Vec::new() })
+    };
+    let (entry, replies_by) =
+        (Box::new(entry(Outcome::Failed(Cause::Panicked))), ReplyPath::Nowhere);
+    vec![
+        ("a failure", fail(None, Executed::No)),
+        ("a failed end", Message::Manifest(ended(Outcome::Failed(Cause::Application)))),
+        ("an end without a reply", Message::Manifest(ended(Outcome::Finished))),
+        ("the only reply", Message::Reply(reply.clone())),
+        ("the last reply", Message::Reply(Reply { is_final: false, own_entry, ..reply })),
+        ("an answer", answered(TaskStatus::Closed { entry, replies_by })),
+        ("an answer that nothing is known", answered(TaskStatus::Forgotten)),
+    ]
+}
+
+/// Node 2 has opened a branch at each of these nodes, has said so and has ended. With the key of the
+/// first branch.
+fn with_leaves(options: CallOptions, leaves: &[u64]) -> (Mesh, CallId, Key) {
+    let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
+    let now = mesh.now;
+    let (_, task) = mesh.task("/0");
+    mesh.with(2, |node| {
+        for leaf in leaves {
+            node.delegate(now, &task, super::mesh::branch(*leaf)).unwrap();
+        }
+        node.finish(now, &task);
+    });
+    mesh.deliver_all();
+    let holders: Vec<_> = leaves.iter().map(|leaf| Some(id(*leaf))).collect();
+    let children = u32::try_from(leaves.len()).unwrap();
+    let own = Some(Entry { children, holders, ..closing("/0") });
+    let of_its_own = Message::Manifest(Manifest { own, inherited: Vec::new() });
+    let parent = mesh.key_of(call, "/0");
+    send(&mut mesh, 2, 1, keyed(call, "/0", parent, of_its_own)).unwrap();
+    (mesh, call, parent.child(0))
+}
+
 /// A parent that says of its child that it was not reached, though it was; or that passes on what
-/// its child has not said.
+/// its child has not said, straight or as what a task below the child carries.
 #[test]
 fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
-    for (ignores_hearsay, is_relayed) in
-        [(false, false), (false, true), (true, false), (true, true)]
-    {
-        let options = CallOptions { ignores_hearsay, ..CallOptions::default() };
+    let mut cases = vec![("its own word", None)];
+    cases.extend((0..lies(KEY).len()).map(|lie| (lies(KEY)[lie].0, Some(lie))));
+    for ignores_hearsay in [false, true] {
+        for (name, lie) in &cases {
+            let options = CallOptions { ignores_hearsay, ..CallOptions::default() };
+            let (mut mesh, call, child) = with_leaves(options, &[3, 2]);
+            let lie = match lie {
+                None => keyed(call, "/0/0", child, fail(Some(3), Executed::No)),
+                Some(lie) => {
+                    relayed(3, of_task(call, "/0/0", child, lies(child).swap_remove(*lie).1))
+                }
+            };
+            send(&mut mesh, 2, 1, lie).unwrap();
+            mesh.answer("/0/1", b"its own");
+            mesh.deliver_all();
+            mesh.answer("/0/0", b"it lives");
+            mesh.deliver_all();
+            let events = mesh.events(1, call);
+            let is_true = |event: &&CallEvent| matches!(event, CallEvent::Reply(reply) if &reply.payload[..] != b"a lie");
+            let replies = events.iter().filter(is_true).count();
+            let expected = if ignores_hearsay { 2 } else { 1 };
+            assert_eq!(replies, expected, "{name}: {events:?}");
+            let is_whole = events.last() == Some(&CallEvent::Ended(End::Complete));
+            assert!(is_whole || !ignores_hearsay, "{name}: {events:?}");
+        }
+    }
+}
+
+/// Who has opened a branch can seal what is said of it, and bring that as a task below it.
+#[test]
+fn an_end_that_a_task_below_carries_is_that_of_its_own_task_at_a_root_alone() {
+    for (path, below, ends) in [("/0", "/0/0", true), ("/0/0", "/0/0/0", false)] {
+        let options = CallOptions { ignores_hearsay: true, ..CallOptions::default() };
         let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
-        let now = mesh.now;
-        let (_, task) = mesh.task("/0");
-        mesh.with(2, |node| {
-            node.delegate(now, &task, super::mesh::branch(3)).unwrap();
-            node.delegate(now, &task, super::mesh::branch(2)).unwrap();
-            node.finish(now, &task);
-        });
-        mesh.deliver_all();
-        let child = mesh.key_of(call, "/0").child(0);
-        let lie = match is_relayed {
-            false => keyed(call, "/0/0", child, fail(Some(3), Executed::No)),
-            true => relayed(3, keyed(call, "/0/0", child, fail(None, Executed::No))),
-        };
-        send(&mut mesh, 2, 1, lie).unwrap();
-        mesh.answer("/0/1", b"its own");
-        mesh.deliver_all();
-        mesh.answer("/0/0", b"it lives");
-        mesh.deliver_all();
-        let events = mesh.events(1, call);
-        let replies = events.iter().filter(|event| matches!(event, CallEvent::Reply(_))).count();
-        let expected = if ignores_hearsay { 2 } else { 1 };
-        assert_eq!(replies, expected, "{events:?}");
+        let own = mesh.key_of(call, path);
+        let entry =
+            Entry { children: 1, outcome: Outcome::Failed(Cause::Application), ..closing(path) };
+        let inherited = vec![Sealed::new(entry, own)];
+        let carried = Message::Manifest(Manifest { own: None, inherited });
+        send(&mut mesh, 2, 1, keyed(call, below, own.child(0), carried)).unwrap();
+        assert_eq!(mesh.told(1, call).len(), usize::from(ends), "{path}");
+    }
+}
+
+/// What does not end a branch before the end of its call settles it all the same.
+#[test]
+fn a_call_that_believes_nobody_is_settled_by_what_is_passed_on() {
+    for lie in 0..3 {
+        for is_decided in [false, true] {
+            let options = CallOptions { ignores_hearsay: true, ..CallOptions::default() };
+            let (mut mesh, call, child) = with_leaves(options, &[3, 2]);
+            mesh.answer("/0/1", b"its own");
+            mesh.deliver_all();
+            let word = lies(child).swap_remove(lie).1;
+            send(&mut mesh, 2, 1, relayed(3, keyed(call, "/0/0", child, word))).unwrap();
+            assert_eq!(unsettled(&mesh), (1, 0));
+            let now = mesh.now;
+            match is_decided {
+                true => mesh.with(1, |node| node.decide_call(now, call, false)),
+                false => cancel_and_detach(&mut mesh, call),
+            }
+            assert_eq!(unsettled(&mesh), (0, 0), "{}", lies(child)[lie].0);
+        }
     }
 }
 
 /// A parent that passes on that its child has ended without a reply, though it has said nothing;
-/// and a child that says so itself.
+/// and a child that says so itself, at once or when it is asked.
 #[test]
 fn a_silent_branch_names_a_node_that_has_said_so_where_no_other_is_believed() {
-    for (ignores_hearsay, is_relayed) in
-        [(false, false), (false, true), (true, false), (true, true)]
-    {
+    for (ignores_hearsay, is_relayed, is_asked) in [
+        (false, false, false),
+        (false, true, false),
+        (true, false, false),
+        (true, true, false),
+        (false, false, true),
+        (true, false, true),
+        (true, true, true),
+    ] {
         let options = CallOptions { ignores_hearsay, tells_silent: true, ..CallOptions::default() };
-        let (mut mesh, call) = Mesh::calling_with(3, &[2], options);
-        let now = mesh.now;
-        let (_, task) = mesh.task("/0");
-        mesh.with(2, |node| {
-            node.delegate(now, &task, super::mesh::branch(3)).unwrap();
-            node.finish(now, &task);
-        });
-        mesh.deliver_all();
-        let child = mesh.key_of(call, "/0").child(0);
-        let word = keyed(call, "/0/0", child, manifest("/0/0"));
+        let (mut mesh, call, child) = with_leaves(options, &[3]);
+        let word = match is_asked {
+            false => manifest("/0/0"),
+            true => {
+                let (entry, replies_by) = (Box::new(closing("/0/0")), ReplyPath::Nowhere);
+                let asked = Asked { task: key("/0/0"), key: child };
+                let tasks = vec![(asked, TaskStatus::Closed { entry, replies_by })];
+                Message::Status(Status { tasks, inherited: Vec::new() })
+            }
+        };
+        let word = of_task(call, "/0/0", child, word);
         match is_relayed {
             false => send(&mut mesh, 3, 1, word).unwrap(),
             true => send(&mut mesh, 2, 1, relayed(3, word)).unwrap(),
@@ -179,8 +268,8 @@ fn a_silent_branch_names_a_node_that_has_said_so_where_no_other_is_believed() {
             CallEvent::Silent { path, node } => Some((path.to_string(), node)),
             _ => None,
         });
-        let node = (!is_relayed || !ignores_hearsay).then_some(id(3));
-        assert_eq!(silent, Some(("/0/0".into(), node)));
+        let counts = !is_relayed || !ignores_hearsay;
+        assert_eq!(silent, counts.then(|| ("/0/0".into(), Some(id(3)))));
     }
 }
 
