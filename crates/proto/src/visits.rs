@@ -405,7 +405,9 @@ impl Visits {
             links.shares_mut().take(payer, Pool::Requests, bytes);
         }
         self.running += 1;
-        self.origins.get_mut(record.origin).held += 1;
+        let origin = self.origins.get_mut(record.origin);
+        origin.held += 1;
+        origin.highest = origin.highest.max(record.seq);
         let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
         let is_first = records.oldest_recent().is_none();
         // What ends before it is old, or is old at once, needs its timer from the start.

@@ -32,6 +32,8 @@ pub(super) struct Origin {
     /// Until when that must be known: what was dropped on its account could otherwise be taken for
     /// new.
     pub(super) keep_until: Timestamp,
+    /// The highest number of its calls of which a task was ever kept here.
+    pub(super) highest: u64,
     /// Records of its tasks, and those of them that are over.
     pub(super) held: usize,
     pub(super) over: usize,
@@ -46,6 +48,13 @@ pub(super) struct Origin {
 }
 
 impl Origin {
+    /// The end of what it can settle here. Nothing of a later call is here that could be let go, so
+    /// that it is settled need not be believed: a number that was changed on its way would have all
+    /// its later requests refused.
+    pub(super) fn settles_below(&self) -> u64 {
+        self.highest.saturating_add(1)
+    }
+
     /// True when a call is known to be settled.
     pub(super) fn is_settled(&self, seq: u64) -> bool {
         seq < self.floor || self.settled.contains(seq)
@@ -161,6 +170,7 @@ impl Origins {
             settled: Intervals::default(),
             floor: 0,
             keep_until: Timestamp::ZERO,
+            highest: 0,
             held: 0,
             over: 0,
             asked: Asked::default(),

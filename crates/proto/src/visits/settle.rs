@@ -40,6 +40,7 @@ impl Visits {
     /// another node says nothing: a request that it sent later may have come before this one.
     pub(super) fn hear_floor(&mut self, index: OriginIndex, floor: u64) {
         let origin = self.origins.get_mut(index);
+        let floor = floor.min(origin.settles_below());
         if floor > origin.floor {
             origin.floor = floor;
             if !self.risen.contains(&index) {
@@ -477,7 +478,8 @@ impl Visits {
             if mutant::is(Mutant::StatementReplaces) {
                 self.origins.get_mut(index).settled = Intervals::default();
             }
-            gaps.for_each(|range| self.settle(now, index, range, links));
+            let end = self.origins.get(index).settles_below();
+            gaps.for_each(|(from, to)| self.settle(now, index, (from, to.min(end)), links));
             let is_cut = exceptions.len() >= self.limits.exceptions_max;
             let origin = self.origins.get_mut(index);
             origin.asked.note(origin.over, is_cut.then_some(*to));

@@ -551,6 +551,54 @@ fn a_settled_call_leaves_nothing_when_its_frames_still_come() {
     assert_eq!(shares(&mesh, 2), taken);
 }
 
+/// A number that was changed on its way, where nothing checks bytes, lets go of what is here. It does
+/// not have the later calls of its initiator refused.
+#[test]
+fn a_number_far_ahead_settles_no_call_that_is_to_come() {
+    let far = 1 << 40;
+    for is_stated in [false, true] {
+        let mut mesh = with_finished(5);
+        let started = mesh.starts.len();
+        if is_stated {
+            let all = statement(&mesh, 0, far, Vec::new());
+            settle(&mut mesh, 1, 2, all);
+        } else {
+            let call = CallId { origin: mesh.life(1), seq: far };
+            send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 1)))
+                .unwrap();
+            mesh.answer("/0", b"");
+        }
+        let started_far = usize::from(!is_stated);
+        assert_eq!((mesh.starts.len(), remembered(&mesh, 2)), (started + started_far, started_far));
+        for seq in 6..9 {
+            let call = CallId { origin: mesh.life(1), seq };
+            send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, 1)))
+                .unwrap();
+            mesh.answer("/0", b"");
+        }
+        assert_eq!(mesh.starts.len(), started + started_far + 3);
+        assert_eq!(remembered(&mesh, 2), started_far + 2, "the last settles the first");
+    }
+}
+
+/// Of an initiator that calls a node seldom, what is settled between two of its calls was never
+/// there.
+#[test]
+fn who_is_called_seldom_forgets_with_the_next_call() {
+    let mut mesh = with_finished(5);
+    for (seq, left) in [(1_000, 1), (70_000, 1), (70_001, 2)] {
+        let call = CallId { origin: mesh.life(1), seq };
+        let open = seq - 70_000.min(seq);
+        send(&mut mesh, 1, 2, frame(call, "/0", request(Key(7), ReplyRoute::Sender, open)))
+            .unwrap();
+        mesh.answer("/0", b"");
+        assert_eq!(remembered(&mesh, 2), left, "{seq}");
+    }
+    let all = statement(&mesh, 0, 80_000, Vec::new());
+    settle(&mut mesh, 1, 2, all);
+    assert_eq!(remembered(&mesh, 2), 0);
+}
+
 #[test]
 fn a_task_that_runs_when_its_call_is_settled_goes_with_its_end() {
     let mut mesh = Mesh::connected(2);
