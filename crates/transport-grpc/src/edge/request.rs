@@ -149,6 +149,9 @@ where
     let (headers, mut messages) = messages(request)?;
     let message = messages.message().await?.ok_or_else(|| not_one("no message"))?;
     while messages.message().await?.is_some() {}
+    if message.first() == Some(&0) {
+        return Err(no_message());
+    }
     Ok(Whole { headers, message, room: messages })
 }
 
@@ -189,6 +192,13 @@ fn no_room(bytes: usize) -> Status {
          hold"
     );
     status::own(Code::ResourceExhausted, text, Executed::No)
+}
+
+/// Status of a request whose message begins with the byte 0. To a node that would say that it is
+/// packed, or elsewhere ([`Payload`](convoke_core::Payload)): of what clients say nothing is.
+fn no_message() -> Status {
+    let text = "the message of the request begins with the byte 0, as none does";
+    status::own(Code::InvalidArgument, text, Executed::No)
 }
 
 /// Status of a request whose message did not come whole within this time.

@@ -131,6 +131,24 @@ async fn another_number_of_messages_than_the_method_takes_is_unimplemented() {
     }
 }
 
+/// A node would take it for one that is packed, or that travels beside its request.
+#[tokio::test]
+async fn what_begins_as_no_message_does_is_none() {
+    let stage = Stage::new().await;
+    let mut odd = Odd::connect(stage.edge.local_addr()).await;
+    for method in ["Say", "Count"] {
+        for message in [&b"\0\x02x"[..], b"\0\x01\x80\x80\x01", b"\0"] {
+            let len = u8::try_from(message.len()).expect("it is short");
+            let frame = [&[0, 0, 0, 0, len], message].concat();
+            let status = odd.ask(method, &[], [Frame::data(frame.into())]).await;
+            assert_eq!(status.code(), Code::InvalidArgument, "{method}: {status}");
+            assert_eq!(executed(&status), "no", "{status}");
+        }
+    }
+    assert_eq!(odd.ask("Say", &[], [message("a")]).await.code(), Code::Ok);
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn a_message_that_is_cut_short_is_none() {
     let stage = Stage::new().await;
