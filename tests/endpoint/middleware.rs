@@ -254,6 +254,37 @@ async fn a_limit_counts_the_methods_of_a_service_together() -> Result {
 }
 
 #[tokio::test]
+async fn a_request_that_an_inner_layer_refuses_did_not_run() -> Result {
+    let limit = ServiceBuilder::new().load_shed().concurrency_limit(1);
+    let service = Service::new().unary(FAIL, never).unary(ECHO, echo).layer(limit);
+    let around = ServiceBuilder::new().map_request(|request: Incoming| request);
+    let (_server, client, peer) = pair(service.layer(around)).await?;
+    let _held = client.call(FAIL, String::new()).to(peer).open()?;
+    let error = client.call(ECHO, String::new()).to(peer).await;
+    assert!(error.expect_err("the limit is reached").is_safe_to_repeat());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_outer_timeout_knows_whether_the_handler_behind_an_inner_layer_was_reached() -> Result {
+    let inner = ServiceBuilder::new().filter_async(|request: Incoming| async {
+        if request.method() == ECHO.name() {
+            std::future::pending::<()>().await;
+        }
+        Ok::<_, BoxError>(request)
+    });
+    let timeout = ServiceBuilder::new().timeout(Duration::from_millis(1));
+    let service = Service::new().unary(FAIL, never).unary(ECHO, echo).layer(inner).layer(timeout);
+    let (_server, client, peer) = pair(service).await?;
+    for (method, expected) in [(FAIL, Executed::Maybe), (ECHO, Executed::No)] {
+        let error = client.call(method, String::new()).to(peer).await;
+        let failure = error.expect_err("it takes too long").failure().map(|one| one.executed);
+        assert_eq!(failure, Some(expected), "{}", method.name());
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn trees_pass_through_layers_with_their_replies() -> Result {
     let finished = Arc::new(AtomicUsize::new(0));
     let counted = finished.clone();

@@ -201,7 +201,14 @@ impl Service {
         });
         let order_by = self.order_by.or(method.is_ordered().then_some(method.name()));
         let (name, takes_items) = (method.name(), Req::IS_STREAMED);
-        let entry = MethodEntry { name, order_by, takes_items, room };
+        let entry = MethodEntry {
+            name,
+            order_by,
+            takes_items,
+            #[cfg(feature = "tower")]
+            is_layered: false,
+            room,
+        };
         self.methods.push((method.id(), entry));
         self
     }

@@ -106,10 +106,11 @@ impl tower_service::Service<Incoming> for HandlerService {
         let Incoming { context, payload, handler, .. } = incoming;
         // Within the future, so that a panic is the task's and not that of whoever calls.
         Box::pin(async move {
-            let passage = &context.handle.passage;
-            passage.begin();
+            // The handler is behind the last of them.
+            let passage = (!handler.is_layered).then_some(&context.handle.passage);
+            passage.inspect(|passage| passage.begin());
             let result = handler.start(context.handle.clone(), payload).await;
-            passage.end();
+            passage.inspect(|passage| passage.end());
             match result {
                 HandlerResult::Ended(LastWord::Failure(failure)) => {
                     Err(Status::of_failure(failure))
@@ -175,7 +176,7 @@ where
             }
         })
     });
-    MethodEntry { name: method, order_by, takes_items, room }
+    MethodEntry { name: method, order_by, takes_items, is_layered: true, room }
 }
 
 async fn run<S>(mut service: S, incoming: Incoming) -> Result<Handled, Box<dyn Error + Send + Sync>>
