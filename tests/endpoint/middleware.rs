@@ -10,7 +10,7 @@ use std::time::Duration;
 use convoke::middleware::{Handled, Incoming};
 use convoke::transport::TcpTransport;
 use convoke::{
-    CallError, Code, Context, Endpoint, Executed, Method, Peer, Request, Service, Status,
+    CallError, Code, Context, Endpoint, Executed, Method, NodeId, Peer, Request, Service, Status,
 };
 use tower::retry::Policy;
 use tower::{BoxError, Service as _, ServiceBuilder, ServiceExt as _};
@@ -281,6 +281,25 @@ async fn an_outer_timeout_knows_whether_the_handler_behind_an_inner_layer_was_re
         let failure = error.expect_err("it takes too long").failure().map(|one| one.executed);
         assert_eq!(failure, Some(expected), "{}", method.name());
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn middleware_sees_why_a_handler_cannot_delegate() -> Result {
+    let seen = Arc::new(Mutex::new(None));
+    let sees = seen.clone();
+    let layer = ServiceBuilder::new().map_err(move |status: Status| {
+        *sees.lock().expect("nobody panics with it") = Some(status.code());
+        status
+    });
+    let service = Service::new().tree(TREE, |text: String, task| async move {
+        task.delegate(NodeId::new(u64::MAX), ECHO.request(text)).await?;
+        Ok(task.finish())
+    });
+    let (_server, client, peer) = pair(service.layer(layer)).await?;
+    let call = client.call(TREE, String::new()).to(peer);
+    call.await.expect_err("nobody knows where that node is");
+    assert_eq!(*seen.lock().expect("nobody panics with it"), Some(Code::Unavailable));
     Ok(())
 }
 

@@ -93,6 +93,8 @@ impl Status {
     pub(crate) fn of_failure(failure: TaskFailure) -> Self {
         let code = match failure.cause {
             Cause::Application => Code::from_number(failure.code),
+            // That of a status which the handler was given, such as by a delegation.
+            _ if failure.code != 0 => Code::from_number(failure.code),
             Cause::BadRequest => Code::InvalidArgument,
             _ => Code::Internal,
         };
