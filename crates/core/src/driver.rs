@@ -440,6 +440,11 @@ impl Driver {
         self.carrier.lock().clone()
     }
 
+    /// Bytes from which the carrier takes bodies, if there is one.
+    pub(crate) fn carried_from(&self) -> Option<usize> {
+        self.carrier().map(|carrier| carrier.body_bytes_min())
+    }
+
     /// Offers what is large and for several other nodes to the carrier, if there is one.
     pub(crate) fn offer(&self, to: &[NodeId], body: &Bytes) -> Option<Carried> {
         // What is small, as most is, does not even look whether there is one.

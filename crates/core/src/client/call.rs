@@ -441,7 +441,7 @@ pub(super) fn begin<Resp>(
     let me = driver.identity().node;
     let probe = CallProbe::begin(&driver.telemetry, me, branches);
     if branches.len() > 1 {
-        carrier::carry(me, |to, body| driver.offer(to, body), branches);
+        carrier::carry(me, || driver.carried_from(), |to, body| driver.offer(to, body), branches);
     }
     for (peer, Request { root, .. }) in branches {
         packing.accept_replies(&mut root.extensions);

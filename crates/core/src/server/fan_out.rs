@@ -69,7 +69,12 @@ impl<Resp: Payload> Task<Resp> {
         let mut branches: SmallVec<[_; 4]> = branches.collect();
         let driver = self.handle().driver();
         let me = driver.identity().node;
-        carrier::carry(me, |to, body| driver.offer(to, body), &mut branches);
+        carrier::carry(
+            me,
+            || driver.carried_from(),
+            |to, body| driver.offer(to, body),
+            &mut branches,
+        );
         let branches = branches.iter().map(|(peer, request)| self.handle().branch(request, *peer));
         FanOut { branches: branches.collect(), room: RoomWait::default(), task: Some(self) }
     }
