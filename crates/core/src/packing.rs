@@ -38,6 +38,32 @@ pub(crate) struct Packing {
     packer: Option<zstd::Packer>,
 }
 
+/// The message of a call that was packed last, and what it became: a message for many nodes is
+/// packed once.
+#[derive(Debug, Default)]
+pub(crate) struct LastPacked {
+    /// Kept, so that no other message takes its memory.
+    #[cfg(feature = "zstd")]
+    of: Option<(Bytes, Encoded)>,
+}
+
+#[cfg(feature = "zstd")]
+impl LastPacked {
+    fn pack(&mut self, packer: &zstd::Packer, payload: &mut Encoded) {
+        let message = payload.as_shared().cloned();
+        let is_same = |(of, _): &&(Bytes, Encoded)| {
+            let place = |bytes: &Bytes| (bytes.as_ptr(), bytes.len());
+            message.as_ref().is_some_and(|message| place(message) == place(of))
+        };
+        if let Some((_, packed)) = self.of.as_ref().filter(is_same) {
+            payload.clone_from(packed);
+            return;
+        }
+        *payload = packer.pack(std::mem::take(payload));
+        self.of = message.map(|message| (message, payload.clone()));
+    }
+}
+
 #[cfg_attr(
     not(feature = "zstd"),
     expect(
@@ -83,13 +109,14 @@ impl Packing {
         let _ = (node, link);
     }
 
-    /// Packs the payload of a request to `to`, if that takes it and it is worth it.
-    pub(crate) fn pack_request(&self, to: NodeId, payload: &mut Encoded) {
+    /// Packs the payload of a request to `to`, if that takes it and it is worth it. One whose bytes
+    /// are those of the last, in the same memory, becomes what that became.
+    pub(crate) fn pack_request(&self, to: NodeId, payload: &mut Encoded, last: &mut LastPacked) {
         #[cfg(feature = "zstd")]
         if let Some(packer) = self.packer.as_ref().filter(|packer| packer.is_accepted_by(to)) {
-            *payload = packer.pack(std::mem::take(payload));
+            last.pack(packer, payload);
         }
-        let _ = (to, payload);
+        let _ = (to, payload, last);
     }
 
     /// Says in a request of an own call that its replies may be packed.

@@ -22,6 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::{OTHER, Request};
+use crate::packing::LastPacked;
 use crate::peer::Peer;
 use crate::telemetry::CallProbe;
 use crate::way::Way;
@@ -443,12 +444,13 @@ pub(super) fn begin<Resp>(
     if branches.len() > 1 {
         carrier::carry(me, || driver.carried_from(), |to, body| driver.offer(to, body), branches);
     }
+    let mut last = LastPacked::default();
     for (peer, Request { root, .. }) in branches {
         packing.accept_replies(&mut root.extensions);
         if peer.epoch() != 0 {
             root.extensions.push(Extension::epoch(peer.epoch()));
         }
-        packing.pack_request(peer.node(), &mut root.payload);
+        packing.pack_request(peer.node(), &mut root.payload, &mut last);
     }
     probe
 }

@@ -176,6 +176,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{LastPacked, Packing};
     use super::*;
     use proptest::prelude::*;
 
@@ -267,6 +268,32 @@ mod tests {
         assert!(!packer.is_accepted_by(node));
         for wrong in [&b"\x2f"[..], b"\x2f\x00", b"\x2f\x01\x01", b"\x2f\x00\xff", &[0x2f; 13]] {
             assert!(packer.take_features(node, LinkNonce(1), wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_for_many_is_packed_once_and_others_by_themselves() {
+        let packing = Packing::new(Some(Compression::zstd_from(64)), 1 << 20);
+        let node = NodeId::new(1);
+        let features = packing.take(node, LinkNonce(1), b"\x2f\x00\x01");
+        assert_eq!(features, Ok(true));
+        let mut last = LastPacked::default();
+        let mut pack = |message: &Bytes| {
+            let mut payload = message.clone().into();
+            packing.pack_request(node, &mut payload, &mut last);
+            payload.into_bytes()
+        };
+        let message = Bytes::from(vec![7; 10_000]);
+        let first = pack(&message);
+        assert!(first.len() < 100, "{} bytes", first.len());
+        assert_eq!(pack(&message).as_ptr(), first.as_ptr(), "it is shared");
+        let start = pack(&message.slice(..5_000));
+        assert_eq!(packing.unpack(start), Ok(message.slice(..5_000)));
+        // Their memory is that of those before, once these are gone.
+        for byte in 0..100 {
+            let message = vec![byte; 10_000];
+            let packed = pack(&message.clone().into());
+            assert_eq!(packing.unpack(packed), Ok(message.into()));
         }
     }
 

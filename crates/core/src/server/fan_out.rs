@@ -13,6 +13,7 @@ use crate::driver::{NewBranches, RoomWait};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
+use crate::packing::LastPacked;
 use crate::peer::Peer;
 
 use super::{Finish, Task};
@@ -75,7 +76,9 @@ impl<Resp: Payload> Task<Resp> {
             |to, body| driver.offer(to, body),
             &mut branches,
         );
-        let branches = branches.iter().map(|(peer, request)| self.handle().branch(request, *peer));
+        let mut last = LastPacked::default();
+        let branches =
+            branches.iter().map(|(peer, request)| self.handle().branch(request, *peer, &mut last));
         FanOut { branches: branches.collect(), room: RoomWait::default(), task: Some(self) }
     }
 }

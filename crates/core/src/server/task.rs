@@ -11,6 +11,7 @@ use crate::driver::{HandlerResult, LastWord, RoomWait, TaskHandle};
 use crate::error::Status;
 use crate::message::Payload;
 use crate::method::Request;
+use crate::packing::LastPacked;
 use crate::peer::Peer;
 
 use super::Context;
@@ -171,7 +172,7 @@ impl<Resp: Payload> Task<Resp> {
         request: Request<Resp>,
     ) -> Result<(), Refused<Resp>> {
         let (handle, peer) = (self.handle(), peer.into());
-        let opened = match handle.branch(&request, peer) {
+        let opened = match handle.branch(&request, peer, &mut LastPacked::default()) {
             Ok(mut branch) => {
                 let mut room = RoomWait::default();
                 poll_fn(|cx| handle.poll_delegate(&mut branch, &mut room, cx)).await
@@ -198,7 +199,7 @@ impl<Resp: Payload> Task<Resp> {
         request: Request<Resp>,
     ) -> Result<Finish, Refused<Resp>> {
         let (handle, peer) = (self.handle(), peer.into());
-        let taken = match handle.branch(&request, peer) {
+        let taken = match handle.branch(&request, peer, &mut LastPacked::default()) {
             Ok(mut branch) => {
                 let mut room = RoomWait::default();
                 poll_fn(|cx| handle.poll_tail(&mut branch, &mut room, cx)).await

@@ -11,6 +11,7 @@ use convoke_proto::wire::Extension;
 
 use crate::coop::poll_in_budget;
 use crate::method::Request;
+use crate::packing::LastPacked;
 use crate::peer::Peer;
 
 use super::super::ahead::Ahead;
@@ -75,17 +76,18 @@ impl TaskHandle {
         self.output(|node, now| node.reply(now, self.task(), payload))
     }
 
-    /// A branch with a request to a peer, as it travels.
+    /// A branch with a request to a peer, as it travels, behind the `last` of the same task.
     pub(crate) fn branch<Resp>(
         &self,
         request: &Request<Resp>,
         peer: Peer,
+        last: &mut LastPacked,
     ) -> Result<NewBranch, SendError> {
         if let Some((size, limit)) = request.oversize {
             return Err(SendError::MetadataTooLarge { size, limit });
         }
         let mut payload = request.root.payload.clone();
-        self.driver().packing.pack_request(peer.node(), &mut payload);
+        self.driver().packing.pack_request(peer.node(), &mut payload, last);
         let branch = Branch {
             to: peer.node(),
             method: request.root.method,
