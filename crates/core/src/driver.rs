@@ -634,7 +634,11 @@ impl Driver {
         rare.unsaid.into_iter().for_each(|unsaid| self.say(unsaid));
         // Last, and a panic of one keeps nobody from being told or woken.
         for (connection, reason) in rare.closes {
-            CONNECTION.call(|| connection.close(reason));
+            CONNECTION.call(|| {
+                // It may linger, and what an earlier life of its peer takes is not what this does.
+                self.packing.forget(connection.link().peer.node, connection.link().nonce);
+                connection.close(reason);
+            });
         }
     }
 

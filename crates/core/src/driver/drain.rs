@@ -191,6 +191,11 @@ mod tests {
     use super::super::flush::tests::Flushed;
     use super::*;
     use crate::Endpoint;
+    #[cfg(feature = "zstd")]
+    use crate::{
+        packing::LastPacked,
+        transport::{Sink, mem::MemTransport},
+    };
 
     #[tokio::test]
     async fn a_connection_that_panics_as_it_is_closed_keeps_nothing_else_from_being_done() {
@@ -207,5 +212,32 @@ mod tests {
         driver.finish(&mut aftermath);
         assert!(driver.dials.lock().contains(&node), "it is dialled");
         hears.await;
+    }
+
+    /// As where the host of a peer has lost its power.
+    #[cfg(feature = "zstd")]
+    #[tokio::test]
+    async fn a_connection_that_lingers_does_not_say_what_the_next_life_of_its_peer_takes() {
+        let mem = MemTransport::new();
+        let builder = Endpoint::builder().transport(mem.clone()).listen("mem://lingers:0");
+        let packing = builder.compression(crate::Compression::zstd_from(64));
+        let endpoint = packing.start().await.expect("the name is free");
+        let (driver, message) = (endpoint.driver(), Bytes::from(vec![7; 10_000]));
+        let lingers = Flushed::new(&Arc::default(), |_| ());
+        driver.on_open(lingers.clone()).expect("it is taken");
+        let (node, nonce) = (lingers.link().peer.node, lingers.link().nonce);
+        let features = driver.packing.take(node, nonce, b"\x2f\x00\x01");
+        assert_eq!(features, Ok(true));
+        let packed = || {
+            let mut payload = message.clone().into();
+            driver.packing.pack_request(node, &mut payload, &mut LastPacked::default());
+            payload.into_bytes()
+        };
+        assert!(packed().len() < message.len());
+
+        let again = Endpoint::builder().transport(mem).node(node).start().await;
+        let again = again.expect("nothing to bind");
+        again.connect(endpoint.addresses()).await.expect("it listens");
+        assert_eq!(packed(), message, "that one has said nothing");
     }
 }
