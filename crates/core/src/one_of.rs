@@ -154,11 +154,13 @@ impl Pool {
         self.members.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The one of two at which fewer branches are open; the first of equals.
+    /// The one of two at which fewer branches are open; the first of equals. One whose connection
+    /// has no room comes last: calls wait for that, and are not open until then.
     fn less_loaded(&self, one: Peer, other: Peer) -> Peer {
         let Some(driver) = self.driver.upgrade().filter(|_| one != other) else { return one };
-        let [one_open, other_open] = [one, other].map(|peer| driver.open_at(peer.node()));
-        if other_open < one_open { other } else { one }
+        let [one_load, other_load] =
+            [one, other].map(|peer| (driver.is_full(peer.node()), driver.open_at(peer.node())));
+        if other_load < one_load { other } else { one }
     }
 }
 

@@ -135,6 +135,11 @@ impl Clone for RoomWait {
 }
 
 impl Driver {
+    /// True while the connection to a node has no room for requests.
+    pub(crate) fn is_full(&self, node: NodeId) -> bool {
+        !self.full.is_empty() && self.cores.lock_any().full_at(node).is_some()
+    }
+
     /// Ready while the connection to one of these nodes has room for requests, or one has none.
     pub(crate) fn poll_room(
         &self,

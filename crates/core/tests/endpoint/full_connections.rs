@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use convoke_core::proto::task::SendError;
 use convoke_core::{
-    Call, Cause, Context, Endpoint, Finish, Items, Method, NodeId, Peer, Service, Status, Task,
+    Call, Cause, Context, Endpoint, Finish, Items, Method, NodeId, OneOf, Peer, Service, Status,
+    Task,
 };
 use convoke_sim::transport::SimNetwork;
 use tokio::runtime::Builder;
@@ -121,6 +122,26 @@ async fn a_spawned_part_waits_for_room_no_longer_than_its_task_runs() {
     drop(call);
     let told = tokio::time::timeout(LONG, hears.recv()).await;
     assert_eq!(told, Ok(Some(Some(SendError::Ended))));
+}
+
+/// Calls to the other one wait, and are not open before they have room.
+#[tokio::test(start_paused = true)]
+async fn the_less_loaded_of_two_is_one_that_has_room() {
+    let network = SimNetwork::new(9);
+    let (_full, _other) =
+        (start(&network, 2, service()).await, start(&network, 3, service()).await);
+    let client = start(&network, 1, Service::new()).await;
+    let full = meet(&client).await;
+    let other = client.peer(node(3), "sim://n3").expect("it is an address");
+    client.warm_up(other).await.expect("it listens");
+    let pool = OneOf::least_loaded(&client, [full, other]).expect("they are two");
+    drop(fill(&network, &client, full).await);
+    let busy = client.call(FILL, String::new()).deadline(LONG).to(other);
+    let _busy = busy.open().expect("there is room");
+    assert_eq!([(); 8].map(|()| pool.pick()), [other; 8]);
+    network.heal_all();
+    tokio::time::sleep(LONG / 4).await;
+    assert_eq!([(); 8].map(|()| pool.pick()), [full; 8], "it has room, and nothing is open");
 }
 
 /// Each of them is another task of the runtime.
