@@ -107,7 +107,10 @@ impl Resolver {
     async fn ask(&self, node: NodeId) -> Answer {
         let resolve = self.resolve.clone();
         let mut asking = JoinSet::new();
-        asking.spawn(async move { resolve.addresses(node).await });
+        asking.spawn(async move {
+            let answer = resolve.addresses(node).await;
+            answer.map_err(|error| error.to_string())
+        });
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, asking.join_next()).await;
         let message = match answer {
             Ok(Some(Ok(Ok(addresses)))) if addresses.is_empty() => "it knows none".to_owned(),
@@ -115,7 +118,7 @@ impl Resolver {
                 addresses.truncate(ADDRESSES_MAX);
                 return Ok(addresses);
             }
-            Ok(Some(Ok(Err(error)))) => error.to_string(),
+            Ok(Some(Ok(Err(text)))) => text,
             Ok(Some(Err(_)) | None) => "it panicked".to_owned(),
             Err(_) => format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
         };
@@ -138,6 +141,18 @@ mod tests {
 
     const ASK: Method<String, String> = Method::new("test.Test/Ask");
 
+    /// An error that cannot be told.
+    #[derive(Debug)]
+    struct Unspeakable;
+
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("on purpose")
+        }
+    }
+
+    impl std::error::Error for Unspeakable {}
+
     /// By the number of the node: what a resolver can do wrong.
     async fn wrong(node: NodeId) -> Result<&'static str, std::io::Error> {
         match node.get() {
@@ -145,6 +160,7 @@ mod tests {
             3 => panic!("on purpose"),
             4 => std::future::pending().await,
             5 => Ok("not an address"),
+            8 => Err(std::io::Error::other(Unspeakable)),
             _ => Ok("none://of.a.transport.here"),
         }
     }
@@ -168,6 +184,7 @@ mod tests {
             (3, "it panicked"),
             (5, "is not an address"),
             (6, "no transport"),
+            (8, "it panicked"),
         ];
         for (node, why) in expected {
             let (text, took) = fail(&endpoint, node).await;

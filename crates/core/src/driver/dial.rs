@@ -14,7 +14,8 @@ use crate::transport::{
     Address, CloseReason, Connection, Counters, DialError, DialLimit, Sink, Transport,
 };
 
-use super::Driver;
+use super::ending::SUBSCRIBER;
+use super::{CONNECTION, Driver};
 
 impl Driver {
     /// The addresses of a node in the order to dial them: those that can prove the node first where
@@ -44,11 +45,11 @@ impl Driver {
             loop {
                 // Another may have connected since the core asked.
                 if driver.is_wanted(node)
-                    && let Err(error) = driver.dial_by_name(node).await
+                    && let Err(why) = driver.dial_for_cores(node).await
                 {
                     // Before anybody is told: a core that asks from then on is dialled for again.
                     driver.dials.lock().remove(&node);
-                    return driver.report_dial_failed(node, &error);
+                    return driver.report_dial_failed(node, &why);
                 }
                 driver.dials.lock().remove(&node);
                 // The connection may have ended for a core that asked again meanwhile.
@@ -64,9 +65,20 @@ impl Driver {
         self.cores.each().any(|core| core.node.links().is_dialling(node))
     }
 
-    fn report_dial_failed(self: &Arc<Self>, node: NodeId, error: &DialError) {
+    /// Dials a node, once for all who ask for it meanwhile. What panics does so in a task of its
+    /// own.
+    ///
+    /// # Errors
+    /// Why it cannot be reached, for people.
+    async fn dial_for_cores(self: &Arc<Self>, node: NodeId) -> Result<(), String> {
+        let dialled = self.dial_jointly(node).await;
+        let dialled = dialled.ok_or_else(|| "the dial panicked".to_owned())?;
+        dialled.map_err(|error| error.to_string())
+    }
+
+    fn report_dial_failed(self: &Arc<Self>, node: NodeId, why: &str) {
         self.with_each_node(|core, now| {
-            core.note_dial_error(node, &error.to_string());
+            core.note_dial_error(node, why);
             core.handle_dial_failed(now, node);
         });
     }
@@ -87,14 +99,19 @@ impl Driver {
 
     /// Dials a node, once for all who ask for it meanwhile.
     pub(crate) async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+        match self.dial_jointly(node).await {
+            Some(dialled) => dialled,
+            None => self.dial_wherever(node).await,
+        }
+    }
+
+    /// The same. `None` when the task of the dial did not end.
+    async fn dial_jointly(self: &Arc<Self>, node: NodeId) -> Option<Result<(), DialError>> {
         let begin = || {
             let driver = self.clone();
             async move { driver.dial_wherever(node).await }
         };
-        match self.by_name.run(&self.runtime, node, begin).await {
-            Some(dialled) => dialled,
-            None => self.dial_wherever(node).await,
-        }
+        self.by_name.run(&self.runtime, node, begin).await
     }
 
     /// Dials a node where it may be, for whoever has asked, and counts the dial if it fails. One
@@ -162,7 +179,9 @@ impl Driver {
             Ok(found) => found,
             Err(unresolved) if known.is_empty() => return Err(unresolved),
             Err(unresolved) => {
-                tracing::debug!(%node, error = %unresolved, "no other address");
+                SUBSCRIBER.call(|| {
+                    tracing::debug!(%node, error = %unresolved, "no other address");
+                });
                 return Err(error.clone());
             }
         };
@@ -184,7 +203,7 @@ impl Driver {
             match self.dial(&address, Some(node)).await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
-                    tracing::debug!(%node, %error, "dial failed");
+                    SUBSCRIBER.call(|| tracing::debug!(%node, %error, "dial failed"));
                     self.ask_each_node(|core| core.note_missed(node, &address));
                     failed = more_telling(failed, error);
                 }
@@ -224,14 +243,17 @@ impl Driver {
     ) -> BTreeMap<LinkNonce, (u64, u64)> {
         let mut carried = BTreeMap::new();
         for double in doubles {
-            let (nonce, Counters { frames_sent, frames_received, .. }) =
-                (double.link().nonce, double.counters());
-            let is_quiet = before.get(&nonce) == Some(&(frames_sent, frames_received));
-            if is_quiet && !self.carries_items(&*double) {
-                double.close(CloseReason::Local);
-            } else {
-                carried.insert(nonce, (frames_sent, frames_received));
-            }
+            // A panic would end the task that watches them, and nobody would watch them again.
+            CONNECTION.call(|| {
+                let (nonce, Counters { frames_sent, frames_received, .. }) =
+                    (double.link().nonce, double.counters());
+                let is_quiet = before.get(&nonce) == Some(&(frames_sent, frames_received));
+                if is_quiet && !self.carries_items(&*double) {
+                    double.close(CloseReason::Local);
+                } else {
+                    carried.insert(nonce, (frames_sent, frames_received));
+                }
+            });
         }
         carried
     }
@@ -277,8 +299,8 @@ impl Driver {
     }
 }
 
-/// Dials over a transport. A panic of it is a failure of this dial alone: it would end the task
-/// that dials for a node, and nobody would dial that node again.
+/// Dials over a transport. A panic of it is a failure of this dial alone, behind which the other
+/// addresses of a node are dialled.
 async fn dial_over(
     transport: &Arc<dyn Transport>,
     address: &Address,
@@ -377,6 +399,56 @@ pub(super) mod tests {
             assert!(failure.text.contains("its transport panicked"), "{failure}");
             sleep(2 * client.driver().limits.backoff_min).await; // until it may be dialled again
         }
+        assert_eq!(client.call(ECHO, 7).to(peer).await.ok(), Some(7));
+    }
+
+    /// A transport that cannot say, for so many times, how much it is preferred.
+    #[derive(Debug)]
+    struct Indifferent(MemTransport, AtomicUsize);
+
+    impl Transport for Indifferent {
+        fn schemes(&self) -> &'static [&'static str] {
+            self.0.schemes()
+        }
+
+        fn preference(&self) -> i8 {
+            let left = self
+                .1
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            assert!(left.is_err(), "on purpose");
+            0
+        }
+
+        fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+            self.0.listen(address, sink)
+        }
+
+        fn dial(
+            &self,
+            address: &Address,
+            expected: Option<NodeId>,
+            sink: Arc<dyn Sink>,
+        ) -> DialFuture {
+            self.0.dial(address, expected, sink)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dial_that_panics_fails_and_the_node_is_dialled_again() {
+        const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
+        let echo = Service::new().unary(ECHO, async |n: u64, _: Context| Ok::<_, Status>(n));
+        let mem = MemTransport::new();
+        let server = Endpoint::builder().transport(mem.clone()).listen("mem://indifferent:0");
+        let server = server.serve(echo).start().await.expect("the name is free");
+        let builder = Endpoint::builder().transport(Indifferent(mem, AtomicUsize::new(1)));
+        let client = builder.start().await.expect("nothing to bind");
+        let addresses = [server.addresses()[0].to_string(), "mem://nobody:1".to_owned()];
+        let peer = client.peer(server.node(), addresses).expect("they are addresses");
+        let call = client.call(ECHO, 7).to(peer).await;
+        let Err(CallError::Branch(failure)) = call else { panic!("nobody dials: {call:?}") };
+        assert_eq!((failure.cause, failure.executed), (Cause::Unreachable, Executed::No));
+        assert!(failure.text.contains("the dial panicked"), "{failure}");
+        sleep(2 * client.driver().limits.backoff_min).await; // until it may be dialled again
         assert_eq!(client.call(ECHO, 7).to(peer).await.ok(), Some(7));
     }
 

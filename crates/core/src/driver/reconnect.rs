@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::transport::Address;
 
 use super::Driver;
+use super::ending::SUBSCRIBER;
 use super::pace::Pace;
 use super::peers::PeerState;
 
@@ -141,7 +142,9 @@ async fn keep(
         let (runtime, pace) = (driver.runtime.clone(), pace.clone());
         let dial = runtime.spawn(async move {
             if let Err(error) = driver.keep_warm(node).await {
-                tracing::debug!(%node, %error, "dial failed, to be repeated");
+                SUBSCRIBER.call(|| {
+                    tracing::debug!(%node, %error, "dial failed, to be repeated");
+                });
             }
             pace.send_modify(|pace| pace.end(driver.now()));
         });

@@ -102,13 +102,19 @@ impl Driver {
     fn refuse(&self, link: &Link, unwanted: Unwanted) {
         let (peer, scheme, reason) = (link.peer.node, link.scheme, unwanted.name());
         match unwanted {
-            Unwanted::ShuttingDown => tracing::debug!(%peer, scheme, reason, "connection refused"),
+            Unwanted::ShuttingDown => {
+                SUBSCRIBER.call(|| {
+                    tracing::debug!(%peer, scheme, reason, "connection refused");
+                });
+            }
             _ => {
                 if let Some(left_out) = self.logged.refused.pass() {
-                    tracing::warn!(
-                        %peer, scheme, reason, left_out,
-                        "connection refused: {unwanted}"
-                    );
+                    SUBSCRIBER.call(|| {
+                        tracing::warn!(
+                            %peer, scheme, reason, left_out,
+                            "connection refused: {unwanted}"
+                        );
+                    });
                 }
             }
         }
