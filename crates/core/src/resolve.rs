@@ -21,7 +21,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// [`EndpointBuilder::resolver`](crate::EndpointBuilder::resolver).
 ///
 /// It is asked when this node calls one of which it has no address, or when all that it has failed.
-/// Nothing that others send makes it ask. An answer holds for
+/// Nothing that others send makes it ask, and where only they say that a node is, that is dialled
+/// after what the resolver finds. An answer holds for
 /// [`backoff_min`](crate::Limits::backoff_min) and is asked for again only after the pause that
 /// follows a failed dial. A resolver that fails, panics or takes longer than 5 s fails the dial
 /// alone, as [`DialError::Unresolved`]. Of its answer the first 16 addresses are dialled. Each

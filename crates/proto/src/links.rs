@@ -27,6 +27,7 @@ use crate::time::Timestamp;
 use crate::{Arrival, Outbound};
 
 use addresses::told;
+pub(crate) use dials::is_own_doing;
 pub(crate) use open::Noise;
 use open::{Open, OpenLinks};
 
@@ -59,6 +60,8 @@ struct Neighbour {
     met: Vec<(Address, Option<Incarnation>)>,
     /// Advertised by the node itself, or by another until it is.
     advertised: Vec<Address>,
+    /// Another has advertised them.
+    is_hearsay: bool,
     is_dialling: bool,
     failures: u32,
     /// Reason why the last dial failed.
@@ -172,6 +175,7 @@ impl Links {
         }
         if told(&link.peer.advertised).next().is_some() {
             neighbour.advertised = told(&link.peer.advertised).collect();
+            neighbour.is_hearsay = false;
         }
         neighbour.up.push((id, link.is_dialler));
         (neighbour.is_dialling, neighbour.failures) = (false, 0);

@@ -15,7 +15,7 @@ use crate::transport::{
 };
 
 use super::ending::SUBSCRIBER;
-use super::{CONNECTION, Driver};
+use super::{CONNECTION, Driver, Resolver};
 
 impl Driver {
     /// The addresses of a node in the order to dial them: those that can prove the node first where
@@ -71,7 +71,7 @@ impl Driver {
     /// # Errors
     /// Why it cannot be reached, for people.
     async fn dial_for_cores(self: &Arc<Self>, node: NodeId) -> Result<(), String> {
-        let dialled = self.dial_jointly(node).await;
+        let dialled = self.dial_jointly(node, AskedBy::Cores).await;
         let dialled = dialled.ok_or_else(|| "the dial panicked".to_owned())?;
         dialled.map_err(|error| error.to_string())
     }
@@ -89,7 +89,7 @@ impl Driver {
         if self.is_met(node) {
             return Ok(());
         }
-        self.dial_wherever(node).await
+        self.dial_wherever(node, AskedBy::Owner).await
     }
 
     /// True when there is a connection to a node, or it is this one.
@@ -97,35 +97,43 @@ impl Driver {
         node == self.identity.node || self.connection_to(node).is_some()
     }
 
-    /// Dials a node, once for all who ask for it meanwhile.
+    /// Dials a node for the endpoint's owner, once for all who ask for it meanwhile.
     pub(crate) async fn dial_by_name(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
-        match self.dial_jointly(node).await {
+        match self.dial_jointly(node, AskedBy::Owner).await {
             Some(dialled) => dialled,
-            None => self.dial_wherever(node).await,
+            None => self.dial_wherever(node, AskedBy::Owner).await,
         }
     }
 
-    /// The same. `None` when the task of the dial did not end.
-    async fn dial_jointly(self: &Arc<Self>, node: NodeId) -> Option<Result<(), DialError>> {
+    /// The same for whoever. `None` when the task of the dial did not end.
+    async fn dial_jointly(
+        self: &Arc<Self>,
+        node: NodeId,
+        asked_by: AskedBy,
+    ) -> Option<Result<(), DialError>> {
         let begin = || {
             let driver = self.clone();
-            async move { driver.dial_wherever(node).await }
+            async move { driver.dial_wherever(node, asked_by).await }
         };
         self.by_name.run(&self.runtime, node, begin).await
     }
 
     /// Dials a node where it may be, for whoever has asked, and counts the dial if it fails. One
     /// that was given other addresses while those before them failed is dialled there.
-    async fn dial_wherever(self: &Arc<Self>, node: NodeId) -> Result<(), DialError> {
+    async fn dial_wherever(
+        self: &Arc<Self>,
+        node: NodeId,
+        asked_by: AskedBy,
+    ) -> Result<(), DialError> {
         let _dialling = self.dialling(node);
         let mut known = self.addresses_of(node);
         loop {
-            let dialled = self.dial_known_or_found(node, &known).await;
+            let dialled = self.dial_known_or_found(node, &known, asked_by).await;
             if dialled.is_ok() {
                 return dialled;
             }
             let now_known = self.addresses_of(node);
-            if now_known.iter().all(|address| known.contains(address)) {
+            if now_known.is_within(&known) {
                 self.telemetry.on_dial_failed();
                 return dialled;
             }
@@ -156,8 +164,12 @@ impl Driver {
     }
 
     /// Addresses at which a node may be dialled.
-    fn addresses_of(&self, node: NodeId) -> Vec<Address> {
-        self.ask_any_node(|core| core.links().addresses(node))
+    fn addresses_of(&self, node: NodeId) -> Known {
+        self.ask_any_node(|core| {
+            let (mut sure, heard) = (core.links().addresses(node), core.links().heard(node));
+            sure.retain(|address| !heard.contains(address));
+            Known { sure, heard }
+        })
     }
 
     /// Those of them that the endpoint's owner gave.
@@ -165,32 +177,70 @@ impl Driver {
         self.ask_any_node(|core| core.links().configured(node).to_vec())
     }
 
-    /// Dials a node at its known addresses in turn and, when there is none or all fail, at those
-    /// that the resolver finds.
+    /// Dials a node at its known addresses in turn; when there is none or all fail, at those that
+    /// the resolver finds; last at those that only others have named, for a stranger may have.
+    /// Unless this node itself wants the connection, the resolver is not asked.
     async fn dial_known_or_found(
         self: &Arc<Self>,
         node: NodeId,
-        known: &[Address],
+        known: &Known,
+        asked_by: AskedBy,
     ) -> Result<(), DialError> {
-        let dialled = self.dial_in_turn(node, known.to_vec()).await;
-        let (Err(error), Some(resolver)) = (&dialled, &self.resolver) else { return dialled };
+        let mut failed = match self.dial_in_turn(node, known.sure.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let (mut tried, mut resolver) = (known.sure.clone(), self.resolver.as_ref());
+        let mut heard = self.in_dial_order(node, known.heard.clone()).into_iter();
+        loop {
+            // Cores may have come to want it themselves while it was dialled where others say.
+            let is_own = || asked_by == AskedBy::Owner || self.is_called(node);
+            if let Some(resolver) = resolver.take_if(|_| is_own()) {
+                match self.dial_found(node, resolver, &mut tried, failed).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => failed = error,
+                }
+            }
+            let next = heard.find(|address| !tried.contains(address));
+            let Some(next) = next else { return Err(failed) };
+            match self.dial_in_turn(node, vec![next]).await {
+                Ok(()) => return Ok(()),
+                Err(later) => failed = more_telling(failed, later),
+            }
+        }
+    }
+
+    /// True when a request or a cast waits for a connection to a node.
+    fn is_called(&self, node: NodeId) -> bool {
+        self.cores.each().any(|core| core.node.links().is_called(node))
+    }
+
+    /// Dials a node where the resolver finds it, but where it was `tried`, in vain.
+    async fn dial_found(
+        self: &Arc<Self>,
+        node: NodeId,
+        resolver: &Resolver,
+        tried: &mut Vec<Address>,
+        failed: DialError,
+    ) -> Result<(), DialError> {
         let found = resolver.addresses(node, || self.now(), self.limits.backoff_min).await;
         let mut found = match found {
             Ok(found) => found,
-            Err(unresolved) if known.is_empty() => return Err(unresolved),
+            Err(unresolved) if tried.is_empty() => return Err(unresolved),
             Err(unresolved) => {
                 SUBSCRIBER.call(|| {
                     tracing::debug!(%node, error = %unresolved, "no other address");
                 });
-                return Err(error.clone());
+                return Err(failed);
             }
         };
-        found.retain(|address| !known.contains(address));
+        found.retain(|address| !tried.contains(address));
         if found.is_empty() {
-            return dialled;
+            return Err(failed);
         }
+        tried.extend_from_slice(&found);
         let later = self.dial_in_turn(node, found).await;
-        later.map_err(|later| more_telling(error.clone(), later))
+        later.map_err(|later| more_telling(failed, later))
     }
 
     async fn dial_in_turn(
@@ -296,6 +346,30 @@ impl Driver {
 
     pub(crate) fn transport(&self, scheme: &str) -> Option<&Arc<dyn Transport>> {
         self.transports.iter().find(|transport| transport.schemes().contains(&scheme))
+    }
+}
+
+/// Origin of a dial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AskedBy {
+    /// The owner of the endpoint.
+    Owner,
+    /// Cores, for what waits there: the endpoint's own doing, or what others have caused.
+    Cores,
+}
+
+/// Addresses at which a node may be dialled.
+struct Known {
+    /// Given by the owner of the endpoint, or told by the node itself.
+    sure: Vec<Address>,
+    /// Named by others alone.
+    heard: Vec<Address>,
+}
+
+impl Known {
+    fn is_within(&self, other: &Self) -> bool {
+        let mut all = self.sure.iter().chain(&self.heard);
+        all.all(|address| other.sure.contains(address) || other.heard.contains(address))
     }
 }
 

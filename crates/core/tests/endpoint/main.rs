@@ -4,6 +4,7 @@
 mod budget;
 mod crash;
 mod full_connections;
+mod heard_addresses;
 mod layers;
 mod limits;
 mod mem;

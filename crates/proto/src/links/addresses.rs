@@ -60,6 +60,7 @@ impl Links {
         let neighbour = self.neighbour(node);
         if neighbour.configured.is_empty() && neighbour.advertised.is_empty() {
             neighbour.advertised = told(addresses).collect();
+            neighbour.is_hearsay = true;
         }
         self.forget_idle(node);
     }
@@ -83,6 +84,15 @@ impl Links {
             neighbour.advertised.iter().filter(|a| !neighbour.configured.contains(a)).cloned(),
         );
         all
+    }
+
+    /// Those of them that only another node has named.
+    pub fn heard(&self, node: NodeId) -> Vec<Address> {
+        let neighbour = self.neighbours.get(&node).filter(|neighbour| neighbour.is_hearsay);
+        let heard = neighbour
+            .into_iter()
+            .flat_map(|of| of.advertised.iter().filter(|address| !of.configured.contains(address)));
+        heard.cloned().collect()
     }
 
     /// Those of them that other nodes are told.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::Outbound;
 use crate::id::NodeId;
 use crate::time::Timestamp;
+use crate::wire::{Frame, Message};
 
 use super::Links;
 
@@ -20,6 +21,12 @@ impl Links {
         self.has_resolver
             && !self.is_over
             && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
+    }
+
+    /// True while a request or a cast waits for the dial of a node.
+    pub fn is_called(&self, node: NodeId) -> bool {
+        let waiting = self.neighbours.get(&node).map(|neighbour| &neighbour.waiting);
+        waiting.is_some_and(|waiting| waiting.iter().any(|(_, one)| is_own_doing(&one.frame)))
     }
 
     /// Nobody is dialled from now on. Returns those that are: their dials are to be taken for
@@ -129,6 +136,12 @@ impl Links {
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
+}
+
+/// True for a frame that this node itself has decided to send. Others cause other frames, so no
+/// stranger's word asks the resolver.
+pub(crate) fn is_own_doing(frame: &Frame) -> bool {
+    matches!(frame.message, Message::Request(_) | Message::Cast(_))
 }
 
 /// A time between a tenth of `ceiling` and `ceiling`.

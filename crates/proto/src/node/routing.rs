@@ -9,7 +9,7 @@ use crate::wire::{
 };
 
 use super::super::call::Call;
-use super::super::links::{Noise, Way};
+use super::super::links::{Noise, Way, is_own_doing};
 use super::super::outbox::{Destination, Outbox, Rejected, Room};
 use super::super::tree::Holder;
 use super::super::{Arrival, Fault, Outbound, lane_of};
@@ -241,11 +241,7 @@ impl<O: Outbox> Node<O> {
             }
             Some(link) => Way::Up(link),
             None => match self.links.way(now, to) {
-                // Others cause other messages, so no stranger's word asks the resolver.
-                Way::Dead
-                    if matches!(frame.message, Message::Request(_) | Message::Cast(_))
-                        && self.links.is_resolvable(now, to) =>
-                {
+                Way::Dead if is_own_doing(&frame) && self.links.is_resolvable(now, to) => {
                     Way::Dialable
                 }
                 way => way,

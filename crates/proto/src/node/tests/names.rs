@@ -7,7 +7,7 @@ use crate::Outbound;
 use crate::call::{CallEvent, CallOptions};
 use crate::id::CallId;
 use crate::limits::ReplyDial;
-use crate::wire::{Cancel, CancelReason, Cause, Executed, Header};
+use crate::wire::{Cancel, CancelReason, Cause, Executed, Header, ReplyRoute};
 
 /// Nodes 1 and 2, connected, of which 1 has a resolver.
 fn resolving(limits: &Limits) -> Mesh {
@@ -70,6 +70,31 @@ fn no_word_of_a_stranger_dials_by_name() {
     });
     mesh.pass(millis(1_000));
     assert_eq!(mesh.dials, []);
+}
+
+#[test]
+fn where_others_say_that_a_node_is_and_whether_this_one_wants_it_is_told() {
+    let limits = Limits { reply_dial: ReplyDial::Anybody, ..Limits::default() };
+    let (mut mesh, at) = (resolving(&limits), vec!["test://9".parse().unwrap()]);
+    let call = CallId { origin: Incarnation::of_random(0x900), seq: 1 };
+    let route = ReplyRoute::Node { node: id(9), addresses: at.clone() };
+    let frame = frame(call, "/0/0", request(KEY, route, 1));
+    assert_eq!(send(&mut mesh, 2, 1, frame), Ok(()));
+    mesh.answer("/0/0", b"for node 9");
+    assert_eq!(mesh.dials, [(1, 9)], "for the reply");
+    let now = mesh.now;
+    mesh.with(1, |node| {
+        assert_eq!((node.links().addresses(id(9)), node.links().heard(id(9))), (at.clone(), at));
+        assert!(!node.links().is_called(id(9)), "a reply waits");
+        open_one(node, now, 9);
+        assert!(node.links().is_called(id(9)), "so does a request");
+        node.handle_dial_failed(now, id(9));
+        assert!(!node.links().is_called(id(9)), "nothing waits");
+        // The owner of the endpoint says the same.
+        let configured = node.links().addresses(id(9));
+        node.configure(id(9), configured);
+        assert_eq!(node.links().heard(id(9)), []);
+    });
 }
 
 #[test]
