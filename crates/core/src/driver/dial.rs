@@ -163,13 +163,17 @@ impl Driver {
         Ok(node)
     }
 
-    /// Addresses at which a node may be dialled.
+    /// Addresses at which a node may be dialled. What others say of it is known to the core alone
+    /// that has heard it.
     fn addresses_of(&self, node: NodeId) -> Known {
-        self.ask_any_node(|core| {
-            let (mut sure, heard) = (core.links().addresses(node), core.links().heard(node));
-            sure.retain(|address| !heard.contains(address));
-            Known { sure, heard }
-        })
+        let mut known = Known::default();
+        self.ask_each_node(|core| {
+            let (all, heard) = (core.links().addresses(node), core.links().heard(node));
+            add(&mut known.sure, all.into_iter().filter(|address| !heard.contains(address)));
+            add(&mut known.heard, heard);
+        });
+        known.heard.retain(|address| !known.sure.contains(address));
+        known
     }
 
     /// Those of them that the endpoint's owner gave.
@@ -359,6 +363,7 @@ enum AskedBy {
 }
 
 /// Addresses at which a node may be dialled.
+#[derive(Default)]
 struct Known {
     /// Given by the owner of the endpoint, or told by the node itself.
     sure: Vec<Address>,
@@ -370,6 +375,15 @@ impl Known {
     fn is_within(&self, other: &Self) -> bool {
         let mut all = self.sure.iter().chain(&self.heard);
         all.all(|address| other.sure.contains(address) || other.heard.contains(address))
+    }
+}
+
+/// Adds the addresses that are not there yet.
+fn add(to: &mut Vec<Address>, addresses: impl IntoIterator<Item = Address>) {
+    for address in addresses {
+        if !to.contains(&address) {
+            to.push(address);
+        }
     }
 }
 

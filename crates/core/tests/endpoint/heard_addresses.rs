@@ -1,5 +1,5 @@
-//! Addresses of nodes that only others have named: what they make an endpoint do. Under a paused
-//! clock.
+//! Addresses of nodes that only others have named: which core has heard of them, and what they make
+//! an endpoint do. Under a paused clock.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use convoke_core::transport::{DialError, DialFuture, DialLimit, ListenFuture};
 use convoke_core::{
-    Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, ReplyDial, Service, Status,
+    Call, Context, Endpoint, EndpointBuilder, Limits, Method, NodeId, ReplyDial, Service, Status,
+    Task, Way,
 };
 use convoke_proto::address::Address;
 use convoke_proto::id::{CallId, MethodId, Path, TaskKey};
@@ -21,6 +22,7 @@ use convoke_transport::parts::Mutex;
 use convoke_transport::{Lane, Sink, Transport};
 
 const ANSWER: Method<(), u64> = Method::new("test.Heard/Answer");
+const PASS_ON: Method<(), u64> = Method::new("test.Heard/PassOn");
 
 /// Time that a dial of an address takes where nobody answers.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -120,6 +122,28 @@ async fn name(network: &SimNetwork, server: &Endpoint, number: u64, addresses: &
     connection.flush();
     tokio::time::sleep(Duration::from_millis(100)).await;
     connection.close(convoke_transport::CloseReason::Local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_core_has_whom_it_has_heard_of_dialled_to_reply() {
+    let network = SimNetwork::new(1);
+    let server = node(network.transport(), 1).limits(dialling_anybody()).cores(4);
+    let server = server.start().await.expect("it starts");
+    let relay = Endpoint::builder().node(NodeId::new(2)).transport(network.transport());
+    let pass_on = |(), task: Task<u64>| async move {
+        Ok(task.tail(NodeId::new(1), ANSWER.request(())).await?)
+    };
+    let relay = relay.listen("sim://n2").serve(Service::new().tree(PASS_ON, pass_on));
+    let relay = relay.start().await.expect("it starts");
+    relay.connect(server.addresses()).await.expect("it listens");
+    // The life of an initiator says which core of the server has its calls.
+    for number in 10..26 {
+        let initiator = node(network.transport(), number).start().await.expect("it starts");
+        let peer = initiator.connect(relay.addresses()).await.expect("it listens");
+        let call: Call<u64> = initiator.call(PASS_ON, ()).to(peer).open().expect("it is connected");
+        let reply = call.first().await.expect("it is answered");
+        assert_eq!((reply.way(), *reply.message()), (Way::Direct, 7), "node {number}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
