@@ -34,9 +34,8 @@ use crate::wire::{
     Sealed,
 };
 
-use super::key;
 use super::limits::Limits;
-use super::metadata;
+use super::{key, metadata, wire};
 pub use branch::Branch;
 pub(crate) use intake::Intake;
 pub use intake::{ItemsFailure, NextItem};
@@ -104,7 +103,7 @@ impl TaskFailure {
             executed: self.executed,
             code: self.code,
             node: None,
-            text: crate::wire::cut(&self.text).into_owned(),
+            text: wire::cut(&self.text).into_owned(),
             entry: own.map(Box::new),
             aborts_children: self.aborts_children,
             inherited,
@@ -247,6 +246,41 @@ pub(crate) struct Finished {
     pub(crate) entry: Entry,
     /// The branch went on at this node.
     pub(crate) tailed: bool,
+    /// More that its failure said.
+    pub(crate) words: Option<Box<Words>>,
+}
+
+/// Part of a failure that its entry does not say: kept to be said again when the task is asked for,
+/// as the first may have been lost with a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    executed: Executed,
+    code: u32,
+    /// The beginning.
+    text: Box<str>,
+    aborts_children: bool,
+}
+
+/// Bytes of a text that are kept: a record is counted as 256 bytes with them.
+const KEPT_TEXT_BYTES_MAX: usize = 96;
+
+impl Words {
+    fn of(failure: &TaskFailure) -> Box<Self> {
+        let TaskFailure { executed, code, aborts_children, .. } = *failure;
+        let text = wire::cut_to(&failure.text, KEPT_TEXT_BYTES_MAX).into();
+        Box::new(Self { executed, code, text, aborts_children })
+    }
+}
+
+impl Finished {
+    /// The failure of a task that said one.
+    pub(crate) fn failure(&self) -> Option<Fail> {
+        let Outcome::Failed(cause) = self.entry.outcome else { return None };
+        let Words { executed, code, ref text, aborts_children } = **self.words.as_ref()?;
+        let failure = TaskFailure::new(cause, executed, &**text);
+        let failure = TaskFailure { code, aborts_children, ..failure };
+        Some(failure.into_fail(Some(self.entry.clone()), Vec::new()))
+    }
 }
 
 /// A branch whose request cannot leave: its name and key, and the entries that it was to carry.
@@ -550,14 +584,14 @@ impl Task {
                 self.push(Message::Manifest(Manifest { own: Some(entry.clone()), inherited }));
             }
         }
-        self.end = Some(Finished { entry, tailed: false });
+        self.end = Some(Finished { entry, tailed: false, words: None });
     }
 
     /// Its branch goes on elsewhere: that is all there is to declare.
     fn hand_on(&mut self) {
         let entry = self.entry(Outcome::Finished);
         let entry = Entry { children: 0, holders: Vec::new(), ..entry };
-        self.end = Some(Finished { entry, tailed: true });
+        self.end = Some(Finished { entry, tailed: true, words: None });
     }
 
     /// The handler failed: what it declared until then still counts, unless it takes its branches
@@ -569,10 +603,11 @@ impl Task {
         }
         self.flush();
         let entry = self.entry(Outcome::Failed(failure.cause));
+        let words = Some(Words::of(&failure));
         let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
         let fail = Fail { extensions: std::mem::take(&mut self.metadata), ..fail };
         self.last_word = Some(Message::Fail(fail));
-        self.end = Some(Finished { entry, tailed: false });
+        self.end = Some(Finished { entry, tailed: false, words });
         self.say_last_word();
     }
 
@@ -632,7 +667,7 @@ impl Task {
         let inherited = std::mem::take(&mut self.inherited);
         let own = self.end.is_none().then(|| self.entry(Outcome::Failed(cause)));
         if let Some(entry) = &own {
-            self.end = Some(Finished { entry: entry.clone(), tailed: false });
+            self.end = Some(Finished { entry: entry.clone(), tailed: false, words: None });
         }
         if own.is_some() || !inherited.is_empty() {
             self.push(Message::Manifest(Manifest { own, inherited }));

@@ -129,7 +129,8 @@ impl Visits {
     }
 
     /// A PROBE of the initiator, which came by this branch if it was relayed: answers for each
-    /// task, fencing unknown ones if asked.
+    /// task, fencing unknown ones if asked. One that has failed says so again before its status,
+    /// which has only the cause: the first may have been lost with a connection.
     pub(crate) fn handle_probe(
         &mut self,
         now: Timestamp,
@@ -145,7 +146,7 @@ impl Visits {
         let (mut seen, mut inherited) = (BTreeSet::<Place>::new(), Gathered::default());
         let mut tasks = Vec::new();
         let (mut way, mut last, mut parents) = (None, None, Vec::new());
-        let mut running = Vec::new();
+        let (mut running, mut failed) = (Vec::new(), Vec::new());
         for asked in &probe.tasks {
             let place = self.places(call, &asked.task, asked.key).pop();
             let mut status = match &place {
@@ -171,6 +172,9 @@ impl Visits {
                 way = way.or_else(|| self.way_of_replies(record, links));
                 parents.extend((!record.children().is_empty()).then(|| place.clone()));
                 running.extend((status == TaskStatus::Running).then(|| place.clone()));
+                let is_told = matches!(status, TaskStatus::Closed { .. });
+                let fail = record.failure().filter(|_| is_told);
+                failed.extend(fail.map(|fail| (place.clone(), fail)));
             }
             last = place;
             tasks.push((asked.clone(), status));
@@ -178,7 +182,20 @@ impl Visits {
         let message = Message::Status(Status { tasks, inherited: inherited.entries });
         // To the initiator by the way the replies take, so that this cannot overtake them; else
         // back where it came from.
-        let way = way.filter(|_| by.life.is_life_of(call.origin));
+        let is_of_initiator = by.life.is_life_of(call.origin);
+        let way = way.filter(|_| is_of_initiator);
+        for (place, fail) in failed {
+            if by.is_relayed() {
+                self.send_up(now, call, &place, Message::Fail(fail), links);
+            } else if is_of_initiator {
+                let (_, (_, task, key)) = place;
+                let mut outbound =
+                    Outbound::new(by.via, Header { call, task }, Message::Fail(fail));
+                outbound.link = Some(way.unwrap_or(by.link));
+                outbound.show(Some(key));
+                self.out.push_back(outbound);
+            }
+        }
         match last.filter(|_| by.is_relayed()) {
             Some(place) => self.send_up(now, call, &place, message, links),
             None => {
@@ -189,8 +206,9 @@ impl Visits {
                 self.out.push_back(outbound);
             }
         }
+        let mut room = TASKS_MAX;
         for place in parents {
-            self.report_ended(now, call, &place, links);
+            self.report_ended(now, call, &place, &mut room, links);
         }
         for place in running {
             self.mark_replies(now, call, &place, links);
@@ -211,13 +229,21 @@ impl Visits {
 
     /// Says again which branches of a task left by connections that have ended, or could not leave:
     /// when that was said, there may have been no way to the initiator.
-    fn report_ended(&mut self, now: Timestamp, call: CallId, place: &Place, links: &mut Links) {
+    fn report_ended(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        room: &mut usize,
+        links: &mut Links,
+    ) {
+        let has_more = self.report_all_unsent(now, call, place, room, links);
         let Some(record) = self.record(place) else { return };
         let origin = self.origins.get(record.origin).name.node;
         let children = record.children().iter().filter(|child| child.node != origin);
         let mut ended: Vec<(NodeId, LinkId)> = children
             .filter_map(|child| Some((child.node, child.link?)))
-            .filter(|(_, link)| !links.is_up(*link))
+            .filter(|(_, link)| !links.is_up(*link) && (has_more || *link != LinkId::NONE))
             .collect();
         ended.sort_unstable();
         ended.dedup();
@@ -226,6 +252,29 @@ impl Visits {
                 self.send_report(now, call, place, node, report, links);
             }
         }
+    }
+
+    /// Says again which branches of a task could not leave, in one frame each, as long as there is
+    /// room. True when there are more: of these the initiator is told as of those that were lost
+    /// with a connection.
+    fn report_all_unsent(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        place: &Place,
+        room: &mut usize,
+        links: &mut Links,
+    ) -> bool {
+        let Some(record) = self.record(place) else { return false };
+        let unsent = record.branches().filter(|(_, _, child)| child.link == Some(LinkId::NONE));
+        let mut unsent: Vec<_> = unsent.take(*room + 1).collect();
+        let has_more = unsent.len() > *room;
+        unsent.truncate(*room);
+        *room -= unsent.len();
+        for (task, key, child) in unsent {
+            self.say_unsent(now, call, place, ((task, key), child.node), links);
+        }
+        has_more
     }
 
     /// The connection to the initiator that a task's replies leave by, while it is up.

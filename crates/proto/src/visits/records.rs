@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::share::{PeerIndex, Pool};
 use crate::time::Timestamp;
-use crate::wire::{Cause, Entry, Extension, Outcome, ReplyPath, Rung, Sealed};
+use crate::wire::{Cause, Entry, Extension, Fail, Outcome, ReplyPath, Rung, Sealed};
 
 use super::origins::OriginIndex;
 use super::spare::Spare;
@@ -294,6 +294,14 @@ impl Record {
             State::Over(Over::Otherwise(over)) => {
                 (!over.finished.tailed).then(|| over.finished.entry.clone())
             }
+        }
+    }
+
+    /// Its failure as it is said again, once that has left.
+    pub(super) fn failure(&self) -> Option<Fail> {
+        match &self.state {
+            State::Over(Over::Otherwise(over)) => over.finished.failure(),
+            State::Quiet(_) | State::Running(_) | State::Over(_) | State::Gone => None,
         }
     }
 

@@ -412,8 +412,9 @@ impl Visits {
         highest.map(|(ring, record)| (ring, record.name()))
     }
 
-    /// A PROBE that was passed on here found no way further down: the initiator is told that this
-    /// node knows nothing of its tasks, and so that there is no way through it.
+    /// A PROBE that was passed on here found no way further down: the initiator is told that the
+    /// branch could not leave here, or that this node knows nothing of its tasks, and so that there
+    /// is no way through it.
     pub(crate) fn handle_unasked(
         &mut self,
         now: Timestamp,
@@ -422,6 +423,9 @@ impl Visits {
         links: &mut Links,
     ) {
         let Some(Asked { task, key }) = probe.tasks.first().cloned() else { return };
+        if let Some((place, to)) = self.sender_of_unsent(call, &task, key) {
+            return self.say_unsent(now, call, &place, ((task, key), to), links);
+        }
         if let Some(place) = self.highest_above(call, &task, key) {
             let message = Message::Status(Status::unknown(&probe.tasks));
             let upward = Upward { from: self.me.node, task, key, message };
@@ -598,19 +602,45 @@ impl Visits {
         self.send_upward(now, call, parent, upward, links);
     }
 
+    /// Says again that a branch could not leave. Why is not known any more.
+    pub(super) fn say_unsent(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        parent: &Place,
+        (child, to): ((TaskKey, Key), NodeId),
+        links: &mut Links,
+    ) {
+        let to = (to, Some("its request never left"));
+        self.report_unsent(now, call, parent, (child, Vec::new()), to, links);
+    }
+
+    /// The task here of which a branch could not leave, and where that was to go.
+    fn sender_of_unsent(&self, call: CallId, task: &TaskKey, key: Key) -> Option<(Place, NodeId)> {
+        self.records_of_branch(call, above(task)?).find_map(|(ring, record)| {
+            let child = record.sent(task, key)?;
+            let is_unsent = child.link == Some(LinkId::NONE);
+            is_unsent.then(|| ((ring, record.name()), child.node))
+        })
+    }
+
     /// The task here whose request of a branch to a node had to wait, or was not taken. Peers that
     /// were sent a task can make others of it with branches of the same names and keys: its next
     /// hop, and the same task again, whose own branch may not have been sent at all.
     fn parent_of(&self, header: &Header, key: Key, to: NodeId) -> Option<Place> {
         let Header { call, task } = header;
-        let above = match task.hop {
-            0 => task.path.parent()?.0,
-            _ => task.path.clone(),
-        };
-        let opened = self.records_of_branch(*call, above).filter_map(|(ring, record)| {
+        let opened = self.records_of_branch(*call, above(task)?).filter_map(|(ring, record)| {
             let at = record.sent(task, key).filter(|at| at.node == to)?;
             Some((at.link.is_some(), (ring, record.name())))
         });
         opened.min_by_key(|(has_left, _)| *has_left).map(|(_, place)| place)
+    }
+}
+
+/// The branch of the task that sent this one.
+fn above(task: &TaskKey) -> Option<Path> {
+    match task.hop {
+        0 => task.path.parent().map(|(parent, _)| parent),
+        _ => Some(task.path.clone()),
     }
 }

@@ -231,10 +231,15 @@ impl Fail {
 
 /// The text within the bound: a longer one ends in an ellipsis, not in the middle of a character.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
-    if text.len() <= TEXT_BYTES_MAX {
+    cut_to(text, TEXT_BYTES_MAX)
+}
+
+/// The text within so many bytes, likewise.
+pub(crate) fn cut_to(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    if text.len() <= bytes_max {
         return Cow::Borrowed(text);
     }
-    let mut end = TEXT_BYTES_MAX - ELLIPSIS.len();
+    let mut end = bytes_max - ELLIPSIS.len();
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -1,12 +1,12 @@
 //! Probes, fences, cancels, lost connections, restarts, pauses.
 
 use super::super::*;
-use super::mesh::{Mesh, branch, millis, root_branch};
+use super::mesh::{Mesh, branch, id, millis, root_branch};
 use crate::call::{CallOptions, End};
 use crate::metadata;
 use crate::task::Branch;
 use crate::task::{SendError, TaskFailure};
-use crate::wire::{Cause, TaskStatus};
+use crate::wire::{Cause, Executed, TaskStatus};
 
 /// A node that shuts down is asked nothing more by a caller that it has refused, over the
 /// connection that said so; and counts what comes all the same, so that it waits for the last.
@@ -295,7 +295,7 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
     let request = mesh.hold_back("REQUEST");
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
-    let mut failure = TaskFailure::new(Cause::Application, crate::wire::Executed::Yes, "no");
+    let mut failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
     failure.aborts_children = true;
     mesh.with(2, |node| node.fail(now, &task, failure));
     let fail = mesh.hold_back("FAIL");
@@ -303,7 +303,7 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
     mesh.deliver_all();
     mesh.wire.extend(request);
     mesh.deliver_all();
-    // The parent's FAIL is lost; its status says nothing of its branches being given up.
+    // The parent's FAIL is lost, and is said again only when it is asked.
     drop(fail);
     (0..4).for_each(|_| {
         mesh.pass(millis(100));
@@ -314,6 +314,74 @@ fn a_branch_cancelled_before_it_came_is_said_to_be_cancelled() {
     assert_eq!(told[0], "branch /0/0 at n3: it was cancelled (it may have run)");
 }
 
+/// Node 2 fails the task at `/0`, and its word is lost.
+fn fail_unheard(mesh: &mut Mesh, failure: TaskFailure) {
+    let ((_, task), now) = (mesh.task("/0"), mesh.now);
+    mesh.with(2, |node| node.fail(now, &task, failure));
+    assert_eq!(mesh.hold_back("FAIL").len(), 1);
+}
+
+/// It was told by its cause alone, without code and text, and as if it might have run.
+#[test]
+fn a_task_whose_failure_was_lost_says_it_again_when_it_is_asked() {
+    for size in [9, 4_000] {
+        let (mut mesh, call) = Mesh::calling(2, &[2]);
+        let text = format!("no leader{}", ".".repeat(size - 9));
+        let failure = TaskFailure::new(Cause::Application, Executed::No, text);
+        fail_unheard(&mut mesh, TaskFailure { code: 14, ..failure });
+        mesh.pass(millis(50));
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert!(told[0].contains("Unavailable: no leader") && told[0].contains("did not run"));
+        assert_eq!((told[0].contains('…'), told[1].as_str()), (size > 96, "Partial"), "{told:?}");
+    }
+}
+
+/// The branches that it had opened were told of beside it, as cancelled.
+#[test]
+fn branches_that_a_task_gives_up_are_not_told_of_though_its_failure_was_lost() {
+    let (mut mesh, call) = Mesh::calling(3, &[2]);
+    mesh.delegate("/0", &[3]);
+    mesh.deliver_all();
+    let mut failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
+    failure.aborts_children = true;
+    fail_unheard(&mut mesh, failure);
+    mesh.deliver(0);
+    let ended = mesh.hold_back("MANIFEST");
+    mesh.pass(millis(50));
+    mesh.deliver_all();
+    mesh.wire.extend(ended);
+    mesh.deliver_all();
+    let told = mesh.told(1, call);
+    assert!(told.len() == 2 && told[0].contains("/0 at n2") && told[1] == "Partial", "{told:?}");
+}
+
+/// It was told as one whose node was lost, and which may have run.
+#[test]
+fn a_branch_that_never_left_did_not_run_though_the_word_of_that_was_lost() {
+    for (count, ends) in [(1, false), (1, true), (300, false)] {
+        let (mut mesh, call) = Mesh::calling(2, &[2]);
+        let ((_, task), now) = (mesh.task("/0"), mesh.now);
+        for _ in 0..count {
+            mesh.with(2, |node| node.delegate_to_dead(now, &task, id(5))).unwrap();
+        }
+        assert_eq!(mesh.hold_back("FAIL").len(), count);
+        if ends {
+            mesh.finish("/0");
+        }
+        (0..10).for_each(|_| {
+            mesh.deliver_all();
+            mesh.pass(millis(100));
+        });
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        let is_meant = |line: &String| line.contains("never left (it did not run)");
+        let meant = told.iter().filter(|line| is_meant(line)).count();
+        assert_eq!(meant, count.min(256), "{told:?}");
+        assert_eq!(told.len(), count + usize::from(ends), "{told:?}");
+    }
+}
+
 /// Found by the simulation (slow-parent-link, seed 587081440069809): the status of a task that had
 /// given up its branches named one that never left, and the initiator looked for it to the
 /// deadline.
@@ -322,7 +390,7 @@ fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
     let (mut mesh, call) = Mesh::calling(3, &[2]);
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
-    let mut failure = TaskFailure::new(Cause::Panicked, crate::wire::Executed::Yes, "no");
+    let mut failure = TaskFailure::new(Cause::Panicked, Executed::Yes, "no");
     failure.aborts_children = true;
     mesh.with(2, |node| {
         node.delegate(now, &task, branch(3)).unwrap();
@@ -332,7 +400,7 @@ fn a_branch_that_never_left_its_failed_parent_is_not_looked_for() {
     mesh.deliver_all();
     mesh.pass(millis(100));
     mesh.deliver_all();
-    assert_eq!(mesh.told(1, call), ["branch /0 at n2: the handler panicked", "Partial"]);
+    assert_eq!(mesh.told(1, call), ["branch /0 at n2: the handler panicked: no", "Partial"]);
     mesh.wire.extend(fail);
     mesh.deliver_all();
     assert!(mesh.told(1, call).is_empty());
@@ -346,15 +414,13 @@ fn a_late_failure_still_gives_up_the_branches() {
     let request = mesh.hold_back("REQUEST");
     let (_, task) = mesh.task("/0");
     let now = mesh.now;
-    let mut failure = TaskFailure::new(Cause::Application, crate::wire::Executed::Yes, "no");
+    let mut failure = TaskFailure::new(Cause::Application, Executed::Yes, "no");
     failure.aborts_children = true;
     mesh.with(2, |node| node.fail(now, &task, failure));
-    let fail = mesh.hold_back("FAIL");
-    mesh.deliver_all();
+    mesh.deliver_all_but("FAIL");
     mesh.pass(millis(100));
-    mesh.deliver_all();
+    mesh.deliver_all_but("FAIL");
     assert_eq!(mesh.end(1, call), None);
-    mesh.wire.extend(fail);
     mesh.deliver_all();
     assert_eq!(mesh.end(1, call), Some(End::Partial));
     drop(request);
@@ -517,7 +583,11 @@ fn a_task_that_was_refused_as_late_is_not_said_to_have_run() {
     mesh.deliver_all();
     assert_eq!(
         mesh.told(1, call),
-        ["branch /0/0 at n3: the deadline passed (it may have run)", "Partial"]
+        [
+            "branch /0/0 at n3: the deadline passed: the budget was used up on the way (it did not \
+             run)",
+            "Partial"
+        ]
     );
 }
 

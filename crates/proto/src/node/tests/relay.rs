@@ -333,8 +333,9 @@ fn a_sender_says_again_that_a_request_never_left() {
     worry_twice(&mut mesh);
     mesh.connect(1, 3);
     mesh.deliver_all();
-    let lost = format!("branch /0/0/0 {OUT_OF_SIGHT}");
-    assert_eq!(mesh.told(1, call), [lost, "Partial".to_owned()]);
+    let unsent = "branch /0/0/0 at n4: no connection to the node could be made: its request never \
+                  left (it did not run)";
+    assert_eq!(mesh.told(1, call), [unsent, "Partial"]);
 }
 
 /// A new life of its node does not know of a sender, which therefore says nothing either.
