@@ -296,6 +296,11 @@ impl Path {
         Ok(Self::of_bytes(&bytes))
     }
 
+    /// True when it has room for another level of one byte.
+    pub(crate) fn has_room(&self) -> bool {
+        self.as_wire().len() < PATH_BYTES_MAX && self.level_count() < PATH_LEVELS_MAX
+    }
+
     /// The path of these child indices.
     ///
     /// # Errors
@@ -591,6 +596,12 @@ mod tests {
         let deepest = Path::from_indices(&[0; PATH_LEVELS_MAX]).unwrap();
         assert_eq!(deepest.child(0), Err(PathTooDeep));
         assert_eq!(Path::from_indices(&[u32::MAX; 13]), Err(PathTooDeep));
+        for (index, most) in [(0, PATH_LEVELS_MAX), (u32::MAX, 12)] {
+            for level_count in 0..=most {
+                let path = Path::from_indices(&vec![index; level_count]).unwrap();
+                assert_eq!(path.has_room(), path.child(0).is_ok(), "{path}");
+            }
+        }
     }
 
     #[test]

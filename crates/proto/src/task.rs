@@ -26,7 +26,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::encoded::Encoded;
-use crate::id::{LinkId, MethodId, NodeId, TaskKey};
+use crate::id::{LinkId, MethodId, NodeId, Path, TaskKey};
 use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
@@ -415,7 +415,7 @@ impl Task {
     /// Checks that a branch can be opened.
     pub(crate) fn check_branch(&self) -> Result<(), SendError> {
         self.check_running()?;
-        self.next_child().map(|_| ())
+        self.next_path().map(|_| ())
     }
 
     /// Checks that the task can end with a branch.
@@ -498,9 +498,14 @@ impl Task {
 
     /// Name and key of the next branch.
     fn next_child(&self) -> Result<(TaskKey, Key), SendError> {
+        let (index, path) = self.next_path()?;
+        Ok((key(path, 0), self.key.child(index)))
+    }
+
+    fn next_path(&self) -> Result<(u32, Path), SendError> {
         let index = self.next_index()?;
         let path = self.id.path.child(index).map_err(|_| SendError::TooDeep)?;
-        Ok((key(path, 0), self.key.child(index)))
+        Ok((index, path))
     }
 
     /// Name and key of the branch that the task ends with: its own at the next hop, which is no

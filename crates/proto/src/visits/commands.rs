@@ -184,11 +184,8 @@ impl Visits {
             State::Over(_) | State::Gone => Err(SendError::Ended),
             _ if size > limit => Err(SendError::TooLarge { size, limit }),
             State::Quiet(_) if self.limits.children_max == 0 => Err(SendError::TooManyBranches),
-            State::Quiet(_) if is_last => Ok(()),
-            State::Quiet(_) => match record.task.path.child(0) {
-                Ok(_) => Ok(()),
-                Err(_) => Err(SendError::TooDeep),
-            },
+            State::Quiet(_) if is_last || record.task.path.has_room() => Ok(()),
+            State::Quiet(_) => Err(SendError::TooDeep),
             State::Running(task) if is_last => task.check_tail(),
             State::Running(task) => task.check_branch(),
         }
