@@ -594,8 +594,13 @@ impl Task {
 
     /// Its branch goes on elsewhere: that is all there is to declare.
     fn hand_on(&mut self) {
-        let entry = self.entry(Outcome::Finished);
-        let entry = Entry { children: 0, holders: Vec::new(), ..entry };
+        let entry = Entry {
+            task: self.id.clone(),
+            children: 0,
+            replies: 0,
+            outcome: Outcome::Finished,
+            holders: Vec::new(),
+        };
         self.end = Some(Finished { entry, tailed: true, words: None });
     }
 
