@@ -32,6 +32,7 @@ mod owed;
 mod own_starts;
 mod pace;
 mod parked;
+mod partings;
 #[cfg(feature = "tower")]
 mod passage;
 mod peers;
@@ -61,6 +62,7 @@ use convoke_proto::limits::{Limits, LimitsError};
 #[cfg(feature = "metrics")]
 use convoke_proto::node::IgnoredCounts;
 use convoke_proto::node::{Identity, NodeEvent};
+use convoke_proto::parting::Partings;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::TaskRef;
@@ -118,12 +120,6 @@ pub(crate) type Node = convoke_proto::node::Node<Outlet>;
 /// remembers, which forgets first whom it was told of longest ago.
 const VOTERS_MAX: usize = 4_096;
 
-/// Time in which no request may come before an endpoint that shuts down closes its connections.
-const LAST_REQUESTS_PAUSE: Duration = Duration::from_millis(100);
-
-/// Most looks for that: callers that go on all the same are waited for no longer than a second.
-const LAST_REQUESTS_LOOKS: usize = 10;
-
 /// Everything of an endpoint that its handles share.
 #[derive(Debug)]
 pub(crate) struct Driver {
@@ -151,6 +147,8 @@ pub(crate) struct Driver {
     full: Arc<FullConnections>,
     admission: Mutex<Admission>,
     gates: Mutex<Gates>,
+    /// Connections by which requests may be on their way, while it shuts down.
+    partings: Mutex<Partings>,
     advertised: Mutex<Vec<Address>>,
     /// Nodes that are dialled because a core has something for them.
     dials: Mutex<BTreeSet<NodeId>>,
@@ -239,6 +237,7 @@ impl Driver {
             full,
             admission,
             gates: Mutex::default(),
+            partings: Mutex::default(),
             advertised: Mutex::default(),
             dials: Mutex::default(),
             draining: Mutex::default(),
@@ -424,10 +423,7 @@ impl Driver {
     pub(crate) fn begin_closing(self: &Arc<Self>) {
         // Whoever accepts a connection now has told every core of it before, or is refused.
         self.admission.lock().is_closing = true;
-        self.with_each(|core, _, _| {
-            core.is_closing = true;
-            core.node.begin_shutdown();
-        });
+        self.with_each(|core, now, _| self.stop_core(core, now));
     }
 
     /// True when it refuses new work.
@@ -498,23 +494,6 @@ impl Driver {
                 return;
             }
             changed.await;
-        }
-    }
-
-    /// Waits until no request has come for a while, of an endpoint that refuses them: those under
-    /// way as it began to would be lost with their connections, and nobody could say that they did
-    /// not run. Callers that it has refused send it none; who delegates to it may go on.
-    pub(crate) async fn last_requests(&self) {
-        let mut before = None;
-        for _ in 0..LAST_REQUESTS_LOOKS {
-            if self.methods.is_empty() || self.is_disconnected() {
-                return;
-            }
-            let refused = self.cores.total(|core| core.node.refused_late());
-            if before.replace(refused) == Some(refused) {
-                return;
-            }
-            let _ = self.within(LAST_REQUESTS_PAUSE, std::future::pending::<()>()).await;
         }
     }
 

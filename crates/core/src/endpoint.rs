@@ -272,10 +272,13 @@ impl Endpoint {
 
     /// Stops in good order: accepts nothing new, lets running tasks and calls end for up to
     /// `grace`, then drops what still runs and closes every connection. Always returns; whether all
-    /// ended by themselves. Where the grace allows, an endpoint that serves methods closes once no
-    /// request has come for 100 ms, or a second is over: those under way are refused, and their
-    /// callers told that they did not run. Then it waits until what was sent last has left, so that
-    /// the program may end.
+    /// ended by themselves.
+    ///
+    /// Its peers are told as it begins, and send it no request from then on: calls and branches for
+    /// it fail there, and say that they did not run. They answer how many they had sent, and where
+    /// the grace allows it closes once all of those have come and were refused, or a peer has not
+    /// answered for a second. Then it waits until what was sent last has left, so that the program
+    /// may end.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the grace is over.
@@ -291,7 +294,7 @@ impl Endpoint {
         let ended = async {
             driver.until(Driver::is_idle).await;
             is_idle = true;
-            driver.last_requests().await;
+            driver.until_parted().await;
             drop(closes);
             // Whoever ends the program now would take back what has not left yet.
             driver.until(Driver::is_disconnected).await;

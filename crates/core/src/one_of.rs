@@ -93,11 +93,11 @@ impl OneOf {
         Ok(pool)
     }
 
-    /// The peer to ask next: a connected one, else one that is being dialled. When all are down it
-    /// is any of them, and a call to it fails or finds it back.
+    /// The peer to ask next: a connected one, else one that is being dialled, else one that is down,
+    /// and a call to it fails or finds it back. One that shuts down is asked only where all do.
     pub fn pick(&self) -> Peer {
         let members = self.0.members();
-        let states = [PeerState::Connected, PeerState::Connecting];
+        let states = [PeerState::Connected, PeerState::Connecting, PeerState::Down];
         let best = states.into_iter().find(|state| members.iter().any(|of| of.is(*state)));
         let usable = || members.iter().filter(|of| best.is_none_or(|state| of.is(state)));
         let count = usable().count().max(1);

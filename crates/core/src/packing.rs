@@ -17,15 +17,15 @@ mod zstd;
 use bytes::Bytes;
 use convoke_proto::encoded::Encoded;
 use convoke_proto::id::{LinkNonce, NodeId};
-use convoke_proto::wire::Extension;
+use convoke_proto::wire::{ABOUT_CONNECTION, Extension};
 
 use crate::transport::Connection;
 
 #[cfg(feature = "zstd")]
 pub use zstd::Compression;
 
-/// First byte of FEATURES: a kind that is none of the call protocol's, in its version.
-const FEATURES: u8 = convoke_proto::wire::VERSION << 4 | 15;
+/// First bytes of FEATURES: a word about the connection that is none of the call protocol's.
+const FEATURES: [u8; 2] = [ABOUT_CONNECTION, 0];
 
 /// Longest FEATURES frame.
 #[cfg(feature = "zstd")]
@@ -91,7 +91,7 @@ impl Packing {
     /// # Errors
     /// A text: the peer's doing.
     pub(crate) fn take(&self, node: NodeId, link: LinkNonce, frame: &[u8]) -> Result<bool, String> {
-        if frame.first() != Some(&FEATURES) {
+        if !frame.starts_with(&FEATURES) {
             return Ok(false);
         }
         #[cfg(feature = "zstd")]

@@ -80,6 +80,7 @@
 //! - [`key`]: what lets a node speak for a branch;
 //! - [`mailbox`]: casts of echo phases;
 //! - [`cores`], [`ledger`]: several of the same node, and what they have taken together;
+//! - [`parting`]: the end of a node without a request in doubt;
 //! - [`limits`], [`failure`], [`trace`]: bounds, what is told of a failed branch and of a call;
 //! - [`mutant`]: deliberate defects that the simulation must find, with the feature `mutants`.
 
@@ -109,6 +110,7 @@ pub mod metadata;
 pub mod mutant;
 pub mod node;
 pub mod outbox;
+pub mod parting;
 pub mod ring;
 pub mod share;
 pub mod task;
@@ -205,9 +207,11 @@ fn lane_of(message: &Message) -> Lane {
     use mutant::Mutant;
     use wire::TaskStatus::{Running, Unknown};
     match message {
-        Message::Cancel(_) | Message::Credit(_) | Message::Ask(_) | Message::Settled(_) => {
-            Lane::Control
-        }
+        Message::Cancel(_)
+        | Message::Credit(_)
+        | Message::Ask(_)
+        | Message::Settled(_)
+        | Message::Parting(_) => Lane::Control,
         Message::Probe(probe) if !probe.fence => Lane::Control,
         Message::Status(status)
             if mutant::is(Mutant::StatusOvertakesReply)

@@ -21,6 +21,7 @@ use crate::address::Address;
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId, NodeLife};
 use crate::limits::Limits;
 use crate::link::{Link, PeerName};
+use crate::mutant::{self, Mutant};
 use crate::outbox::Room;
 use crate::share::{PeerIndex, Shares};
 use crate::time::Timestamp;
@@ -355,9 +356,15 @@ impl Links {
     /// Arrival of a frame by this connection, if that is up.
     #[inline]
     pub(crate) fn arrival(&self, link: LinkId) -> Option<Arrival> {
-        let open = self.open.get(link)?;
-        let NodeLife { node, life } = open.peer;
-        Some(Arrival { via: node, life, from: node, link, peer: open.share, key: None })
+        self.open.get(link).map(|open| open.arrival(link))
+    }
+
+    /// The same of what the peer has sent, where requests are counted.
+    #[inline]
+    pub(crate) fn arrive(&mut self, link: LinkId, is_request: bool) -> Option<Arrival> {
+        let open = self.open.get_mut(link)?;
+        open.come += u64::from(is_request);
+        Some(open.arrival(link))
     }
 
     /// The name that both ends have for a connection that is up.
@@ -401,17 +408,31 @@ impl Links {
         self.open.note_full(link, room == Room::None);
     }
 
-    /// The peer of a connection has said that it is shutting down.
-    pub(crate) fn note_leaving(&mut self, link: LinkId) {
-        if link != LinkId::LOCAL {
-            self.open.note_leaving(link);
+    /// The peer of a connection has said that it takes no requests any more. The number of those
+    /// that have left by it, unless it has said so before, or has ended.
+    pub(crate) fn note_leaving(&mut self, link: LinkId) -> Option<u64> {
+        if link == LinkId::LOCAL { None } else { self.open.note_leaving(link) }
+    }
+
+    /// True when the peer of a connection takes no requests by it until that ends.
+    #[inline]
+    pub fn is_leaving(&self, link: LinkId) -> bool {
+        self.open.is_leaving(link) && !mutant::is(Mutant::LeavingUnheard)
+    }
+
+    /// A request has left by a connection.
+    #[inline]
+    pub(crate) fn count_sent(&mut self, link: LinkId) {
+        if let Some(open) = self.open.get_mut(link)
+            && !mutant::is(Mutant::SentNotCounted)
+        {
+            open.sent += 1;
         }
     }
 
-    /// True when the peer of a connection refuses whatever is asked of it until that ends.
-    #[inline]
-    pub(crate) fn is_leaving(&self, link: LinkId) -> bool {
-        self.open.is_leaving(link)
+    /// Number of requests that have come by a connection that is up.
+    pub(crate) fn requests_by(&self, link: LinkId) -> u64 {
+        self.open.get(link).map_or(0, |open| open.come)
     }
 
     /// True when a peer may be told again which calls are settled.

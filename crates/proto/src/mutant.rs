@@ -136,6 +136,12 @@ pub enum Mutant {
     /// A core does not hear what the others have taken.
     CoresDoNotHear,
 
+    // Nodes that stop.
+    /// Requests are sent to a node that has said that it takes none any more.
+    LeavingUnheard,
+    /// Nobody counts the requests that have left, so that none is waited for.
+    SentNotCounted,
+
     // Casts and quorum calls: found by the tests of these, not by the swarm of calls.
     /// A request that was handed on begins a round about its call, too.
     DelegatedJoins,
@@ -214,7 +220,7 @@ impl Mutant {
     ];
 
     /// All others.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 61] = [
         Self::ChildrenNotRegistered,
         Self::NoDedupe,
         Self::HopIgnored,
@@ -274,6 +280,8 @@ impl Mutant {
         Self::ItemsWithoutGrants,
         Self::LifeWithStream,
         Self::CoresDoNotHear,
+        Self::LeavingUnheard,
+        Self::SentNotCounted,
     ];
 }
 

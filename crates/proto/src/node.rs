@@ -7,6 +7,7 @@
 mod calls;
 mod casts;
 mod ignored;
+mod partings;
 mod routing;
 mod tasks;
 
@@ -121,6 +122,8 @@ pub struct Node<O = Queue> {
     message_bytes_max: usize,
     /// It was told of other nodes, by their addresses.
     knows_others: bool,
+    /// It is the core that says for all what is about a connection.
+    is_first: bool,
 }
 
 impl Node {
@@ -182,6 +185,7 @@ impl<O: Outbox> Node<O> {
             deadline_max: limits.deadline_max,
             message_bytes_max: limits.message_bytes_max,
             knows_others: false,
+            is_first: place.stream() == 0,
         })
     }
 
@@ -250,6 +254,9 @@ impl<O: Outbox> Node<O> {
         }
         self.visits.handle_dial_over(now, link.peer.node, &mut self.links);
         self.tell_readers_of(link.peer.node);
+        if self.visits.is_shutting_down() {
+            self.say_leaving(now, id);
+        }
         self.pump(now);
         id
     }
@@ -308,7 +315,7 @@ impl<O: Outbox> Node<O> {
         let mut opened = Opened::new(bytes);
         opened.read()?;
         // What a connection that was reset still brings may be stale.
-        let Some(by) = self.links.arrival(link) else { return Ok(()) };
+        let Some(by) = self.links.arrive(link, opened.is_request()) else { return Ok(()) };
         self.dispatch_opened(now, by, &mut opened)
     }
 
@@ -394,16 +401,6 @@ impl<O: Outbox> Node<O> {
     /// The epoch of the configuration that this node was told of; 0 without one.
     pub fn epoch(&self) -> u64 {
         self.visits.epoch()
-    }
-
-    /// Refuses requests from now on; what runs goes on.
-    pub fn begin_shutdown(&mut self) {
-        self.visits.begin_shutdown();
-    }
-
-    /// Requests that have come since [`Self::begin_shutdown`].
-    pub fn refused_late(&self) -> usize {
-        self.visits.refused_late()
     }
 
     /// Ends the undecided calls of this node, before its connections are closed for good, and asks

@@ -168,8 +168,6 @@ pub struct Visits {
     running: usize,
     spare: Spare,
     is_shutting_down: bool,
-    /// Requests that were refused for that.
-    refused_late: usize,
     /// Requests and casts of an older epoch than this are refused.
     epoch: u64,
     /// Times at which a record is due, or a ring is to be looked at itself.
@@ -199,7 +197,6 @@ impl Visits {
             running: 0,
             spare: Spare::default(),
             is_shutting_down: false,
-            refused_late: 0,
             epoch: 0,
             timers: Timers::new(),
             idle: Timers::new(),
@@ -318,7 +315,6 @@ impl Visits {
             return;
         }
         let refusal = self.refusal(&by, &task, request, links);
-        self.refused_late += usize::from(self.is_shutting_down);
         if let Some(Refusal { failure, unrecorded: true }) = refusal {
             let fail = failure.into_fail(None, inherited);
             let header = (Header { call, task }, key);
@@ -493,14 +489,19 @@ impl Visits {
         })
     }
 
-    /// Refuses requests from now on.
-    pub(crate) fn begin_shutdown(&mut self) {
-        self.is_shutting_down = true;
+    /// Refuses requests from now on. True when it took them before.
+    pub(crate) fn begin_shutdown(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_shutting_down, true)
     }
 
-    /// Requests that have come since it refuses them.
-    pub(crate) fn refused_late(&self) -> usize {
-        self.refused_late
+    /// True when it refuses requests, for the node takes none any more.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.is_shutting_down
+    }
+
+    /// True while something that a task says waits for a dial to its initiator.
+    pub(crate) fn waits_for_dial(&self) -> bool {
+        !self.dials.is_empty()
     }
 
     /// Refuses from now on what is of an older configuration. Epochs do not go back.

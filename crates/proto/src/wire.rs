@@ -28,6 +28,7 @@ mod header;
 mod item;
 mod link_down;
 mod manifest;
+mod parting;
 mod probe;
 mod reply;
 mod request;
@@ -51,6 +52,7 @@ pub use header::Header;
 pub use item::{Item, ItemKind};
 pub use link_down::LinkDown;
 pub use manifest::Manifest;
+pub use parting::Parting;
 pub use probe::{Asked, Probe};
 pub use reply::{Part, Reply, ReplyKind};
 pub(crate) use request::RequestHead;
@@ -89,6 +91,11 @@ const KIND_ASK: u8 = 11;
 const KIND_SETTLED: u8 = 12;
 const KIND_ITEM: u8 = 13;
 const KIND_REPLY_EXTENDED: u8 = 14;
+const KIND_CONNECTION: u8 = 15;
+
+/// First byte of every frame that is about its connection. The next byte is the word that it says:
+/// LEAVING and SENT are read here; 0 is FEATURES, of whoever packs payloads, and has no header.
+pub const ABOUT_CONNECTION: u8 = VERSION << 4 | KIND_CONNECTION;
 
 /// One frame of the call protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +182,8 @@ pub enum Message {
     Settled(Settled),
     /// An item of a streamed request.
     Item(Item),
+    /// A word about the connection that it comes by.
+    Parting(Parting),
 }
 
 impl Message {
@@ -193,6 +202,7 @@ impl Message {
             Self::Ask(_) => KIND_ASK,
             Self::Settled(_) => KIND_SETTLED,
             Self::Item(_) => KIND_ITEM,
+            Self::Parting(_) => KIND_CONNECTION,
         }
     }
 
@@ -207,6 +217,7 @@ impl Message {
             Self::Cast(message) => message.flags(),
             Self::Item(message) => message.flags(),
             Self::Credit(message) => message.flags(),
+            Self::Parting(message) => message.word(),
             Self::Cancel(_) | Self::Status(_) | Self::Ask(_) | Self::Settled(_) => 0,
         }
     }
@@ -226,6 +237,7 @@ impl Message {
             Self::Ask(message) => message.write(out),
             Self::Settled(message) => message.write(out),
             Self::Item(message) => message.write(out),
+            Self::Parting(message) => message.write(out),
         }
     }
 
@@ -252,6 +264,7 @@ impl Message {
             KIND_SETTLED => Self::Settled(Settled::read(input)?),
             KIND_ITEM => Self::Item(Item::read(flags, input)?),
             KIND_REPLY_EXTENDED => Self::Reply(Reply::read_extended(flags, input)?),
+            KIND_CONNECTION => Self::Parting(Parting::read(flags, input)?),
             kind => return Err(WireError::UnknownKind(kind)),
         })
     }
@@ -312,6 +325,7 @@ impl Message {
             Self::Ask(_) => "ASK",
             Self::Settled(_) => "SETTLED",
             Self::Item(_) => "ITEM",
+            Self::Parting(message) => message.name(),
         }
     }
 }

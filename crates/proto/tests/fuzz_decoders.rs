@@ -17,8 +17,8 @@ use convoke_proto::key::Key;
 use convoke_proto::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
-    Part, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
-    Statement, Status, TaskStatus, extension,
+    Part, Parting, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed,
+    Settled, Statement, Status, TaskStatus, extension,
 };
 
 /// Rounds even where the clock has run out, so that a slow machine tests something too.
@@ -138,7 +138,11 @@ fn held_bytes(message: &Message) -> usize {
         Message::Settled(settled) => {
             held_by(&settled.statements, |statement| held_by(&statement.exceptions, |_| 0))
         }
-        Message::Cancel(_) | Message::Credit(_) | Message::Cast(_) | Message::Item(_) => 0,
+        Message::Cancel(_)
+        | Message::Credit(_)
+        | Message::Cast(_)
+        | Message::Item(_)
+        | Message::Parting(_) => 0,
     }
 }
 
@@ -430,5 +434,7 @@ fn control() -> Vec<Message> {
         Message::LinkDown(ended),
         Message::Ask(ask),
         Message::Settled(Settled { statements }),
+        Message::Parting(Parting::Leaving),
+        Message::Parting(Parting::Sent(70_000)),
     ]
 }

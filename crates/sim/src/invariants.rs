@@ -25,6 +25,7 @@ mod settled;
 mod shares;
 mod spawn;
 mod sticky;
+mod stopped;
 mod tables;
 
 use std::fmt::Debug;
@@ -169,6 +170,7 @@ pub fn all_invariants(scenario: &Scenario) -> Vec<Box<dyn Invariant>> {
         Box::new(settled::Settled::new(scenario)),
         Box::new(remembered::Remembered::new(scenario)),
         Box::new(noticed::Noticed::new(scenario)),
+        Box::new(stopped::Stopped::new(scenario)),
         Box::new(shares::Shares),
         Box::new(shares::Paid::default()),
     ]

@@ -268,6 +268,12 @@ impl Network {
         self.wires.get_mut(&link).is_some_and(|wire| !std::mem::replace(&mut wire.is_cut, true))
     }
 
+    /// Latest time at which a frame that has left by a connection comes to this end.
+    pub fn last_arrival(&self, link: LinkNonce, to: Place) -> Timestamp {
+        let last = self.wires.get(&link).map(|wire| wire.last[wire.side(to)]);
+        last.into_iter().flatten().max().unwrap_or_default()
+    }
+
     /// The connections of a node that are not cut.
     pub fn of(&self, place: Place) -> Vec<LinkNonce> {
         let is_of = |wire: &Wire| wire.ends.iter().any(|end| end.place == place);

@@ -55,6 +55,8 @@ pub struct Oracle {
     pub last_fault: Timestamp,
     /// Nodes to which a connection broke or could not be made, or that stopped for a while.
     pub troubled: BTreeSet<NodeId>,
+    /// Nodes that have stopped in good order, or begun to.
+    pub stopped: BTreeSet<NodeId>,
     /// When nodes that had stopped for a while went on last.
     pub resumed_at: BTreeMap<NodeId, Timestamp>,
     /// Frames sent between nodes, by name.

@@ -52,11 +52,13 @@ pub enum Kind {
     LateCopies,
     /// Calls walk to and fro between few servers, of which one is connected to the initiator.
     Walks,
+    /// Servers stop in good order under load, and start again.
+    Stops,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Calm,
         Self::AnyOrder,
         Self::Lossy,
@@ -75,6 +77,7 @@ impl Kind {
         Self::Load,
         Self::LateCopies,
         Self::Walks,
+        Self::Stops,
     ];
 
     /// Its name on the command line.
@@ -98,6 +101,7 @@ impl Kind {
             Self::Load => "load",
             Self::LateCopies => "late-copies",
             Self::Walks => "walks",
+            Self::Stops => "stops",
         }
     }
 
@@ -335,6 +339,7 @@ impl Scenario {
                 self.conditions.late_per_mille = 100;
             }
             Kind::Walks => self.walk(random),
+            Kind::Stops => self.stop_under_load(random),
         }
     }
 
@@ -457,6 +462,19 @@ impl Scenario {
         self.shape.depth_max = 4 + random.index(4);
         self.shape.fan_out_max = 2;
         self.shape.stream_percent = 0;
+    }
+
+    /// Many calls at once, whose tasks reach their initiator by themselves.
+    fn stop_under_load(&mut self, random: &mut Random) {
+        self.servers = 3 + random.index(3);
+        self.clients_listen = true;
+        self.limits.reply_dial = ReplyDial::Anybody;
+        // So much that the words of a connection and its requests overtake each other.
+        self.conditions.jitter_us = random.within(0..5_000);
+        self.workload.calls = 20 + random.index(30);
+        self.workload.open_us = 0..500_000;
+        self.workload.slow_reader_percent = 0;
+        self.shape.wait_us = 10..60_000;
     }
 
     /// Up to two servers that are asked, and maybe a client that never is.

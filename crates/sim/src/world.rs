@@ -10,6 +10,7 @@ mod handlers;
 mod host;
 mod liars;
 mod links;
+mod stops;
 mod streams;
 
 use std::any::Any;
@@ -265,6 +266,7 @@ impl World {
             Event::Write { end, call } => self.write_items(end.place, call),
             Event::Lie { end, about } => self.lie(end.place, about),
             Event::Meet { end, node } => self.meet(end.place, node),
+            Event::Close { end } => self.on_close(end.place),
             Event::Fault(fault) => self.on_fault(&fault),
             Event::Restart(place) => self.restart(place),
             Event::Resume(place, since) => self.end_pause(place, since),
@@ -312,6 +314,7 @@ impl World {
         }
         self.set_timer(place);
         self.look(place);
+        self.close_if_parted(place);
     }
 
     /// Carries out one thing that a core wants. False when there was none.

@@ -4,15 +4,18 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_proto::Fault;
 use convoke_proto::id::{LinkId, LinkNonce, NodeId};
+use convoke_proto::parting::LinkName;
 use convoke_proto::time::Timestamp;
-use convoke_proto::wire::{Cast, Frame};
+use convoke_proto::wire::{ABOUT_CONNECTION, Cast, Frame, Message};
 
 use crate::transport::{Connection, Received};
 
 use super::Driver;
 use super::cores::Core;
 use super::drain::Aftermath;
+use super::partings::Words;
 
 /// Frames of a connection as they come, each with its core, without those that no core is given.
 pub(super) struct Intake<'a> {
@@ -26,6 +29,8 @@ pub(super) struct Intake<'a> {
     pub(super) count: u64,
     /// Casts whose values are still to be brought.
     pub(super) carried: Vec<Frame>,
+    /// Words about the connection.
+    pub(super) words: Words,
 }
 
 impl<'a> Intake<'a> {
@@ -35,8 +40,8 @@ impl<'a> Intake<'a> {
         frames: &'a mut dyn Iterator<Item = Received>,
     ) -> Self {
         let (peer, nonce) = (from.link().peer.node, from.link().nonce);
-        let (parts, carried) = (Vec::new(), Vec::new());
-        Self { driver, peer, nonce, frames, parts, count: 0, carried }
+        let (parts, carried, words) = (Vec::new(), Vec::new(), Words::default());
+        Self { driver, peer, nonce, frames, parts, count: 0, carried, words }
     }
 
     /// The next frame, or part of one that several cores have a part in.
@@ -45,7 +50,8 @@ impl<'a> Intake<'a> {
         while self.parts.is_empty() {
             let Some(Received { bytes, .. }) = self.frames.next() else { return Ok(None) };
             self.count += 1;
-            if self.driver.packing.take(self.peer, self.nonce, &bytes)? {
+            if bytes.first() == Some(&ABOUT_CONNECTION) {
+                self.take_word(bytes)?;
                 continue;
             }
             if Cast::is_carried_in(&bytes) {
@@ -60,6 +66,23 @@ impl<'a> Intake<'a> {
             self.parts.extend(parts.map(|(core, part)| (core, part.to_bytes())));
         }
         Ok(self.parts.pop())
+    }
+
+    #[cold]
+    fn take_word(&mut self, bytes: Bytes) -> Result<(), String> {
+        if self.driver.packing.take(self.peer, self.nonce, &bytes)? {
+            return Ok(());
+        }
+        match decode(bytes)? {
+            Frame { relayed: None, message: Message::Parting(word), .. } => self.words.add(word),
+            _ => return Err(Fault::Misrouted.to_string()),
+        }
+        Ok(())
+    }
+
+    /// The name that both ends have for the connection.
+    pub(super) fn link(&self) -> LinkName {
+        (self.peer, self.nonce)
     }
 }
 
@@ -111,6 +134,9 @@ impl Driver {
     pub(super) fn take_batch(self: &Arc<Self>, intake: &mut Intake<'_>) -> Result<(), String> {
         let mut aftermath = Aftermath::default();
         let taken = self.give(intake, &mut aftermath);
+        if aftermath.is_closing {
+            self.note_come(intake.link());
+        }
         self.finish(&mut aftermath);
         taken
     }

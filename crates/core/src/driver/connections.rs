@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use convoke_proto::id::{LinkId, LinkNonce, NodeId};
+use convoke_proto::parting::LinkName;
 
 use crate::transport::{Connection, Counters};
 
@@ -90,6 +91,11 @@ impl Connections {
     pub(super) fn of_node(&self, node: NodeId) -> impl Iterator<Item = (LinkId, &Attached)> {
         let of_node = self.ids.range((node, LinkNonce(0))..=(node, LinkNonce(u64::MAX)));
         of_node.filter_map(|(_, id)| Some((*id, self.get(*id)?)))
+    }
+
+    /// The names of all.
+    pub(super) fn names(&self) -> impl Iterator<Item = LinkName> {
+        self.ids.keys().copied()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Attached> {

@@ -3,7 +3,8 @@
 //! One core has all that is known of a call ([`convoke_proto::cores`]), so whoever brings input for
 //! a call takes the lock of that core alone. Connections and configuration concern all cores, which
 //! are told one after the other. Nobody holds two at once. With a core only the lock of a
-//! connection's buffer is taken, that of the ledger, or that of the full connections, beneath it.
+//! connection's buffer is taken, that of the ledger, of the full connections, or of the partings,
+//! beneath it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -161,13 +162,14 @@ impl Core {
         }
     }
 
-    /// A wait for the connection to a node to have room for requests; `None` when it has some, and
-    /// while there is none.
+    /// A wait for the connection to a node to have room for requests; `None` when it has some, takes
+    /// none any more, and while there is none.
     pub(super) fn full_at(&self, node: NodeId) -> Option<OwnedNotified> {
         if self.node.outbox().full.is_empty() {
             return None;
         }
-        self.full_link(self.node.links().current(node)?)
+        let links = self.node.links();
+        self.full_link(links.current(node).filter(|link| !links.is_leaving(*link))?)
     }
 
     /// The same for a connection.

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
-use convoke_proto::id::{LinkNonce, NodeId};
+use convoke_proto::id::NodeId;
+use convoke_proto::parting::LinkName;
 use convoke_transport::parts::{Mutex, WAKER};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
@@ -29,7 +30,7 @@ use super::{Driver, FlushScope};
 pub(super) struct FullConnections {
     has_some: AtomicBool,
     /// By peer and name: tells those who wait for room.
-    told: Mutex<BTreeMap<(NodeId, LinkNonce), Arc<Notify>>>,
+    told: Mutex<BTreeMap<LinkName, Arc<Notify>>>,
 }
 
 impl FullConnections {
@@ -71,6 +72,14 @@ impl FullConnections {
         true
     }
 
+    /// Tells those who wait at a connection that they need not, for its peer takes no requests.
+    pub(super) fn tell(&self, link: LinkName) {
+        if !self.is_empty() {
+            let notify = self.told.lock().get(&link).cloned();
+            tell(&notify);
+        }
+    }
+
     /// Tells everybody, for all connections are closed: the tasks may have ended with the runtime.
     pub(super) fn close(&self) {
         let told = {
@@ -89,7 +98,7 @@ pub(super) fn tell<'a>(told: impl IntoIterator<Item = &'a Arc<Notify>>) {
     }
 }
 
-fn name(connection: &dyn Connection) -> (NodeId, LinkNonce) {
+fn name(connection: &dyn Connection) -> LinkName {
     let link = connection.link();
     (link.peer.node, link.nonce)
 }

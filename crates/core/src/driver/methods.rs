@@ -120,10 +120,6 @@ impl MethodTable {
         self.methods.iter().map(|(id, entry)| (*id, entry.name))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.methods.is_empty()
-    }
-
     pub(crate) fn get(&self, id: MethodId) -> Option<&MethodEntry> {
         self.methods.get(&id)
     }

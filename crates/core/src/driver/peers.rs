@@ -21,6 +21,9 @@ use super::Driver;
 pub enum PeerState {
     /// There is a connection to it.
     Connected,
+    /// There is a connection to it, and it shuts down: what was begun there goes on, and requests
+    /// fail as not run. It is [`Down`](Self::Down) next.
+    Leaving,
     /// It is being dialled.
     Connecting,
     /// There is no connection, and none is being made: it was not needed yet, it was lost, or
@@ -149,12 +152,18 @@ impl Driver {
     }
 
     fn peer_state(&self, node: NodeId, dials: usize) -> PeerState {
-        if node == self.identity.node || self.connection_to(node).is_some() {
-            PeerState::Connected
-        } else if dials > 0 {
-            PeerState::Connecting
-        } else {
-            PeerState::Down
+        if node == self.identity.node {
+            return PeerState::Connected;
+        }
+        let is_leaving = self.ask_any_node(|core| {
+            let links = core.links();
+            links.current(node).map(|link| links.is_leaving(link))
+        });
+        match is_leaving {
+            Some(true) => PeerState::Leaving,
+            Some(false) => PeerState::Connected,
+            None if dials > 0 => PeerState::Connecting,
+            None => PeerState::Down,
         }
     }
 }

@@ -123,6 +123,9 @@ impl Driver {
             core.node.handle_link_up(now, link, |outlet, id| {
                 outlet.connections.insert(id, Attached::new(connection.clone()));
             });
+            if core.is_closing && core.index == 0 {
+                self.partings.lock().begin((node, link.nonce)); // It has said LEAVING by it.
+            }
         });
         drop(admission);
         self.finish(&mut aftermath);

@@ -49,8 +49,10 @@ impl Sink for Driver {
         let driver = self.as_arc();
         let mut intake = Intake::new(self, from.as_ref(), frames);
         let taken = driver.take_batch(&mut intake);
-        let Intake { count, carried, .. } = intake;
+        let link = intake.link();
+        let Intake { count, carried, words, .. } = intake;
         self.telemetry.on_batch(count);
+        driver.hear(link, &words);
         carried.into_iter().for_each(|frame| driver.clone().bring_cast(from.link(), frame));
         taken
     }
@@ -77,6 +79,9 @@ impl Sink for Driver {
         self.packing.forget(peer, nonce);
         let mut closed = None;
         self.as_arc().with_each(|core, now, _| {
+            if core.index == 0 {
+                self.partings.lock().end((peer, nonce));
+            }
             if let Some((id, attached)) = core.connections_mut().remove(peer, nonce) {
                 core.node.handle_link_down(now, id);
                 closed.get_or_insert(attached.connection);

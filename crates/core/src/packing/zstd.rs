@@ -60,7 +60,8 @@ impl Packer {
     }
 
     pub(super) fn announce(&self, connection: &dyn Connection) {
-        let frame = [FEATURES, 0, u8::try_from(TAKES_ZSTD).expect("one bit")];
+        let [first, word] = FEATURES;
+        let frame = [first, word, u8::try_from(TAKES_ZSTD).expect("one bit")];
         let write = &mut |to: &mut [u8]| to.copy_from_slice(&frame);
         // A connection that is closed already has nobody to tell.
         if connection.append(Lane::Control, frame.len(), write).is_ok() {
@@ -209,7 +210,7 @@ mod tests {
         let message = packer().unpack(Bytes::from_static(theirs));
         assert_eq!(message, Ok(Bytes::from(vec![7; 300])));
         assert_eq!(accepts(), Extension { tag: 4, value: Bytes::from_static(b"\x01") });
-        assert_eq!(FEATURES, 0x2f);
+        assert_eq!(FEATURES, [0x2f, 0]);
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Links {
         None
     }
 
+    /// True while frames wait for a dial.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting_bytes > 0
+    }
+
     /// Frames that wait for a dial, each with the time at which it began to.
     pub(super) fn take_waiting(&mut self, node: NodeId) -> Vec<(Timestamp, Outbound)> {
         let Some(neighbour) = self.neighbours.get_mut(&node) else { return Vec::new() };

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::Arrival;
 use crate::id::{LinkId, LinkNonce, NodeId, NodeLife};
 use crate::share::PeerIndex;
 use crate::time::Timestamp;
@@ -32,6 +33,9 @@ pub(super) struct Open {
     pub(super) is_full: bool,
     /// Its peer takes no requests any more.
     pub(super) is_leaving: bool,
+    /// Number of requests that have left by it in this core, and that have come.
+    pub(super) sent: u64,
+    pub(super) come: u64,
     /// When its questions which calls are settled have used up what they may have of answers.
     answered_until: Timestamp,
     ignored: Ignored,
@@ -116,11 +120,14 @@ impl OpenLinks {
         self.full_count = self.full_count + usize::from(is_full) - usize::from(was_full);
     }
 
-    /// The peer of a connection takes no requests any more.
-    pub(super) fn note_leaving(&mut self, link: LinkId) {
-        let Some(open) = self.get_mut(link) else { return };
+    /// The peer of a connection takes no requests any more. The number of those that have left, if
+    /// this is new.
+    pub(super) fn note_leaving(&mut self, link: LinkId) -> Option<u64> {
+        let open = self.get_mut(link)?;
         let was_leaving = std::mem::replace(&mut open.is_leaving, true);
+        let sent = open.sent;
         self.leaving_count += usize::from(!was_leaving);
+        (!was_leaving).then_some(sent)
     }
 
     /// True when the peer of a connection takes no requests any more: most often none does.
@@ -153,9 +160,18 @@ impl Open {
             left_at: None,
             is_full: false,
             is_leaving: false,
+            sent: 0,
+            come: 0,
             answered_until: now,
             ignored: Ignored::default(),
         }
+    }
+
+    /// Arrival of a frame by this connection, which has this id.
+    #[inline]
+    pub(super) fn arrival(&self, link: LinkId) -> Arrival {
+        let NodeLife { node, life } = self.peer;
+        Arrival { via: node, life, from: node, link, peer: self.share, key: None }
     }
 
     /// True when the peer may be told again which calls are settled, once `every` so often.

@@ -70,7 +70,7 @@ impl<O: Outbox> Node<O> {
                 let key = secret.root(call, index);
                 let head = envelope.request(&root_request(key, budget, floor, request));
                 let to = Destination { to, link, lane: Lane::Data };
-                if let Err(reason) = self.hand_over(now, to, head.head(), payload) {
+                if let Err(reason) = self.hand_over_request(now, to, head.head(), payload) {
                     rejected.push((root_path(index), reason));
                 }
             }

@@ -15,6 +15,10 @@ use super::super::tree::Holder;
 use super::super::{Arrival, Fault, Outbound, lane_of};
 use super::{Ignored, Node, NodeEvent, ResetReason};
 
+/// Reason why a request does not leave for a node that has said LEAVING: that of a refusal there.
+const HAS_LEFT: (Cause, &str) =
+    (Cause::ShuttingDown, "the node has said that it takes no new tasks");
+
 impl<O: Outbox> Node<O> {
     /// A frame of which the message has not been read. Nearly all are requests and whole replies,
     /// which are handled without becoming a [`Frame`].
@@ -89,6 +93,8 @@ impl<O: Outbox> Node<O> {
             Message::Item(item) => {
                 self.visits.handle_item(&by, header, item, &mut self.links);
             }
+            // For all cores together: whoever owns them hears it.
+            Message::Parting(_) => return Err(Fault::Misrouted),
         }
         Ok(())
     }
@@ -110,12 +116,6 @@ impl<O: Outbox> Node<O> {
     /// A frame on its way to the initiator: this node, or one to which it is relayed.
     fn dispatch_up(&mut self, now: Timestamp, by: Arrival, frame: &mut Frame) {
         let call = frame.header.call;
-        if let Message::Fail(fail) = &frame.message
-            && fail.cause == Cause::ShuttingDown
-            && (fail.node, by.from) == (None, by.via)
-        {
-            self.links.note_leaving(by.link); // Of itself it may say that, whoever it is.
-        }
         if let Some(initiator) = self.initiator.of_mut(call) {
             let counts = initiator.handle_frame(now, by, frame, &self.links);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
@@ -249,12 +249,9 @@ impl<O: Outbox> Node<O> {
         };
         match way {
             Way::Up(link)
-                if self.links.is_leaving(link)
-                    && let Some((call, path)) = self.own_request(&frame) =>
+                if self.links.is_leaving(link) && matches!(frame.message, Message::Request(_)) =>
             {
-                let why = (Cause::ShuttingDown, "the node has said that it takes no new tasks");
-                self.initiator.handle_unsent(now, call, &path, why);
-                self.outbox.let_go(frame.message.take_payload());
+                self.handle_undeliverable(now, (to, Some(HAS_LEFT)), frame);
             }
             Way::Up(link) => {
                 if let Some((call, path)) = self.own_request(&frame) {
@@ -302,8 +299,14 @@ impl<O: Outbox> Node<O> {
         let payload = frame.message.take_payload();
         let sent = frame.with_head(|head| self.outbox.send(now, to, head, payload.into()));
         let sent = sent.or_else(|rejected| self.send_shorter(now, to, &mut frame, rejected));
-        if let Err(Rejected { text }) = sent.map(|room| self.note_room(to.link, room)) {
-            self.handle_undeliverable(now, (to.to, Some(&text)), frame);
+        match sent.map(|room| self.note_room(to.link, room)) {
+            Ok(()) if matches!(frame.message, Message::Request(_)) => {
+                self.links.count_sent(to.link);
+            }
+            Ok(()) => {}
+            Err(Rejected { text }) => {
+                self.handle_undeliverable(now, (to.to, Some((Cause::Unreachable, &text))), frame);
+            }
         }
     }
 
@@ -362,6 +365,20 @@ impl<O: Outbox> Node<O> {
         Ok(())
     }
 
+    /// The same of a request, which is counted once it has left.
+    #[inline]
+    pub(super) fn hand_over_request(
+        &mut self,
+        now: Timestamp,
+        to: Destination,
+        head: Head<'_>,
+        payload: Encoded,
+    ) -> Result<(), Rejected> {
+        self.hand_over(now, to, head, payload)?;
+        self.links.count_sent(to.link);
+        Ok(())
+    }
+
     /// The root branch that a request of this node's own call opens.
     fn own_request(&self, frame: &Frame) -> Option<(CallId, Path)> {
         if !matches!(frame.message, Message::Request(_)) {
@@ -377,13 +394,13 @@ impl<O: Outbox> Node<O> {
     pub(super) fn handle_undeliverable(
         &mut self,
         now: Timestamp,
-        (to, why): (NodeId, Option<&str>),
+        (to, why): (NodeId, Option<(Cause, &str)>),
         mut frame: Frame,
     ) {
         self.outbox.let_go(frame.message.take_payload());
         if let Some((call, path)) = self.own_request(&frame) {
-            let text = why.unwrap_or_else(|| self.links.why_unreachable(to));
-            self.initiator.handle_unsent(now, call, &path, (Cause::Unreachable, text));
+            let why = why.unwrap_or_else(|| (Cause::Unreachable, self.links.why_unreachable(to)));
+            self.initiator.handle_unsent(now, call, &path, why);
             return;
         }
         let Frame { header, message, relayed, .. } = frame;

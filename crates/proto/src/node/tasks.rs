@@ -8,7 +8,7 @@ use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Envelope, Header};
+use crate::wire::{Cause, Envelope, Header};
 
 use super::super::Outbound;
 use super::super::links::Links;
@@ -273,11 +273,12 @@ impl<O: Outbox> Node<O> {
             let request = onward.terms.head(key, &branch);
             let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
             let to = Destination { to: branch.to, link: onward.link, lane: Lane::Data };
-            let sent = self.hand_over(now, to, envelope.request(&request).head(), payload);
+            let head = envelope.request(&request);
+            let sent = self.hand_over_request(now, to, head.head(), payload);
             if let Err(Rejected { text }) = sent {
                 let header = Header { call, task: onward.task.clone() };
                 let unsent = request.with(Bytes::new());
-                let to = (branch.to, Some(text.as_str()));
+                let to = (branch.to, Some((Cause::Unreachable, text.as_str())));
                 self.visits.handle_unsent(now, &header, to, unsent, &mut self.links);
             }
         }

@@ -231,7 +231,7 @@ impl Visits {
         Ok(None)
     }
 
-    /// The tail of a task that has said nothing, to a node that is connected.
+    /// The tail of a task that has said nothing, to a node that is connected and takes requests.
     fn tail_at_once(
         &mut self,
         now: Timestamp,
@@ -239,7 +239,7 @@ impl Visits {
         branch: &mut Branch,
         links: &mut Links,
     ) -> Option<Onward> {
-        let link = links.current(branch.to)?;
+        let link = links.current(branch.to).filter(|link| !links.is_leaving(*link))?;
         let ring = self.origins.ring(task.ring)?;
         let spot = ring.records.find(task.name())?;
         let record = ring.records.at(&spot)?;

@@ -573,7 +573,7 @@ impl Visits {
         &mut self,
         now: Timestamp,
         header: &Header,
-        to: (NodeId, Option<&str>),
+        to: (NodeId, Option<(Cause, &str)>),
         request: Request,
         links: &mut Links,
     ) {
@@ -589,14 +589,14 @@ impl Visits {
         call: CallId,
         parent: &Place,
         ((task, key), inherited): Unsent,
-        (to, why): (NodeId, Option<&str>),
+        (to, why): (NodeId, Option<(Cause, &str)>),
         links: &mut Links,
     ) {
         // What is said here may be lost on its way: then it is said again when this task is asked
         // for.
         self.note_left(call, parent, &task, to, LinkId::NONE);
-        let text = why.unwrap_or_else(|| links.why_unreachable(to));
-        let failure = TaskFailure::new(Cause::Unreachable, Executed::No, text);
+        let (cause, text) = why.unwrap_or_else(|| (Cause::Unreachable, links.why_unreachable(to)));
+        let failure = TaskFailure::new(cause, Executed::No, text);
         let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };
         let upward = Upward { from: self.me.node, task, key, message: Message::Fail(fail) };
         self.send_upward(now, call, parent, upward, links);
@@ -611,7 +611,7 @@ impl Visits {
         (child, to): ((TaskKey, Key), NodeId),
         links: &mut Links,
     ) {
-        let to = (to, Some("its request never left"));
+        let to = (to, Some((Cause::Unreachable, "its request never left")));
         self.report_unsent(now, call, parent, (child, Vec::new()), to, links);
     }
 

@@ -7,9 +7,9 @@ use crate::key::Key;
 
 use super::codec::{Out, Scratch};
 use super::{
-    FLAG_RELAYED, Frame, Item, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_FAIL,
-    KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed, Reply,
-    RequestHead, VERSION, WireError, can_show_key, header, reply,
+    FLAG_RELAYED, Frame, Item, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_CONNECTION,
+    KIND_FAIL, KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed,
+    Reply, RequestHead, VERSION, WireError, can_show_key, header, reply,
 };
 
 /// The head of a frame that is about to leave.
@@ -46,9 +46,10 @@ impl<'a> Head<'a> {
         self.kind() == KIND_CANCEL
     }
 
-    /// True for a question that is asked again, or the answer to one: PROBE, STATUS, ASK, SETTLED.
+    /// True for a question that its sender does without, or asks again, and for the answer to one:
+    /// PROBE, STATUS, ASK, SETTLED, LEAVING, SENT.
     pub fn is_of_question(self) -> bool {
-        matches!(self.kind(), KIND_PROBE | KIND_STATUS | KIND_ASK | KIND_SETTLED)
+        matches!(self.kind(), KIND_PROBE | KIND_STATUS | KIND_ASK | KIND_SETTLED | KIND_CONNECTION)
     }
 
     /// The frame of this head and its payload, which stays where it is.

@@ -50,7 +50,7 @@ proptest! {
 
     #[test]
     fn any_bytes_behind_a_valid_header_decode_canonically_or_are_refused(
-        (kind, flags, is_keyed) in (1..=14_u8, any::<u8>(), any::<bool>()),
+        (kind, flags, is_keyed) in (1..=15_u8, any::<u8>(), any::<bool>()),
         rest in prop::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..64),
     ) {
         let first = if is_keyed { 0xa0 | kind } else { 0x20 | kind };

@@ -61,6 +61,7 @@ impl Causes {
             Cause::Unreachable if self.has_tiny_limits => true,
             Cause::Unreachable => oracle.troubled.contains(&truth.map_or(told.node, |t| t.sent_to)),
             Cause::ResourceExhausted if oracle.is_beside_liar(call, &failure.task.path) => true,
+            Cause::ShuttingDown => truth.is_some_and(|t| oracle.stopped.contains(&t.sent_to)),
             Cause::Overloaded | Cause::TooManyBranches | Cause::ResourceExhausted => {
                 self.has_tiny_limits
             }

@@ -14,6 +14,9 @@ pub enum Fault {
     Cut(Place, Place),
     /// A node stops at once, forgets everything and starts again after this time.
     Crash(Place, Duration),
+    /// A node takes no requests any more, ends once nothing runs there and nothing is on its way,
+    /// and starts again after this time.
+    Stop(Place, Duration),
     /// Frames from the first node to the second stall for this time.
     Partition(Place, Place, Duration),
     /// A node does nothing for this time, while frames for it queue up.
@@ -34,6 +37,7 @@ pub(super) fn inject(scenario: &Scenario, random: &mut Random) -> Vec<Injection>
     let kinds: &[Kind] = match scenario.kind {
         Kind::Cuts => &[Kind::Cuts],
         Kind::Crashes => &[Kind::Crashes],
+        Kind::Stops => &[Kind::Stops],
         Kind::Partitions => &[Kind::Partitions],
         Kind::PausedDriver => &[Kind::PausedDriver],
         Kind::Relayed if random.chance(40) => &[Kind::Cuts, Kind::Crashes],
@@ -48,7 +52,11 @@ pub(super) fn inject(scenario: &Scenario, random: &mut Random) -> Vec<Injection>
     let mut faults: Vec<Injection> = (0..count)
         .map(|_| {
             let kind = kinds[random.index(kinds.len())];
-            let at = random.micros(1_000..1_700_000);
+            let at = match kind {
+                // While calls are under way, and with time to end.
+                Kind::Stops => random.micros(1_000..500_000),
+                _ => random.micros(1_000..1_700_000),
+            };
             Injection { at, fault: fault(kind, scenario, random) }
         })
         .collect();
@@ -63,6 +71,7 @@ fn fault(kind: Kind, scenario: &Scenario, random: &mut Random) -> Fault {
     let keep_alive = u64::try_from(scenario.limits.keep_alive_timeout.as_micros()).unwrap_or(1);
     match kind {
         Kind::Crashes => Fault::Crash(one, random.micros(1_000..500_000)),
+        Kind::Stops => Fault::Stop(one % scenario.servers, random.micros(1_000..500_000)),
         Kind::Partitions => Fault::Partition(one, other, random.micros(1_000..keep_alive * 3 / 2)),
         Kind::PausedDriver => Fault::Pause(one, random.micros(1_000..keep_alive * 3)),
         _ => Fault::Cut(one, other),

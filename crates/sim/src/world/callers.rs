@@ -209,7 +209,7 @@ impl World {
 
     pub(super) fn open_call(&mut self, place: Place, spec: &CallSpec) {
         let now = self.now;
-        if !self.hosts[place].is_up() {
+        if !self.hosts[place].is_up() || self.hosts[place].stopping.is_some() {
             return;
         }
         let method = if spec.is_flat { FLAT } else { TREE };
@@ -321,7 +321,7 @@ impl World {
         self.drive(place, call, |node, now| node.decide_call(now, call, cancels_late));
     }
 
-    fn note_cancel(&mut self, call: CallId) {
+    pub(super) fn note_cancel(&mut self, call: CallId) {
         let now = self.now;
         if let Some(truth) = self.oracle.calls.get_mut(&call)
             && truth.end.is_none()

@@ -89,6 +89,10 @@ pub(super) enum Event {
         end: End,
         node: Place,
     },
+    /// A node that stops closes its connections.
+    Close {
+        end: End,
+    },
     Fault(Fault),
     Restart(Place),
     /// A pause that began at this time ends.
@@ -121,7 +125,8 @@ impl Event {
             | Self::Read { end, .. }
             | Self::Write { end, .. }
             | Self::Lie { end, .. }
-            | Self::Meet { end, .. } => Some(*end),
+            | Self::Meet { end, .. }
+            | Self::Close { end } => Some(*end),
             Self::Accept { .. }
             | Self::Fault(_)
             | Self::Restart(_)

@@ -33,6 +33,7 @@ impl World {
                 }
             }
             Fault::Crash(place, after) => self.crash(place, after),
+            Fault::Stop(place, after) => self.stop(place, after),
             Fault::Partition(from, to, time) => {
                 self.block(from, to, time);
                 if self.random.chance(50) {
@@ -45,11 +46,30 @@ impl World {
 
     fn crash(&mut self, place: Place, after: Duration) {
         let keep_alive = self.scenario.limits.keep_alive_timeout;
-        let host = &mut self.hosts[place];
-        if std::mem::take(&mut host.cores).is_empty() {
+        if !self.hosts[place].is_up() {
             return;
         }
+        self.forget_host(place);
+        // The operating system says so at once, or the machine is gone and nothing comes any more.
+        let is_silent = self.random.chance(20);
+        for link in self.network.of(place) {
+            if is_silent {
+                self.network.cut(link);
+                let peer = self.peer_end(link, place);
+                self.schedule_in(keep_alive, Event::LinkDown { end: peer, link });
+            } else {
+                self.cut(link);
+            }
+        }
+        self.schedule_in(after, Event::Restart(place));
+    }
+
+    /// All that a node knew is gone.
+    pub(super) fn forget_host(&mut self, place: Place) {
+        let host = &mut self.hosts[place];
         let id = host.id;
+        host.cores.clear();
+        host.stopping = None;
         host.is_paused = false;
         host.backlog.clear();
         host.wake_at = None;
@@ -68,18 +88,6 @@ impl World {
                 truth.is_orphan = true;
             }
         }
-        // The operating system says so at once, or the machine is gone and nothing comes any more.
-        let is_silent = self.random.chance(20);
-        for link in self.network.of(place) {
-            if is_silent {
-                self.network.cut(link);
-                let peer = self.peer_end(link, place);
-                self.schedule_in(keep_alive, Event::LinkDown { end: peer, link });
-            } else {
-                self.cut(link);
-            }
-        }
-        self.schedule_in(after, Event::Restart(place));
     }
 
     pub(super) fn restart(&mut self, place: Place) {
@@ -181,7 +189,7 @@ impl World {
         self.schedule_in(delay, Event::LinkDown { end: peer, link });
     }
 
-    fn peer_end(&self, link: LinkNonce, place: Place) -> crate::network::End {
+    pub(super) fn peer_end(&self, link: LinkNonce, place: Place) -> crate::network::End {
         let wire = self.network.wire(link).expect("connections are never forgotten");
         wire.ends[1 - wire.side(place)]
     }
@@ -196,6 +204,7 @@ impl World {
             self.unblock(from, to, since);
         }
         for place in 0..self.hosts.len() {
+            self.close(place); // What stops has no more time.
             self.restart(place);
             self.resume(place);
         }

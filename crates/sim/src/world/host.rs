@@ -21,6 +21,7 @@ use crate::scenario::Scenario;
 use super::callers::Caller;
 use super::event::Event;
 use super::handlers::Handler;
+use super::stops::Stopping;
 use super::streams::Writer;
 
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(super) struct Host {
     pub(super) watched: BTreeSet<CallId>,
     /// Tasks that it had no room for, and of which it remembers nothing.
     pub(super) turned_away: BTreeSet<TaskName>,
+    /// It takes no requests any more.
+    pub(super) stopping: Option<Stopping>,
 }
 
 impl Host {
@@ -73,6 +76,7 @@ impl Host {
             writers: BTreeMap::new(),
             watched: BTreeSet::new(),
             turned_away: BTreeSet::new(),
+            stopping: None,
         };
         host.start(scenario, now);
         host

@@ -17,7 +17,7 @@ use convoke_proto::address::Address;
 use convoke_proto::id::{CallId, Incarnation, LinkNonce, NodeId, Path, TaskKey};
 use convoke_proto::key::Key;
 use convoke_proto::link::{Hello, Lane};
-use convoke_proto::wire::{Executed, Frame, Header, Message, Sealed};
+use convoke_proto::wire::{Executed, Frame, Header, Message, Parting, Sealed};
 
 use crate::network::Place;
 use crate::oracle::TaskName;
@@ -31,6 +31,8 @@ use super::host::{address, listens, node_id, place_of};
 #[derive(Debug)]
 pub(super) struct Liars {
     random: Random,
+    /// Dice of their own, so that they change no other.
+    words: Random,
     /// Keys of branches that they were handed.
     keys: Vec<(CallId, Path, Key)>,
     /// The last frames that came to them, or that they might have sent.
@@ -49,7 +51,8 @@ const SEEN_MAX: usize = 48;
 
 impl Liars {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: Random::of(seed, 6), keys: Vec::new(), seen: VecDeque::new() }
+        let (random, words) = (Random::of(seed, 6), Random::of(seed, 17));
+        Self { random, words, keys: Vec::new(), seen: VecDeque::new() }
     }
 
     fn see(&mut self, frame: Frame) {
@@ -57,6 +60,20 @@ impl Liars {
             self.seen.pop_front();
         }
         self.seen.push_back(frame);
+    }
+
+    /// Now and then a word about a connection.
+    fn some_word(&mut self) -> Option<Frame> {
+        if !self.words.chance(5) {
+            return None;
+        }
+        let word = match self.words.within(0..4) {
+            0 => Parting::Leaving,
+            1 => Parting::Sent(0),
+            2 => Parting::Sent(u64::MAX),
+            _ => Parting::Sent(self.words.within(0..20)),
+        };
+        Some(Frame::new(Header::without_call(), Message::Parting(word)))
     }
 
     /// Derives the key of a branch at or below one of theirs from the keys they have.
@@ -176,7 +193,8 @@ impl World {
         let Some(to) = peer_of(&link).filter(|to| !self.scenario.liars.contains(to)) else {
             return;
         };
-        let frame = self.invent(to, about.map(|about| about.name));
+        let invented = self.invent(to, about.map(|about| about.name));
+        let frame = self.liars.some_word().unwrap_or(invented);
         let lane = if self.liars.random.chance(50) { Lane::Data } else { Lane::Control };
         let count = if self.liars.random.chance(3) { 50 } else { 1 };
         let bytes = frame.to_bytes();

@@ -7,7 +7,7 @@ use convoke_proto::address::Address;
 use convoke_proto::id::{LinkNonce, NodeId};
 use convoke_proto::link::{Lane, Link};
 use convoke_proto::outbox::{Destination, Transmit};
-use convoke_proto::wire::{Cause, Executed, Frame, Message};
+use convoke_proto::wire::{ABOUT_CONNECTION, Cause, Executed, Frame, Message};
 
 use crate::invariants::Observation;
 use crate::network::{Arrival, End, Place};
@@ -156,6 +156,17 @@ impl World {
         link: LinkNonce,
         bytes: &Bytes,
     ) -> Result<(), String> {
+        if bytes.first() == Some(&ABOUT_CONNECTION) {
+            let frame = Frame::decode(bytes.clone()).map_err(|error| error.to_string())?;
+            self.hear(to, link, frame)?;
+        } else {
+            self.take_call_bytes(to, link, bytes)?;
+        }
+        self.note_come(to, link);
+        Ok(())
+    }
+
+    fn take_call_bytes(&mut self, to: Place, link: LinkNonce, bytes: &Bytes) -> Result<(), String> {
         let (now, host) = (self.now, &mut self.hosts[to]);
         let routes = host.routes();
         let parts = match routes.of_frame(bytes) {
@@ -215,7 +226,10 @@ impl World {
         let is_blocked =
             self.network.is_blocked(from.place, to) || self.network.is_blocked(to, from.place);
         let host = &self.hosts[to];
-        let is_there = host.is_up() && !host.is_paused && listens(&self.scenario, to);
+        let is_there = host.is_up()
+            && !host.is_paused
+            && host.stopping.is_none()
+            && listens(&self.scenario, to);
         let dialler = &self.hosts[from.place];
         if dialler.life != from.life || !dialler.is_up() {
             return;
@@ -266,6 +280,7 @@ impl World {
         });
         let ids = up.collect();
         host.links.insert(link.nonce, ids);
+        self.note_opened(end.place, link.nonce);
         self.settle(end.place);
     }
 
@@ -284,7 +299,11 @@ impl World {
 
     /// Tells each core that a connection has ended.
     pub(super) fn tell_link_down(&mut self, place: Place, link: LinkNonce) {
-        let (now, host) = (self.now, &mut self.hosts[place]);
+        let (now, name) = (self.now, self.link_name(place, link));
+        let host = &mut self.hosts[place];
+        if let Some(stopping) = &mut host.stopping {
+            stopping.partings.end(name);
+        }
         let ids = host.links.remove(&link).unwrap_or_default();
         for (core, id) in host.cores.iter_mut().zip(ids) {
             core.handle_link_down(now, id);

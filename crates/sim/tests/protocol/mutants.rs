@@ -91,6 +91,8 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     // Frames for a stream beyond the first are for nobody: calls there stay for ever.
     (Mutant::LifeWithStream, Kind::Calm, &["I18"]),
     (Mutant::CoresDoNotHear, Kind::Overload, &["I18", "I41"]),
+    (Mutant::LeavingUnheard, Kind::Stops, &["I52"]),
+    (Mutant::SentNotCounted, Kind::Stops, &["I52"]),
 ];
 
 #[test]

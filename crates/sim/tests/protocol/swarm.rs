@@ -104,6 +104,11 @@ fn all_properties_hold_when_calls_walk_to_and_fro() {
     holds_in(Kind::Walks);
 }
 
+#[test]
+fn all_properties_hold_when_nodes_stop_in_good_order_under_load() {
+    holds_in(Kind::Stops);
+}
+
 /// Seeds that once showed a fault. A change of what a seed generates makes them ordinary seeds; the
 /// faults of the cores have tests of their own beside them.
 const ONCE_FAULTY: [(Kind, u64); 23] = [

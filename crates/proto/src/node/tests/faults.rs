@@ -8,35 +8,6 @@ use crate::task::Branch;
 use crate::task::{SendError, TaskFailure};
 use crate::wire::{Cause, Executed, TaskStatus};
 
-/// A node that shuts down is asked nothing more by a caller that it has refused, over the
-/// connection that said so; and counts what comes all the same, so that it waits for the last.
-#[test]
-fn a_node_that_shuts_down_is_asked_nothing_more() {
-    let mut mesh = Mesh::connected(3);
-    mesh.with(2, Node::begin_shutdown);
-    let ask = |mesh: &mut Mesh| {
-        let call = mesh.call(1, &[2], CallOptions::default());
-        let asked = mesh.on_wire().iter().any(|frame| frame == "1-2 REQUEST");
-        mesh.deliver_all();
-        (asked, mesh.told(1, call).remove(0))
-    };
-    let (is_asked, told) = ask(&mut mesh);
-    assert!(is_asked && told.contains("shutting down"), "{told}");
-    let (is_asked, told) = ask(&mut mesh);
-    assert!(!is_asked && told.contains("it takes no new tasks"), "{told}");
-    assert_eq!(mesh.nodes[&2].refused_late(), 1);
-    let elsewhere = mesh.call(1, &[3], CallOptions::default());
-    mesh.deliver_all();
-    mesh.answer("/0", b"");
-    mesh.deliver_all();
-    assert_eq!(mesh.told(1, elsewhere), ["reply /0", "Complete"], "others are");
-    let link = mesh.link_between(1, 2);
-    mesh.disconnect(1, link);
-    mesh.disconnect(2, link);
-    mesh.connect(1, 2);
-    assert!(ask(&mut mesh).0, "it may have another node behind it");
-}
-
 /// Found by the simulation: the timer of a call was armed before its first branch, when there was
 /// nothing to worry about, and so no branch was ever asked for.
 #[test]

@@ -14,9 +14,10 @@ use crate::key::Key;
 use crate::link::Hello;
 use crate::link::Lane;
 use crate::outbox::Destination;
+use crate::parting::{LinkName, Partings};
 use crate::task::Branch;
 use crate::visits::Start;
-use crate::wire::{About, Cast, Cause, Digest};
+use crate::wire::{About, Cast, Cause, Digest, Message, Parting};
 
 pub(super) const METHOD: MethodId = MethodId(7);
 
@@ -51,6 +52,8 @@ pub(super) struct Mesh {
     /// Each end's own id of its connections.
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
+    /// What each node that stops waits for.
+    pub(super) partings: BTreeMap<u64, Partings>,
     next_link: u64,
     core_count: u8,
     /// Calls that were opened: each in the next core.
@@ -98,6 +101,7 @@ impl Mesh {
             readable: Vec::new(),
             ends: BTreeMap::new(),
             lives: BTreeMap::new(),
+            partings: BTreeMap::new(),
             next_link: 1,
             core_count,
             opened: 0,
@@ -321,12 +325,72 @@ impl Mesh {
     /// A frame comes over a connection. One that has ended brings nothing.
     pub(super) fn take(&mut self, (at, link): (u64, LinkNonce), frame: Frame) -> Result<(), Fault> {
         let now = self.now;
-        for (core, part) in self.cores(at).parts(frame) {
-            let at = core_name(at, core);
-            let Some(link) = self.ends.get(&(at, link)).copied() else { continue };
-            self.with(at, |node| node.handle_bytes(now, link, part.to_bytes()))?;
+        if let Message::Parting(word) = frame.message {
+            self.hear(at, link, word);
+        } else {
+            for (core, part) in self.cores(at).parts(frame) {
+                let at = core_name(at, core);
+                let Some(link) = self.ends.get(&(at, link)).copied() else { continue };
+                self.with(at, |node| node.handle_bytes(now, link, part.to_bytes()))?;
+            }
         }
+        self.note_come(at, link);
         Ok(())
+    }
+
+    /// A word about a connection comes by it.
+    fn hear(&mut self, at: u64, link: LinkNonce, word: Parting) {
+        let (now, mut sent) = (self.now, 0);
+        match word {
+            Parting::Leaving => {
+                let cores: Vec<u64> = self.of_node(at).collect();
+                for core in cores.into_iter().rev() {
+                    let end = self.end_of(core, link);
+                    sent = self.with(core, |node| node.handle_leaving(now, end, sent));
+                }
+            }
+            Parting::Sent(requests) => {
+                let name = self.link_name(at, link);
+                self.partings.entry(at).or_default().handle_sent(name, requests);
+            }
+        }
+    }
+
+    /// Compares what has come by a connection with what its peer has said.
+    fn note_come(&mut self, at: u64, link: LinkNonce) {
+        let Some(peer) = self.peer_of(at, link) else { return };
+        let come = |core| self.nodes[&core].requests_by(self.end_of(core, link));
+        let come = self.of_node(at).map(come).sum();
+        if let Some(partings) = self.partings.get_mut(&at) {
+            partings.handle_come((peer, link), come);
+        }
+    }
+
+    /// A node takes no requests any more.
+    pub(super) fn stop(&mut self, at: u64) {
+        let now = self.now;
+        let ends = self.ends.keys().filter(|(of, _)| *of == at);
+        let links: Vec<LinkName> = ends.map(|(_, link)| self.link_name(at, *link)).collect();
+        let partings = self.partings.entry(at).or_default();
+        links.into_iter().for_each(|link| partings.begin(link));
+        for core in self.of_node(at) {
+            self.with(core, |node| node.begin_shutdown(now));
+        }
+    }
+
+    /// True once nothing is on its way to a node that has stopped.
+    pub(super) fn has_parted(&self, at: u64) -> bool {
+        self.partings[&at].are_over()
+    }
+
+    fn link_name(&self, at: u64, link: LinkNonce) -> LinkName {
+        (self.peer_of(at, link).unwrap(), link)
+    }
+
+    /// The node at the other end of a connection that is up.
+    fn peer_of(&self, at: u64, link: LinkNonce) -> Option<NodeId> {
+        let links = self.nodes[&at].links();
+        links.up().find(|(_, end)| links.nonce(*end) == Some(link)).map(|(peer, _)| peer)
     }
 
     /// Takes the frames of a kind off the wire.

@@ -8,8 +8,8 @@ use crate::key::Key;
 use crate::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Part,
-    Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
-    Statement, Status, TaskStatus, extension,
+    Parting, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed,
+    Settled, Statement, Status, TaskStatus, extension,
 };
 
 /// A frame and its fields on the wire: hex and what it is.
@@ -512,6 +512,20 @@ fn settlement() -> Vec<Golden> {
                 ("00", "hop 0"),
             ],
         ),
+        Golden::new(
+            "LEAVING",
+            Frame::new(Header::without_call(), Message::Parting(Parting::Leaving)),
+            &[("2f", "version 2, kind 15"), ("01", "LEAVING")],
+            no_call,
+            &[],
+        ),
+        Golden::new(
+            "SENT",
+            Frame::new(Header::without_call(), Message::Parting(Parting::Sent(300))),
+            &[("2f", "version 2, kind 15"), ("02", "SENT")],
+            no_call,
+            &[("ac02", "300 requests")],
+        ),
     ]
 }
 
@@ -563,11 +577,11 @@ fn every_kind_has_a_golden_frame() {
     let mut names: Vec<_> = all().iter().map(|golden| golden.frame.message.name()).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), 13, "{names:?}");
+    assert_eq!(names.len(), 15, "{names:?}");
     let mut kinds: Vec<_> = all().iter().map(|golden| golden.frame.message.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=14).collect::<Vec<_>>());
+    assert_eq!(kinds, (1..=15).collect::<Vec<_>>());
 }
 
 #[test]

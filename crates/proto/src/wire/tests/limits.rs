@@ -10,8 +10,8 @@ use crate::wire::fail::TEXT_BYTES_MAX;
 use crate::wire::{
     ASKED_MAX, About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest,
     EXCEPTIONS_MAX, Entry, Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown,
-    Manifest, Message, NAMED_MAX, Outcome, Part, Probe, Reply, ReplyKind, ReplyPath, ReplyRoute,
-    Request, Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
+    Manifest, Message, NAMED_MAX, Outcome, Part, Parting, Probe, Reply, ReplyKind, ReplyPath,
+    ReplyRoute, Request, Sealed, Settled, Statement, Status, TASKS_MAX, TaskStatus, WireError,
 };
 
 /// Bytes that TCP adds: the frame's length.
@@ -96,6 +96,7 @@ fn a_typical_header_is_20_bytes_with_the_transports_length() {
 fn typical_frames_are_this_small() {
     let task = |message| Frame::new(header("/2"), message);
     let keyed = |message| Frame::keyed(header("/2"), KEY, message);
+    let about_connection = |word| Frame::new(Header::without_call(), Message::Parting(word));
     let sole = Reply::sole(Bytes::new());
     let item =
         Reply { kind: ReplyKind::Item { seq: 0, is_last: false }, is_final: false, ..sole.clone() };
@@ -157,6 +158,8 @@ fn typical_frames_are_this_small() {
         ("ask", Frame::new(Header::without_call(), Message::Ask(ask)), 29),
         ("settled", Frame::new(Header::without_call(), Message::Settled(settled)), 33),
         ("item of a request", task(Message::Item(request_item)), 21),
+        ("leaving", about_connection(Parting::Leaving), 17),
+        ("sent", about_connection(Parting::Sent(127)), 18),
         (
             "cast",
             Frame::new(header("/"), Message::Cast(cast(About::Call { initiator: node(7) }))),
@@ -177,7 +180,7 @@ fn typical_frames_are_this_small() {
 #[test]
 fn reserved_flags_are_refused() {
     let in_use =
-        [0x83, 0xff, 0x81, 0x87, 0x80, 0x81, 0x80, 0x81, 0x81, 0x83, 0x80, 0x80, 0xd4, 0xff];
+        [0x83, 0xff, 0x81, 0x87, 0x80, 0x81, 0x80, 0x81, 0x81, 0x83, 0x80, 0x80, 0xd4, 0xff, 0x83];
     for golden in golden::all() {
         let bytes = golden.frame.to_bytes();
         let reserved = !in_use[usize::from((bytes[0] & 0x0f) - 1)];
@@ -219,9 +222,8 @@ fn other_versions_and_kinds_are_refused() {
     assert_eq!(first(0x11), Err(WireError::Version(1)));
     assert_eq!(first(0x31), Err(WireError::Version(3)));
     assert_eq!(first(0xf1), Err(WireError::Version(7)));
-    for kind in [0, 15] {
-        assert_eq!(first(0x20 | kind), Err(WireError::UnknownKind(kind)));
-    }
+    assert_eq!(first(0x20), Err(WireError::UnknownKind(0)));
+    assert_eq!(first(0x2f), Err(WireError::Reserved), "FEATURES is no frame of calls");
     assert_eq!(Frame::decode(Bytes::new()), Err(WireError::Truncated));
 }
 

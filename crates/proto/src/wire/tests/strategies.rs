@@ -11,8 +11,8 @@ use crate::key::Key;
 use crate::wire::{
     About, Ask, Asked, Cancel, CancelReason, Cast, Cause, Credit, Credited, Digest, Entry,
     Executed, Extension, Fail, Frame, Header, Item, ItemKind, LinkDown, Manifest, Message, Outcome,
-    Part, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed, Settled,
-    Statement, Status, TaskStatus, can_show_key,
+    Part, Parting, Probe, Relayed, Reply, ReplyKind, ReplyPath, ReplyRoute, Request, Rung, Sealed,
+    Settled, Statement, Status, TaskStatus, can_show_key,
 };
 
 /// `count` cases, and no file of failures: a failure that matters becomes a test of its own.
@@ -46,6 +46,8 @@ fn message() -> impl Strategy<Value = Message> {
         ask().prop_map(Message::Ask),
         settled().prop_map(Message::Settled),
         item().prop_map(Message::Item),
+        prop_oneof![Just(Parting::Leaving), number().prop_map(Parting::Sent)]
+            .prop_map(Message::Parting),
     ]
 }
 
