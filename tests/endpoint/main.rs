@@ -20,6 +20,7 @@ mod cores;
 mod deadlines;
 mod deferred;
 mod discovery;
+mod draining;
 mod frame_hooks;
 mod handlers;
 mod health;

@@ -423,6 +423,8 @@ impl Driver {
     pub(crate) fn begin_closing(self: &Arc<Self>) {
         // Whoever accepts a connection now has told every core of it before, or is refused.
         self.admission.lock().is_closing = true;
+        // Before the first word: what comes from then on is looked at.
+        self.cores.each().for_each(|mut core| core.is_closing = true);
         self.with_each(|core, now, _| self.stop_core(core, now));
     }
 

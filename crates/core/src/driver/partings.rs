@@ -36,12 +36,10 @@ impl Driver {
     /// A core takes no requests any more. The first says so by its connections, which are waited
     /// for from then on.
     pub(super) fn stop_core(&self, core: &mut Core, now: Timestamp) {
-        if core.index == 0 && !core.is_closing {
+        if core.node.begin_shutdown(now) && core.index == 0 {
             let mut partings = self.partings.lock();
             core.connections().names().for_each(|link| partings.begin(link));
         }
-        core.is_closing = true;
-        core.node.begin_shutdown(now);
     }
 
     /// Hears what a peer says about its connection.

@@ -11,12 +11,14 @@ use super::Node;
 
 impl<O: Outbox> Node<O> {
     /// Refuses requests from now on; what runs goes on. The first core says LEAVING by each
-    /// connection, also by those that come up later.
-    pub fn begin_shutdown(&mut self, now: Timestamp) {
-        if self.visits.begin_shutdown() {
+    /// connection, also by those that come up later. False when it refuses them already.
+    pub fn begin_shutdown(&mut self, now: Timestamp) -> bool {
+        let is_new = self.visits.begin_shutdown();
+        if is_new {
             let up: Vec<LinkId> = self.links.up().map(|(_, link)| link).collect();
             up.into_iter().for_each(|link| self.say_leaving(now, link));
         }
+        is_new
     }
 
     /// The peer of a connection has said LEAVING: no request is sent by it from now on. To be told

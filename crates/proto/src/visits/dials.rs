@@ -30,6 +30,10 @@ struct Dial {
 type Waiting = (Place, CallId, Upward);
 
 impl Dials {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_node.is_empty()
+    }
+
     #[inline]
     pub(super) fn contains(&self, node: NodeId) -> bool {
         !self.by_node.is_empty() && self.by_node.contains_key(&node)

@@ -33,7 +33,7 @@ impl World {
         let id = host.id;
         self.oracle.stopped.insert(id);
         self.hosts[place].stopping = Some(Stopping { partings, starts_after });
-        self.drive_each(place, |node, now| node.begin_shutdown(now));
+        self.drive_each(place, |node, now| _ = node.begin_shutdown(now));
     }
 
     /// A connection of a node is up: one that stops has said so by it.
