@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::{Configuration, MemberSet};
 
 /// Watches which members of a configuration an endpoint is connected to. The endpoint itself, where
-/// it is a member, always is.
+/// it is a member, always is; one that shuts down is not, for it takes no requests any more.
 ///
 /// A connection proves the id of the node at its other end: nobody else becomes connected in a
 /// member's place.
