@@ -19,6 +19,9 @@ pub mod torture;
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
+
+use convoke::transport::{Identity, IdentityWatch};
 
 use crate::operation::{Signal, StopSignal};
 use crate::processes::Parent;
@@ -46,6 +49,18 @@ fn run_on<T>(runtime: tokio::runtime::Runtime, command: impl Future<Output = T>)
     runtime.shutdown_background();
     done
 }
+
+/// Has a node prove itself by new files of its certificate, key and authorities once they are there,
+/// until what it gives is dropped. They are looked at once a minute.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn renewed(identity: &Identity) -> IdentityWatch {
+    identity.watch(RENEWED_EVERY)
+}
+
+/// A certificate of an hour is renewed some minutes before its end.
+const RENEWED_EVERY: Duration = Duration::from_secs(60);
 
 /// Resolves when a node is to stop: by a signal, or, if it is a child, by the end of its standard
 /// input, as it comes with the end of its parent.

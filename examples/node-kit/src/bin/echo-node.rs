@@ -60,8 +60,9 @@ async fn node(file: &str, id: &str, has_page: bool) -> Result<()> {
     let address = cluster.node(id)?.operation;
     let _listener = Listener::of_node(address, metrics.clone(), &health, page.as_ref()).await?;
     let service = Service::new().unary(ECHO, echo);
-    let endpoint = cluster.endpoint(id)?.serve(service).health(health.endpoint()).metrics();
-    let endpoint = endpoint.start().await?;
+    let (endpoint, identity) = cluster.endpoint(id)?;
+    let _renewal = identity.as_ref().map(program::renewed);
+    let endpoint = endpoint.serve(service).health(health.endpoint()).metrics().start().await?;
     metrics.sample(&endpoint);
     page.iter().for_each(|page| page.show(&endpoint));
     health.ready();

@@ -21,7 +21,9 @@ impl<R> Node<R> {
 }
 
 impl<P: Protocol> Cluster<P> {
-    /// An endpoint for a node: named, listening, with its certificate, and told of the others.
+    /// An endpoint for a node: named, listening, with its certificate, and told of the others. The
+    /// identity beside it is that certificate, where the file has `keys`: a program that runs for
+    /// longer than it [watches](Identity::watch) its files.
     ///
     /// It speaks `tcp`, `unix`, `tls`, `quic`, `grpc`, `grpcs` and, with the feature of that name,
     /// `rdma`, as far as the addresses need them; the program gives it other transports, and
@@ -30,16 +32,18 @@ impl<P: Protocol> Cluster<P> {
     /// # Errors
     /// [`ClusterError::NoNode`], [`ClusterError::Keys`] where its keys cannot be used, and
     /// [`ClusterError::Rdma`] where its device cannot.
-    pub fn endpoint(&self, id: u64) -> Result<EndpointBuilder, ClusterError> {
+    pub fn endpoint(&self, id: u64) -> Result<(EndpointBuilder, Option<Identity>), ClusterError> {
         let node = self.node(id)?;
-        let builder = self.speaking(node.identity()?.as_ref(), &node.listen)?;
+        let identity = node.identity()?;
+        let builder = self.speaking(identity.as_ref(), &node.listen)?;
         let builder = builder.node(node.id).listen(&node.listen);
         let builder = if node.listen == node.addresses {
             builder
         } else {
             builder.advertise(&node.addresses)
         };
-        Ok(builder.peers(self.peers().filter(|(other, _)| *other != node.id)))
+        let builder = builder.peers(self.peers().filter(|(other, _)| *other != node.id));
+        Ok((builder, identity))
     }
 
     /// An endpoint for a client, told of all nodes. Where [nodes prove](Self::is_secure) who they

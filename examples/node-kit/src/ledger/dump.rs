@@ -134,6 +134,11 @@ pub enum Content {
 }
 
 impl Reading {
+    /// True when there is no file of a ledger.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.current.is_none()
+    }
+
     /// The next entry, `None` behind the last.
     pub async fn next(&mut self) -> Option<Entry> {
         loop {

@@ -13,6 +13,9 @@ use convoke::disk::HostDisk;
 use crate::cluster::{Cluster, LedgerForm, Protocol};
 use crate::ledger::{self, Content, Entry, Ledger, Recovered};
 
+/// The ledger of a node, in its folder.
+const FOLDER: &str = "ledger";
+
 /// Opens the ledger of a node, in the folder `ledger` of its folder, or one in memory.
 ///
 /// # Errors
@@ -26,7 +29,7 @@ pub async fn open<P: Protocol>(
     if form == LedgerForm::Ram {
         return Ok((Ledger::in_memory(), None));
     }
-    let folder = node.folder.join("ledger");
+    let folder = node.folder.join(FOLDER);
     let place = || format!("the ledger in {}", folder.display());
     let disk = HostDisk::create(&folder).with_context(place)?;
     let identity = cluster.ledger_identity(node.id);
@@ -35,16 +38,24 @@ pub async fn open<P: Protocol>(
     Ok((ledger, Some(recovered)))
 }
 
-/// Prints the contents of a ledger, whatever state it is in, its records in these words. False when
-/// something is wrong with it.
+/// Prints the contents of a ledger, whatever state it is in, its records in these words: of one in
+/// this folder, or in the folder `ledger` of this folder of a node. False when something is wrong
+/// with it.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the folder cannot be read, or there is no ledger.
 pub async fn dump(folder: &Path, record: impl Fn(Bytes) -> String) -> Result<bool> {
     if !folder.is_dir() {
         bail!("{} is no folder", folder.display());
     }
     let mut reading = ledger::read(HostDisk::new(folder)).await?;
+    let of_node = folder.join(FOLDER);
+    if reading.is_empty() && of_node.is_dir() {
+        reading = ledger::read(HostDisk::new(&of_node)).await?;
+    }
+    if reading.is_empty() {
+        bail!("no file of a ledger is in {}, nor in {}", folder.display(), of_node.display());
+    }
     let mut is_whole = true;
     while let Some(Entry { file, offset, content }) = reading.next().await {
         is_whole &= !matches!(content, Content::Wrong(_));

@@ -144,7 +144,12 @@ async fn scan(client: &mut impl Store, prefix: Bytes, mut limit: u32) -> Result<
             say(format_args!("{}\t{}", text(key), text(value)))?;
         }
         limit -= u32::try_from(pairs.len()).unwrap_or(limit).min(limit);
-        let Some(next) = next.filter(|_| limit > 0) else { return Ok(()) };
+        let Some(next) = next else { return Ok(()) };
+        if limit == 0 {
+            let next = String::from_utf8_lossy(&next).into_owned();
+            eprintln!("there is more, from {next:?} on: --limit says how many are printed");
+            return Ok(());
+        }
         from = next;
     }
 }

@@ -71,7 +71,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
     }
 
     /// Lets clients write while so many nodes at most are hurt at a time, then lets another read
-    /// all back, and judges. The history stays in the folder.
+    /// all back, and judges. The history is in the folder then, however far that has come.
     ///
     /// # Errors
     /// The service does not go on within a minute, or a node ends by itself.
@@ -90,15 +90,12 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
             about(time)
         ))?;
         let load = Load::start(clients);
-        load.progress().await.context("at the start")?;
-        load.begin_gap();
         let script = Script::draw(seed, (nodes, hurt_max), time);
-        self.play(&script, &load).await?;
-        load.tell("all faults have ended")?;
-        load.progress().await.context("all faults have ended")?;
+        let hurt = self.hurt(&script, &load).await;
         let gap = load.end_gap();
         let loaded = load.end().await?;
         write_history(&loaded, &folder.join("history.json"))?;
+        hurt?;
         let mut reader = reader(&self.local).await?;
         let verdict = loaded.judge(&mut reader).await?;
         self.local.check()?;
@@ -114,6 +111,15 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
         ))?;
         say(verdict)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Lets the service go on, plays a script, and lets it go on again.
+    async fn hurt(&mut self, script: &Script, load: &Load) -> Result<()> {
+        load.progress().await.context("at the start")?;
+        load.begin_gap();
+        self.play(script, load).await?;
+        load.tell("all faults have ended")?;
+        load.progress().await.context("all faults have ended")
     }
 
     /// Plays a script, at whose end nothing is wrong any more. Its clock stands still while nodes

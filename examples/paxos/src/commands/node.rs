@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use console::say;
 use convoke::NodeId;
+use convoke::transport::IdentityWatch;
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
-use node_kit::program::{asked_to_stop, ledger, unless_asked_to_stop};
+use node_kit::program::{asked_to_stop, ledger, renewed, unless_asked_to_stop};
 use paxos::core::Standing;
 use paxos::node::Node;
 use paxos::settings;
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let Some(node) = unless_asked_to_stop(start, &mut stop, args.child).await else {
         return Ok(ExitCode::SUCCESS);
     };
-    let mut node = node?;
+    let (mut node, _renewal) = node?;
     metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
@@ -61,7 +62,10 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(cluster: &Cluster, id: u64, health: &NodeHealth) -> Result<Node> {
+/// A node, and what renews its certificate.
+type Started = (Node, Option<IdentityWatch>);
+
+async fn start(cluster: &Cluster, id: u64, health: &NodeHealth) -> Result<Started> {
     let opened = ledger::open(cluster, id, cluster.protocol().ledger).await?;
     if let Some(cut) = opened.1.as_ref().and_then(|recovered| recovered.cut.as_ref()) {
         tracing::warn!(file = cut.file, bytes = cut.bytes, "a torn tail was cut");
@@ -69,8 +73,10 @@ async fn start(cluster: &Cluster, id: u64, health: &NodeHealth) -> Result<Node> 
     // Another for each start: a ledger that is begun anew must not be taken for the one before.
     let seed = RandomState::new().hash_one(id);
     let options = settings::options(cluster, NodeId::new(id), seed)?;
-    let builder = cluster.endpoint(id)?.health(health.endpoint()).metrics();
-    Ok(Node::start(options, opened, builder).await?)
+    let (builder, identity) = cluster.endpoint(id)?;
+    let builder = builder.health(health.endpoint()).metrics();
+    let node = Node::start(options, opened, builder).await?;
+    Ok((node, identity.as_ref().map(renewed)))
 }
 
 /// Says how the node stands, for as long as it runs: to who asks for its health, and in the log.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use console::say;
+use convoke::transport::IdentityWatch;
 use node_kit::cluster::{Credits, Rdma};
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
-use node_kit::program::{asked_to_stop, ledger, unless_asked_to_stop};
+use node_kit::program::{asked_to_stop, ledger, renewed, unless_asked_to_stop};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
 use pbft::node::{Node, NodeError, Standing};
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     let Some(node) = unless_asked_to_stop(start, &mut stop, args.child).await else {
         return Ok(ExitCode::SUCCESS);
     };
-    let mut node = node?;
+    let (mut node, _renewal) = node?;
     metrics.sample(node.endpoint());
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
@@ -76,7 +77,10 @@ fn rdma(args: &NodeArgs) -> Rdma {
     }
 }
 
-async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Result<Node> {
+/// A node, and what renews its certificate.
+type Started = (Node, Option<IdentityWatch>);
+
+async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Result<Started> {
     let NodeArgs { id, lie, .. } = *args;
     let signer = signer(cluster, id)?;
     let mut options = settings::options(cluster, cluster.node(id)?.id, signer)?;
@@ -88,8 +92,10 @@ async fn start(cluster: &Cluster, args: &NodeArgs, health: &NodeHealth) -> Resul
     if let Some(cut) = opened.1.as_ref().and_then(|recovered| recovered.cut.as_ref()) {
         tracing::warn!(file = cut.file, bytes = cut.bytes, "a torn tail was cut");
     }
-    let builder = cluster.endpoint(id)?.health(health.endpoint()).metrics();
-    Ok(Node::start(options, opened, builder).await?)
+    let (builder, identity) = cluster.endpoint(id)?;
+    let builder = builder.health(health.endpoint()).metrics();
+    let node = Node::start(options, opened, builder).await?;
+    Ok((node, identity.as_ref().map(renewed)))
 }
 
 /// The key of a node, which has to be that of the file.

@@ -1,4 +1,5 @@
 use std::fs;
+use std::time::Duration;
 
 use super::super::Authority;
 use super::super::tests::{TEXT, Voting};
@@ -57,13 +58,24 @@ async fn endpoints_of_a_file_reach_each_other_by_their_certificates() {
     let ports = crate::processes::Ports::reserve(2).unwrap();
     let nodes = vec![node(1, ports[0]), node(2, ports[1])];
     let cluster = Cluster::new(1, "a", nodes, Voting::default()).unwrap();
-    let first = cluster.endpoint(1).unwrap().start().await.unwrap();
-    let second = cluster.endpoint(2).unwrap().start().await.unwrap();
+    let (first, identity) = cluster.endpoint(1).unwrap();
+    let (first, second) = (first.start().await.unwrap(), cluster.endpoint(2).unwrap().0);
+    let second = second.start().await.unwrap();
     first.warm_up(second.node()).await.unwrap();
+
+    // Another authority: whoever comes with the keys of the new one is refused until then.
+    let again = Authority::new("accounts.example").unwrap();
+    let keys = again.issue(NodeId::new(8), &folder.path().join("later")).unwrap();
+    let later = cluster.client(Some((NodeId::new(8), &keys))).unwrap().start().await.unwrap();
+    assert!(later.warm_up(NodeId::new(1)).await.is_err(), "it proves itself by the old one");
+    std::fs::remove_dir_all(folder.path().join("keys-n1")).unwrap();
+    again.issue(NodeId::new(1), &folder.path().join("keys-n1")).unwrap();
+    let _watch = identity.map(|identity| identity.watch(Duration::from_millis(10)));
+    while later.warm_up(NodeId::new(1)).await.is_err() {}
 
     let refused = cluster.client(None).unwrap_err().to_string();
     assert!(refused.contains("give keys"), "{refused}");
     let keys = authority.issue(NodeId::new(9), &folder.path().join("client")).unwrap();
     let client = cluster.client(Some((NodeId::new(9), &keys))).unwrap().start().await.unwrap();
-    client.warm_up(NodeId::new(1)).await.unwrap();
+    client.warm_up(NodeId::new(2)).await.unwrap();
 }
