@@ -143,7 +143,7 @@ pub(crate) struct IdentityArgs {
     #[arg(long, requires = "node_id")]
     pub(crate) certificates: Option<PathBuf>,
     /// The number that the certificate proves: of no node of the cluster.
-    #[arg(long)]
+    #[arg(long, requires = "certificates")]
     pub(crate) node_id: Option<u64>,
 }
 

@@ -73,7 +73,7 @@ pub use self::message::{
     Reply, Request, Signatures, SignedRequest, Stable, Status, ViewChange, Vote, Vouch,
 };
 pub use self::plan::Plan;
-pub use self::replica::{Effect, Replica, Settings};
+pub use self::replica::{Effect, Forgotten, Replica, Settings};
 pub use self::replies::{Beside, SignedReply};
 pub use self::signature::{Checker, Claims, Signature, Signer};
 pub use self::state::{Executed, Machine};

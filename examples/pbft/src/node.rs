@@ -17,10 +17,10 @@
 //! who the members are, few questions wait at a time.
 
 mod actor;
-mod blank;
 mod counts;
 mod epoch;
 mod gate;
+mod hearing;
 mod meters;
 mod questions;
 mod recovery;
@@ -41,13 +41,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::actor::{Actor, Input};
-use self::blank::Blank;
 use self::counts::Counts;
 use self::epoch::Epoch;
 use self::gate::Gate;
+use self::hearing::Hearing;
 use self::questions::Questions;
 use self::service::Front;
-use crate::core::{ClientId, Digest, Keys, Sequence, Settings, Signer, Trust, View};
+use crate::core::{ClientId, Digest, Forgotten, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
 use crate::settings;
 use crate::wire::Malformed;
@@ -151,13 +151,14 @@ pub enum NodeError {
          take it out of the cluster file, or begin anew with all clients in it", .0.0
     )]
     NewClient(ClientId),
-    /// The ledger was empty at the start, and this replica has taken part before.
+    /// This replica has taken part before, and its ledger does not know all of it. Each start ends
+    /// so.
     #[error(
-        "its own signature is under checkpoint {0}, of which its ledger knows nothing: the ledger \
-         was lost, and without it the replica may contradict what it has said. Let another take \
-         its place, with a key of its own: `pbft member add .. --in-place-of`"
+        "its own signature is under {0}, of which its ledger knows nothing: the ledger was lost, \
+         and without it the replica may contradict what it has said. Start it no more, and let \
+         another take its place, with a key of its own: `pbft member add .. --in-place-of`"
     )]
-    LostLedger(Sequence),
+    LostLedger(Forgotten),
     /// Others are members now: nothing is left to do here.
     #[error("it is no member from epoch {0} on: its part is over")]
     Removed(u64),
@@ -169,7 +170,20 @@ pub enum NodeError {
     Unproven(Address),
 }
 
-/// The view of a node.
+/// The part of a node in its cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It is no member: not yet, or not any more.
+    Outside,
+    /// Fewer than a quorum, itself with it, were heard since its start, so that it may be behind.
+    Hearing,
+    /// It fetches the state behind a checkpoint, which the others have.
+    Fetching,
+    /// Nothing is lacking.
+    Whole,
+}
+
+/// The view of a node, and its part in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its number.
@@ -178,6 +192,9 @@ pub struct Standing {
     pub has_begun: bool,
     /// Its primary.
     pub primary: NodeId,
+    /// Its part: with [`Part::Whole`], in a view that has begun, others may do without another
+    /// node.
+    pub part: Part,
 }
 
 impl Standing {
@@ -212,7 +229,7 @@ impl Node {
             are_proven(&options.members)?;
         }
         let (replica, is_blank) = recovery::recover(&options, recovered).await?;
-        let blank = is_blank.then(|| Blank::new(options.core.node, &replica));
+        let hearing = Hearing::new(&replica, is_blank);
         let keys = options.keys.clone().remembering(KNOWN_SIGNATURES);
         let mut epoch = Epoch::of(&options, keys);
         for handover in replica.handovers() {
@@ -222,7 +239,8 @@ impl Node {
         let (view, has_begun) = replica.view();
         let primary = epoch.keys.primary(view);
         let shared = Arc::new(RwLock::new(Arc::new(epoch)));
-        let (stand, standing) = watch::channel(Standing { view, has_begun, primary });
+        let part = if replica.takes_part() { Part::Hearing } else { Part::Outside };
+        let (stand, standing) = watch::channel(Standing { view, has_begun, primary, part });
         let counts = Arc::new(Counts::default());
         let front = Front {
             epoch: Arc::clone(&shared),
@@ -241,7 +259,7 @@ impl Node {
             .await?;
         let links = (&endpoint, shared);
         let come = (inputs.clone(), received);
-        let state = (replica, blank);
+        let state = (replica, hearing);
         let actor = Actor::new(options, state, ledger.clone(), links, come, stand, counts);
         let actor = tokio::spawn(actor.run());
         Ok(Self { endpoint, inputs, standing, ledger, actor })
@@ -335,7 +353,7 @@ mod tests {
     fn a_view_that_is_wanted_may_begin_once() {
         let primary = NodeId::new(1);
         for (has_begun, past) in [(false, [true, false, false]), (true, [true, true, false])] {
-            let standing = Standing { view: View(5), has_begun, primary };
+            let standing = Standing { view: View(5), has_begun, primary, part: Part::Whole };
             assert_eq!([4, 5, 6].map(|view| standing.is_past(View(view))), past);
         }
     }

@@ -37,8 +37,8 @@ pub use self::outages::{Replaced, lose_backup, silence_primary};
 use self::truth::Truth;
 pub use self::truth::Violation;
 use crate::core::{
-    Checker, ClientId, Effect, Group, Handover, Keys, Message, Refused, Replica, Scope, Settings,
-    Signed, SignedReply, SignedRequest, Signer, Trust, Unproven, View,
+    Checker, ClientId, Effect, Forgotten, Group, Handover, Keys, Message, Refused, Replica, Scope,
+    Settings, Signed, SignedReply, SignedRequest, Signer, Trust, Unproven, View,
 };
 
 /// Result of a run.
@@ -255,7 +255,10 @@ impl World {
             Event::Message { from, to, message } => self.hear(from, to, message),
             Event::HandOver { to, handover } => {
                 match self.hosts.get(&to).map(|host| host.keys().open_handover(handover)) {
-                    Some(Ok(it)) => self.input(to, |replica| replica.handle_handover(now, it)),
+                    Some(Ok(it)) => {
+                        self.remembers(to, |replica| replica.forgotten_in(it.get()))?;
+                        self.input(to, |replica| replica.handle_handover(now, it))
+                    }
                     Some(Err(refused)) => self.refuse(refused),
                     None => Ok(()),
                 }
@@ -309,9 +312,23 @@ impl World {
         let opened = host.keys().open(from, message);
         self.input(to, |replica| replica.handle_other_epoch(now, from, epoch))?;
         match opened {
-            Ok(message) => self.input(to, |replica| replica.handle_message(now, message)),
+            Ok(message) => {
+                self.remembers(to, |replica| replica.forgotten(message.get()))?;
+                self.input(to, |replica| replica.handle_message(now, message))
+            }
             Err(refused) => self.refuse(refused),
         }
+    }
+
+    /// Checks that a replica knows whatever it has signed: its ledger keeps what was synced.
+    fn remembers(
+        &self,
+        (node, twin): HostId,
+        look: impl FnOnce(&Replica<machine::Tape>) -> Option<Forgotten>,
+    ) -> Result<(), Violation> {
+        let host = self.hosts.get(&(node, twin)).filter(|_| !self.is_liar(node));
+        let forgotten = host.and_then(Host::replica).and_then(look);
+        forgotten.map_or(Ok(()), |forgotten| Err(Violation::Forgets { node, forgotten }))
     }
 
     fn refuse(&mut self, refused: Refused) -> Result<(), Violation> {

@@ -19,7 +19,14 @@ use crate::args::{ClientArgs, IdentityArgs, Way};
 pub(crate) async fn endpoint(cluster: &Cluster, identity: &IdentityArgs) -> Result<Endpoint> {
     let keys = identity.certificates.as_ref().map(Keys::in_folder);
     let node = identity.node_id.map(NodeId::try_from).transpose().context("--node-id")?;
-    let builder = cluster.client(node.zip(keys.as_ref()))?;
+    let proof = node.zip(keys.as_ref());
+    if proof.is_none() && cluster.is_secure() {
+        bail!(
+            "the nodes of this cluster take only who proves a number: give --certificates FOLDER \
+             --node-id N, of a number that no node has, beside the --key of a client"
+        );
+    }
+    let builder = cluster.client(proof)?;
     Ok(builder.keep_connected().start().await?)
 }
 

@@ -50,6 +50,7 @@ fn record(bytes: &Bytes) -> String {
             let (digest, sequence, view) = (of.digest, of.sequence, of.view);
             format!("prepared: batch {digest:?} in place {sequence} of view {view}, by {members:?}")
         }
+        Ok(Record::Lost(what)) => format!("its own signature is under {what}, unknown here"),
         Ok(Record::Committed(vote)) => format!("committed: {}", place(&vote)),
     }
 }

@@ -11,7 +11,7 @@ use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger, renewed, unless_asked_to_stop};
 use pbft::core::Signer;
 use pbft::key_file::SecretKey;
-use pbft::node::{Node, NodeError, Standing};
+use pbft::node::{Node, NodeError, Part, Standing};
 use pbft::settings::{self, Auth};
 use tokio::sync::watch;
 
@@ -108,13 +108,25 @@ pub(super) fn signer(cluster: &Cluster, id: u64) -> Result<Signer> {
 /// Says how the node stands, for as long as it runs.
 async fn tell(standing: &mut watch::Receiver<Standing>, health: &NodeHealth) {
     loop {
-        let Standing { view, has_begun, primary } = *standing.borrow_and_update();
-        match has_begun {
-            true => health.ready(),
-            false => health.not_ready(format!("view {view} of {primary} has not begun")),
+        let now = *standing.borrow_and_update();
+        match lacking(now) {
+            None => health.ready(),
+            Some(lacking) => health.not_ready(lacking),
         }
         if standing.changed().await.is_err() {
             return std::future::pending().await; // it has stopped, and says why
         }
     }
+}
+
+/// The reason the others should not do without another node beside this one.
+fn lacking(Standing { view, has_begun, primary, part }: Standing) -> Option<String> {
+    let lacking = match part {
+        Part::Outside => "it is no member: `pbft member add` lets it join",
+        Part::Hearing => "it has not heard yet how far a quorum of the members is",
+        Part::Fetching => "it fetches the state, which the others have",
+        Part::Whole if has_begun => return None,
+        Part::Whole => return Some(format!("view {view} of {primary} has not begun")),
+    };
+    Some(lacking.to_owned())
 }

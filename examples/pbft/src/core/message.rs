@@ -11,6 +11,7 @@ use super::group::{ClientId, Digest, Sequence, View};
 use super::handover::Handover;
 use super::keys::Signed;
 use super::members::Membership;
+use super::replica::Forgotten;
 use super::signature::Signature;
 use super::text::Text;
 use crate::mutant::{self, Mutant};
@@ -383,4 +384,6 @@ pub enum Record {
     Committed(Vote),
     /// An epoch has ended, and the next one begun.
     HandedOver(Handover),
+    /// This replica has signed something that is not in its ledger: it takes no part any more.
+    Lost(Forgotten),
 }

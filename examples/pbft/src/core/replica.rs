@@ -4,6 +4,7 @@ mod changing;
 mod checkpointing;
 mod executing;
 mod fetching;
+mod forgotten;
 mod handing;
 mod ordering;
 mod outlining;
@@ -20,6 +21,7 @@ use node_kit::durable::Held;
 
 use self::changing::Clock;
 use self::fetching::{Asked, Transfer};
+pub use self::forgotten::Forgotten;
 use super::group::{ClientId, Digest, Group, Sequence, View};
 use super::handover::Handover;
 use super::keys::{Signed, Verified};

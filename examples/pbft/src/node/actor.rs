@@ -11,17 +11,17 @@ use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
 use node_kit::turns::{News, Turns};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-use super::blank::Blank;
 use super::counts::Counts;
 use super::epoch::{Epoch, Joined, Shared};
+use super::hearing::Hearing;
 use super::meters::Meters;
 use super::questions::Place;
 use super::waiters::{Waiter, Waiters};
-use super::{Lie, NodeError, Options, Standing, recovery};
+use super::{Lie, NodeError, Options, Part, Standing, recovery};
 use crate::core::{
-    Batch, Digest, Effect, Handover, Message, Outcome, Replica, Reply, Sequence, Signed,
+    Batch, Digest, Effect, Forgotten, Handover, Message, Outcome, Record, Replica, Reply, Signed,
     SignedRequest, Verified, Vote,
 };
 use crate::kv::Machine;
@@ -63,10 +63,6 @@ pub(super) enum Input {
         tell: oneshot::Sender<Inspection>,
         _place: Option<Arc<Place>>,
     },
-    GoneOn {
-        by: NodeId,
-        executed: Sequence,
-    },
     Saved(Result<(), LedgerError>),
     Stop {
         deadline: Instant,
@@ -83,7 +79,9 @@ type Replies = Vec<(Reply, Vec<Deferred<Answer>>)>;
 pub(super) struct Actor {
     options: Arc<Options>,
     replica: Replica<Machine>,
-    blank: Option<Blank>,
+    hearing: Hearing,
+    /// Since when a state is lacking, if it is.
+    lacks_since: Option<Instant>,
     ledger: Ledger,
     inputs: mpsc::Sender<Input>,
     turns: Turns<Input>,
@@ -119,7 +117,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(
         options: Options,
-        (replica, blank): (Replica<Machine>, Option<Blank>),
+        (replica, hearing): (Replica<Machine>, Hearing),
         ledger: Ledger,
         (endpoint, shared): (&Endpoint, Shared),
         (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
@@ -129,18 +127,25 @@ impl Actor {
         let epoch = Arc::clone(&shared.read());
         let mut joined = Joined::default();
         joined.follow(replica.members(), &options, endpoint);
+        let own = options.core.node;
+        let mut past = replica.handovers().iter().map(|handover| &handover.members);
+        let was_member = past.any(|of| of.nodes.contains_key(&own))
+            || options.core.members.nodes.contains_key(&own);
+        let is_removed = was_member && !epoch.members.contains(own);
+        let leaves = is_removed.then(|| Instant::now() + options.leave_after);
         Self {
-            others: epoch.others(options.core.node),
+            others: epoch.others(own),
             client: PbftClient::new(endpoint),
             endpoint: endpoint.clone(),
             epoch,
             shared,
             joined,
-            leaves: None,
+            leaves,
             pace: SnapshotPace::new(options.snapshot_bytes, 0),
             options: Arc::new(options),
             replica,
-            blank,
+            hearing,
+            lacks_since: None,
             ledger,
             inputs,
             turns: Turns::new(received),
@@ -161,13 +166,25 @@ impl Actor {
         }
     }
 
-    /// Runs until the ledger fails, or it is told to stop.
+    /// Runs until it fails, or is told to stop.
     pub(super) async fn run(mut self) -> Result<(), NodeError> {
-        let endpoint = self.endpoint.clone();
-        if let Some(blank) = &self.blank {
-            blank.ask(&self.client, self.inputs.clone());
+        let ended = self.go_on().await;
+        if let Err(NodeError::LostLedger(what)) = ended {
+            // The proof may not come again: others keep that of their latest checkpoint alone.
+            let record = wire::encode(&Record::Lost(what));
+            let durable = self.ledger.durable(self.ledger.append(record));
+            match timeout(LOST_WITHIN, durable).await {
+                Ok(durable) => durable.map(drop)?,
+                Err(_) => tracing::error!("the ledger does not take what was found: {what}"),
+            }
         }
+        ended
+    }
+
+    async fn go_on(&mut self) -> Result<(), NodeError> {
+        let endpoint = self.endpoint.clone();
         self.replica.start(self.now());
+        self.take_part()?;
         endpoint.together(|| self.work());
         while !self.is_done() {
             if self.leaves.is_some_and(|at| at <= Instant::now()) {
@@ -188,6 +205,7 @@ impl Actor {
             News::Due => self.replica.handle_timeout(self.now()),
             News::Inputs(inputs) => inputs.into_iter().try_for_each(|input| self.take(input))?,
         }
+        self.take_part()?;
         self.work();
         Ok(())
     }
@@ -204,12 +222,16 @@ impl Actor {
             Input::Words { words, .. } if is_kept(&words.get().body) && !self.ledger.has_room() => {
             }
             Input::Words { words, _share } => {
-                if let Some(blank) = &mut self.blank {
-                    blank.hear(words.get(), self.replica.executed())?;
+                remembers(self.replica.forgotten(words.get()))?;
+                self.hearing.hear(words.get(), &self.replica);
+                if !self.hearing.is_listening() {
+                    self.replica.handle_message(now, words);
                 }
-                self.replica.handle_message(now, words);
             }
-            Input::HandedOver { handover, _share } => self.replica.handle_handover(now, handover),
+            Input::HandedOver { handover, _share } => {
+                remembers(self.replica.forgotten_in(handover.get()))?;
+                self.replica.handle_handover(now, handover);
+            }
             Input::OtherEpoch { from, epoch, _share } => {
                 self.replica.handle_other_epoch(now, from, epoch)
             }
@@ -220,7 +242,11 @@ impl Actor {
             }
             Input::Request { request, waiter, _share } => {
                 waiter.into_iter().for_each(|waiter| self.wait(waiter));
-                self.replica.handle_request(now, request);
+                if self.hearing.is_listening() {
+                    self.hearing.keep(Input::Request { request, waiter: None, _share });
+                } else {
+                    self.replica.handle_request(now, request);
+                }
             }
             Input::Awaited { waiter, _share } => {
                 let (client, number) = (waiter.client, waiter.number);
@@ -233,11 +259,6 @@ impl Actor {
             Input::Inspect { with_state, tell, _place } => {
                 let _ = tell.send(self.inspect(with_state)); // who asked may have given up
             }
-            Input::GoneOn { by, executed } => {
-                if let Some(blank) = &mut self.blank {
-                    blank.told(by, executed);
-                }
-            }
             Input::Saved(saved) => {
                 if let Err(no_room) = self.pace.ended(Instant::now(), saved)? {
                     tracing::error!("{no_room}");
@@ -246,6 +267,11 @@ impl Actor {
             Input::Stop { deadline } => self.stopping = Some(deadline),
         }
         Ok(())
+    }
+
+    /// Takes up the requests that came while it listened, once that is over.
+    fn take_part(&mut self) -> Result<(), NodeError> {
+        self.hearing.take_part().into_iter().try_for_each(|request| self.take(request))
     }
 
     fn wait(&mut self, waiter: Waiter) {
@@ -317,6 +343,7 @@ impl Actor {
         self.epoch = Arc::new(self.epoch.after(handover, &self.options));
         *self.shared.write() = Arc::clone(&self.epoch);
         self.joined.follow(&handover.members, &self.options, &self.endpoint);
+        self.hearing.begin_epoch();
         // The set without this node may be empty, and a configuration not: so it is with it first.
         self.others = self.epoch.others(own);
         let epoch = handover.epoch();
@@ -461,15 +488,31 @@ impl Actor {
     fn stand(&mut self) {
         let (view, has_begun) = self.replica.view();
         let primary = self.epoch.keys.primary(view);
-        let standing = Standing { view, has_begun, primary };
+        let standing = Standing { view, has_begun, primary, part: self.part() };
         self.meters.batches_executed.set(self.replica.executed().0 as f64);
         self.meters.requests_waiting.set(self.replica.waiting() as f64);
         let is_new = |known: &mut Standing| std::mem::replace(known, standing) != standing;
         if self.stand.send_if_modified(is_new) {
-            tracing::info!(node = %self.options.core.node, %view, has_begun, %primary, "view");
+            tracing::info!(node = %self.options.core.node, %view, has_begun, %primary, part = ?standing.part, "view");
             self.meters.view.set(view.0 as f64);
             let leads = has_begun && primary == self.options.core.node;
             self.meters.is_primary.set(f64::from(u8::from(leads)));
+        }
+    }
+
+    /// Its part. A state that others have a moment earlier is not lacking yet: it comes by
+    /// execution.
+    fn part(&mut self) -> Part {
+        let lacks = self.replica.is_fetching();
+        let since = lacks.then(|| *self.lacks_since.get_or_insert_with(Instant::now));
+        self.lacks_since = since;
+        match () {
+            () if !self.replica.takes_part() => Part::Outside,
+            () if !self.hearing.is_enough() => Part::Hearing,
+            () if since.is_some_and(|since| since.elapsed() >= self.options.core.repeat) => {
+                Part::Fetching
+            }
+            () => Part::Whole,
         }
     }
 
@@ -494,6 +537,11 @@ impl Actor {
     }
 }
 
+/// Ends the node where its ledger does not know what it has said.
+fn remembers(forgotten: Option<Forgotten>) -> Result<(), NodeError> {
+    forgotten.map_or(Ok(()), |what| Err(NodeError::LostLedger(what)))
+}
+
 /// True for words that bring what the ledger has to keep: batches and states.
 fn is_kept(message: &Message) -> bool {
     matches!(message, Message::Propose(..) | Message::Outline(..) | Message::Fetched(_))
@@ -505,6 +553,9 @@ const HELD_MAX: usize = 1_024;
 
 /// Handovers of one answer, at most.
 const HANDOVERS_MAX: usize = 64;
+
+/// Time for the disk to take it that the ledger was lost before.
+const LOST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause between two looks for clients that have given up.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use crate::kv::Machine;
 use crate::wire;
 
 /// Reads the snapshot, which is made of records, and the records behind it. True beside the replica
-/// when there are none.
+/// when it has said nothing that binds it, by these.
 pub(super) async fn recover(
     options: &Options,
     recovered: Option<Recovered>,
@@ -21,19 +21,28 @@ pub(super) async fn recover(
     if let Some(snapshot) = &recovered.snapshot {
         let mut parts = snapshot.parts();
         while let Some(part) = parts.next().await? {
-            replica.replay(record(0, part)?);
-            is_blank = false;
+            is_blank &= replay(&mut replica, record(0, part)?)?;
         }
     }
     let mut records = recovered.records;
     while let Some((position, bytes)) = records.next().await? {
-        replica.replay(record(position.records(), bytes)?);
-        is_blank = false;
+        is_blank &= replay(&mut replica, record(position.records(), bytes)?)?;
     }
     match replica.unknown_client() {
         Some(client) => Err(NodeError::NewClient(client)),
         None => Ok((replica, is_blank)),
     }
+}
+
+/// Replays a record. True for one that a node may have written before it said anything.
+fn replay(replica: &mut Replica<Machine>, record: Record) -> Result<bool, NodeError> {
+    let is_heard = match record {
+        Record::Lost(what) => return Err(NodeError::LostLedger(what)),
+        Record::Clients(_) | Record::Stable(_) | Record::HandedOver(_) => true,
+        _ => false,
+    };
+    replica.replay(record);
+    Ok(is_heard)
 }
 
 fn record(number: u64, bytes: Bytes) -> Result<Record, NodeError> {

@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use super::{FORMAT, Malformed, Wire, decode, encode};
 use crate::core::{
     Batch, Beside, Change, Changed, Checker, Checkpoint, ClientId, Digest, Fetch, Fetched,
-    Handover, Member, Members, Membership, Message, NewView, NotChanged, Outcome, Outline, Phase,
-    Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed, SignedReply,
-    SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
+    Forgotten, Handover, Member, Members, Membership, Message, NewView, NotChanged, Outcome,
+    Outline, Phase, Prepared, Record, Reply, Request, Sequence, Signature, Signatures, Signed,
+    SignedReply, SignedRequest, Stable, Status, View, ViewChange, Vote, Vouch,
 };
 
 fn node() -> impl Strategy<Value = NodeId> {
@@ -217,6 +217,8 @@ fn record() -> impl Strategy<Value = Record> {
         (place(), membership(), bytes())
             .prop_map(|((_, sequence), of, state)| Record::Snapshot(sequence, of, state)),
         handover().prop_map(Record::HandedOver),
+        place().prop_map(|(view, _)| Record::Lost(Forgotten::View(view))),
+        place().prop_map(|(_, sequence)| Record::Lost(Forgotten::Checkpoint(sequence))),
         stable().prop_map(Record::Stable),
         place().prop_map(|(view, _)| Record::Left(view)),
         signed(new_view()).prop_map(Record::Entered),

@@ -7,8 +7,8 @@ use convoke::NodeId;
 
 use super::machine::TWICE;
 use crate::core::{
-    Batch, Changed, ClientId, Digest, Executed, Handover, Members, Message, NewView, Outcome,
-    Phase, Plan, Record, Request, Sequence, View, Vote,
+    Batch, Changed, ClientId, Digest, Executed, Forgotten, Handover, Members, Message, NewView,
+    Outcome, Phase, Plan, Record, Request, Sequence, View, Vote,
 };
 use crate::wire;
 
@@ -50,6 +50,14 @@ pub enum Violation {
         first: Vote,
         /// Its second vote.
         second: Vote,
+    },
+    /// A replica that does not lie, and keeps its ledger, does not know what it has signed.
+    #[error("{node} does not know of {forgotten}, which it has signed")]
+    Forgets {
+        /// The replica.
+        node: NodeId,
+        /// Its words.
+        forgotten: Forgotten,
     },
     /// A vote above the upper watermark.
     #[error("{node} votes for place {sequence}, and the last open one is {last}")]

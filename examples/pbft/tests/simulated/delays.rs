@@ -18,7 +18,7 @@ use pbft::core::{
     ClientId, Group, Keys, Message, Phase, Request, Scope, Signed, SignedReply, Signer,
 };
 use pbft::kv::Operation;
-use pbft::node::{Node, Options};
+use pbft::node::{Node, Options, Part};
 use pbft::proto::{Answer, Asked, PbftClient, Words, asked, words};
 use pbft::wire;
 use tokio::time::Instant;
@@ -30,6 +30,8 @@ const CLIENT: ClientId = ClientId(100);
 const CLIENT_NODE: NodeId = NodeId::new(100);
 const WAY: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_secs(5);
+/// Replicas report once, before a case begins: nothing is lost here.
+const REPEAT: Duration = Duration::from_secs(60);
 
 fn signer(of: u64) -> Signer {
     Signer::stand_in([u8::try_from(of).expect("it is small"); 32])
@@ -60,7 +62,7 @@ impl Cluster {
             let own = signer(node.get());
             let mut options = Options::new(node, members.clone(), keys.clone(), own);
             options.core.is_outlined = is_outlined;
-            options.core.repeat = Duration::from_secs(3_600); // nothing is lost here
+            options.core.repeat = REPEAT;
             let builder = builder.listen(address(node));
             nodes.push(Node::start(options, (Ledger::in_memory(), None), builder).await?);
         }
@@ -72,6 +74,10 @@ impl Cluster {
                 endpoint.warm_up(peer).await?;
             }
         }
+        for node in &nodes {
+            node.standing().wait_for(|standing| standing.part == Part::Whole).await?;
+        }
+        tokio::time::sleep(REPEAT / 2).await; // all have reported, and do not again so soon
         let client = PbftClient::new(&endpoint);
         Ok(Self { network, members, _nodes: nodes, client, next: 0 })
     }

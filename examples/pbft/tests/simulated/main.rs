@@ -4,6 +4,7 @@
 mod channels;
 mod delays;
 mod disk;
+mod lost;
 mod model;
 mod mutants;
 mod replica;

@@ -146,8 +146,18 @@ fn a_replica_joins_and_another_leaves_while_clients_go_on() {
     let (is_done, told) = member("administrator.key", &["remove", "1"]);
     assert!(is_done && told.contains("epoch 3"), "{told}");
     // The first primary has left, and its process ends by itself. Of four one may be away now.
+    for _ in 0..2 {
+        let told = nodes[0].ended();
+        assert!(told.contains("no member from epoch 3 on"), "{told}");
+        nodes[0] = start(&files.first, 1); // as a service manager does
+    }
     let told = nodes[0].ended();
     assert!(told.contains("no member from epoch 3 on"), "{told}");
+    // Who has the first file sees who has joined, and misses nobody who has left.
+    let status = pbft(&["status", "--config", &files.first]);
+    let (is_well, status) = (status.status.success(), text(&status));
+    let is_told = status.contains("   1  no member: ") && status.contains("\n   5      3");
+    assert!(is_well && is_told, "{status}");
     nodes[2].stop();
     assert_eq!(client(&["get", "k"]), (Some(0), "b".to_owned()));
     // So none can take the place of another that is up, unless it is up itself.

@@ -15,8 +15,8 @@ use node_kit::ledger::{self, Ledger, Recovered};
 use node_kit::processes::Ports;
 use pbft::client::{Client, ClientError, Options};
 use pbft::core::{
-    ClientId, Digest, Group, Keys, Message, Phase, Request, Scope, Sequence, Signed, Signer, View,
-    Vote,
+    ClientId, Digest, Forgotten, Group, Keys, Message, Phase, Request, Scope, Sequence, Signed,
+    Signer, View, Vote,
 };
 use pbft::kv::OPERATION_BYTES_MAX;
 use pbft::node::{self, Node, NodeError};
@@ -314,8 +314,16 @@ async fn a_replica_whose_ledger_was_lost_takes_no_part() -> Result {
     let four = [1, 2, 3, 4].map(|id| (id, signer(id)));
     let mut cluster = Cluster::start_at(&four, Some(folder.path()), false).await?;
     let lost = cluster.nodes.remove(1).failed().await.expect_err("its signature is known");
-    assert!(matches!(lost, NodeError::LostLedger(Sequence(8))), "{lost}");
+    let of_eight = Forgotten::Checkpoint(Sequence(8));
+    assert!(matches!(lost, NodeError::LostLedger(what) if what == of_eight), "{lost}");
     cluster.goes_on("b").await?;
+
+    // Whoever starts it again is told the same, though others may have no proof any more.
+    let options = node::Options::new(NodeId::new(2), cluster.members.clone(), keys(), signer(2));
+    let ledger = open(&folder.path().join("2"), 2).await?;
+    let again = Node::start(options, ledger, convoke::endpoint()).await;
+    let again = again.expect_err("its first start has left a word in the ledger");
+    assert!(matches!(again, NodeError::LostLedger(what) if what == of_eight), "{again}");
     cluster.stop().await
 }
 

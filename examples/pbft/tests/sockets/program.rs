@@ -224,6 +224,16 @@ async fn nodes_show_pages_where_they_were_asked_to() {
         node.kill().unwrap();
         node.wait().unwrap();
     }
+    // One that comes back alone may be behind: to stop another on its word would be too early.
+    let address = ([127, 0, 0, 1], ports[0]).into();
+    let mut alone = spawn(&config, 1, &[], Command::new(PROGRAM));
+    BufReader::new(alone.stdout.take().expect("it is piped"))
+        .read_line(&mut String::new())
+        .unwrap();
+    let (status, words) = get(address, "/readyz").await.unwrap();
+    assert!(status == 503 && words.contains("how far a quorum"), "{status}: {words}");
+    alone.kill().unwrap();
+    alone.wait().unwrap();
 }
 
 /// Nothing tells it apart from one that starts for the first time: there is no checkpoint yet.

@@ -57,6 +57,7 @@ impl<M: Machine> Replica<M> {
                 slot.committed = Some((vote.view, vote.digest));
             }
             Record::HandedOver(handover) => self.begin_epoch(Duration::ZERO, handover),
+            Record::Lost(_) => {} // who runs it does not start it
         }
         self.effects.clear();
     }

@@ -27,7 +27,7 @@ impl Actor {
 
     fn look(&self) -> Inspection {
         let stats = self.ledger.stats();
-        let Standing { view, has_begun, primary } = *self.stand.borrow();
+        let Standing { view, has_begun, primary, .. } = *self.stand.borrow();
         let machine = self.replica.machine();
         Inspection {
             node: self.options.core.node.get(),
@@ -41,6 +41,7 @@ impl Actor {
             executed: self.replica.executed().0,
             stable: self.replica.stable().checkpoint.sequence.0,
             is_fetching: self.replica.is_fetching(),
+            is_hearing: !self.hearing.is_enough(),
             operations: machine.executed(),
             keys: machine.keys(),
             bytes: machine.bytes(),
