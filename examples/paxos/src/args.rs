@@ -306,9 +306,9 @@ pub(crate) struct BenchArgs {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100, value_parser = ranges::payload(VALUE_BYTES_MAX))]
     pub(crate) payload: usize,
-    /// Keys that are read and written, in the workload kv.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) keys: u64,
+    /// Keys that are read and written, in the workload kv. Default 10,000.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keys: Option<u64>,
     /// All keys are written once before anything is measured.
     #[arg(long)]
     pub(crate) fill: bool,

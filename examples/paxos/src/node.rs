@@ -11,6 +11,7 @@
 //! in the actor, and written by a task of their own.
 
 mod actor;
+mod lacking;
 mod meters;
 mod polls;
 mod recovery;
@@ -30,6 +31,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::actor::{Actor, Input};
+pub use self::lacking::Lacking;
 use self::service::{Front, Known};
 use self::snapshots::Served;
 use crate::core::{Settings, Standing};
@@ -122,6 +124,7 @@ pub struct Node {
     endpoint: Endpoint,
     inputs: mpsc::Sender<Input>,
     standing: watch::Receiver<Standing>,
+    lacking: watch::Receiver<Option<Lacking>>,
     ledger: Ledger,
     actor: JoinHandle<Result<(), NodeError>>,
 }
@@ -140,6 +143,7 @@ impl Node {
         let state = recovery::recover(&options, &ledger, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
         let (stand, standing) = watch::channel(state.replica.standing());
+        let (lacks, lacking) = watch::channel(lacking::lacking(&state.replica));
         let known = Known::new(RwLock::new(state.replica.others()));
         let served = Served::default();
         let front = Front {
@@ -163,9 +167,9 @@ impl Node {
         let shared = ledger.clone();
         let come = (inputs.clone(), received);
         let shown = (known, served);
-        let actor = Actor::new(options, state, shared, &endpoint, come, stand, shown);
+        let actor = Actor::new(options, state, shared, &endpoint, come, (stand, lacks), shown);
         let actor = tokio::spawn(actor.run());
-        Ok(Self { endpoint, inputs, standing, ledger, actor })
+        Ok(Self { endpoint, inputs, standing, lacking, ledger, actor })
     }
 
     /// Its endpoint: the addresses at which it listens, counters, its load.
@@ -176,6 +180,13 @@ impl Node {
     /// Its standing, now and whenever it changes.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
+    }
+
+    /// The reason it is not ready, now and whenever it changes. While there is `None` it leads or
+    /// follows, votes or only learns, and has what the others have: so of those that are ready one
+    /// may stop while all others go on.
+    pub fn lacking(&self) -> watch::Receiver<Option<Lacking>> {
+        self.lacking.clone()
     }
 
     /// Its state, in numbers. `None` once it has stopped.

@@ -38,8 +38,17 @@ impl Proof {
 
 /// An endpoint for clients of a cluster.
 pub(crate) async fn endpoint(cluster: &Cluster, proof: Option<&Proof>) -> Result<Endpoint> {
-    let builder = cluster.client(proof.map(|proof| (proof.name, &proof.keys)))?;
-    Ok(builder.start().await?)
+    Ok(builder(cluster, proof)?.start().await?)
+}
+
+fn builder(cluster: &Cluster, proof: Option<&Proof>) -> Result<EndpointBuilder> {
+    if proof.is_none() && cluster.is_secure() {
+        bail!(
+            "the nodes of this cluster take only who proves a number: give --keys FOLDER --name N, \
+             of a number that no node has"
+        );
+    }
+    Ok(cluster.client(proof.map(|proof| (proof.name, &proof.keys)))?)
 }
 
 /// An endpoint for clients whose puts are answered so. Where voters have to reach it, it is
@@ -113,7 +122,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<ExitCode> {
     let cluster = super::read(&args.config.config)?;
     let stale = args.stale.map(|id| cluster.node(id)).transpose()?.map(|node| node.id);
     let proof = Proof::of(&args.keys)?;
-    let builder = cluster.client(proof.as_ref().map(|proof| (proof.name, &proof.keys)))?;
+    let builder = builder(&cluster, proof.as_ref())?;
     let endpoint = endpoint_for(args.shape, builder, &cluster).await?;
     let mut options = options(&cluster, Duration::from_secs(args.deadline));
     options.shape = args.shape;

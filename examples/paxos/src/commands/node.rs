@@ -10,8 +10,7 @@ use convoke::NodeId;
 use convoke::transport::IdentityWatch;
 use node_kit::operation::{self, Listener, Metrics, NodeHealth, StopSignal};
 use node_kit::program::{asked_to_stop, ledger, renewed, unless_asked_to_stop};
-use paxos::core::Standing;
-use paxos::node::Node;
+use paxos::node::{Lacking, Node};
 use paxos::settings;
 use tokio::sync::watch;
 
@@ -37,7 +36,7 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
     page.iter().for_each(|page| page.show(node.endpoint()));
     let address = &node.endpoint().addresses()[0];
     say(format_args!("node {} of cluster {} listens at {address}", args.id, cluster.name()))?;
-    let mut standing = node.standing();
+    let mut lacking = node.lacking();
     tokio::select! {
         biased;
         ended = node.failed() => {
@@ -48,7 +47,7 @@ pub(crate) async fn run(args: &NodeArgs) -> Result<ExitCode> {
         signal = asked_to_stop(&mut stop, args.child) => {
             signal.iter().for_each(|signal| tracing::info!("{signal}"));
         }
-        () = tell(&mut standing, &health) => {}
+        () = tell(&mut lacking, &health) => {}
     }
     health.stopping();
     tokio::select! {
@@ -79,17 +78,15 @@ async fn start(cluster: &Cluster, id: u64, health: &NodeHealth) -> Result<Starte
     Ok((node, identity.as_ref().map(renewed)))
 }
 
-/// Says how the node stands, for as long as it runs: to who asks for its health, and in the log.
-async fn tell(standing: &mut watch::Receiver<Standing>, health: &NodeHealth) {
+/// Says whether the node is ready, for as long as it runs, to who asks for its health.
+async fn tell(lacking: &mut watch::Receiver<Option<Lacking>>, health: &NodeHealth) {
     loop {
-        match *standing.borrow_and_update() {
-            Standing::Leading(_) | Standing::Following(_) => health.ready(),
-            Standing::Leaderless => health.not_ready("no leader is known"),
-            Standing::Outside => {
-                health.not_ready("it is no member: `paxos member add` lets it join")
-            }
+        let now = *lacking.borrow_and_update();
+        match now {
+            None => health.ready(),
+            Some(lacking) => health.not_ready(lacking.to_string()),
         }
-        if standing.changed().await.is_err() {
+        if lacking.changed().await.is_err() {
             return std::future::pending().await; // it has stopped, and says why
         }
     }

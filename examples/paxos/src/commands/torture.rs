@@ -13,7 +13,6 @@ use convoke::NodeId;
 use node_kit::program::local::Form;
 use node_kit::program::torture::{Course, REQUEST_WITHIN, Torture, in_folder};
 use paxos::client::Client;
-use paxos::core::{Members, Membership};
 use paxos::proto::Inspection;
 use paxos::settings::{Role, Settings};
 use tokio::time::{Instant, sleep};
@@ -21,6 +20,7 @@ use tokio::time::{Instant, sleep};
 use self::changing::Changing;
 use super::Local;
 use super::client::{READ_WITHIN, connect, several};
+use super::inspect::latest;
 use crate::args::TortureArgs;
 
 /// Mebibytes of the log between snapshots, so that there are some.
@@ -78,7 +78,7 @@ async fn level(local: &Local, client: &Client) -> Result<String> {
         for node in local.cluster().nodes() {
             states.extend(client.inspect(node.id).await);
         }
-        let members = latest(&states);
+        let members = latest(&states).unwrap_or_default();
         states.retain(|state| members.part(NodeId::new(state.node)).is_some());
         let applied = states.first().map_or(0, |state| state.applied);
         let is_level = states.iter().all(|state| state.applied == applied);
@@ -95,11 +95,4 @@ async fn level(local: &Local, client: &Client) -> Result<String> {
         }
         sleep(Duration::from_millis(50)).await;
     }
-}
-
-/// The latest members that any node knows.
-fn latest(states: &[Inspection]) -> Members {
-    let known = states.iter().filter_map(|state| state.membership.clone());
-    let now = known.filter_map(|known| Some(Membership::try_from(known).ok()?.now));
-    now.max_by_key(|members| members.epoch).unwrap_or_default()
 }

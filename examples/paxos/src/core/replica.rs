@@ -18,7 +18,7 @@ use super::ballot::{Ballot, Life, Slot, Value};
 use super::holds::Holds;
 use super::leader::Role;
 use super::log::Log;
-use super::membership::{Members, Membership, majority};
+use super::membership::{Members, Membership, Part, majority};
 use super::message::{Answer, Ask, Record};
 
 /// A number by which a program knows what waits: a question to be answered, a read.
@@ -390,6 +390,12 @@ impl Replica {
             Some(membership) => membership.now.counts(self.settings.node, self.life),
             None => self.settings.voters.contains(&self.settings.node) && !self.is_stranger,
         }
+    }
+
+    /// Its part in the configuration of now, as far as it knows the log. One of a voter is that of
+    /// the ledger with its number.
+    pub fn part(&self) -> Option<Part> {
+        self.membership.as_ref()?.now.part(self.settings.node)
     }
 
     /// All members but this node, of now and of the change under way: those who are asked.

@@ -6,6 +6,7 @@ mod polling;
 mod saving;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::lacking::{Lacking, lacking};
 use super::meters::Meters;
 use super::polls::{Poll, Polled, Polls};
 use super::recovery::{Cost, State, append};
@@ -93,6 +95,7 @@ pub(super) struct Actor {
     inputs: mpsc::Sender<Input>,
     turns: Turns<Input>,
     stand: watch::Sender<Standing>,
+    lacks: watch::Sender<Option<Lacking>>,
     begun: Instant,
     requests: Requests,
     foresight: Foresight,
@@ -131,7 +134,7 @@ impl Actor {
         ledger: Ledger,
         endpoint: &Endpoint,
         (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
-        stand: watch::Sender<Standing>,
+        (stand, lacks): (watch::Sender<Standing>, watch::Sender<Option<Lacking>>),
         (known, served): (Known, Served),
     ) -> Self {
         let State { replica, machine, cost, unsaved_bytes } = state;
@@ -151,6 +154,7 @@ impl Actor {
             inputs,
             turns: Turns::new(received),
             stand,
+            lacks,
             begun: Instant::now(),
             requests: Requests::default(),
             foresight: Foresight::default(),
@@ -272,8 +276,17 @@ impl Actor {
         self.hand_over();
         self.save();
         self.sync();
+        self.show();
         self.meters.slots_applied.set(self.machine.applied().0 as f64);
         self.meters.requests_waiting.set(self.requests.len() as f64);
+    }
+
+    /// Shows what it lacks, where that has changed.
+    fn show(&self) {
+        let lacking = lacking(&self.replica);
+        if self.lacks.send_if_modified(|known| mem::replace(known, lacking) != lacking) {
+            self.meters.ready.set(f64::from(u8::from(lacking.is_none())));
+        }
     }
 
     /// Proposes batches, while few are under way and the ledger has room: what waits is the next

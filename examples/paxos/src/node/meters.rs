@@ -3,6 +3,7 @@
 /// Metrics of a node, looked up once: the recorder has to be there before the node starts.
 pub(super) struct Meters {
     pub(super) leads: metrics::Gauge,
+    pub(super) ready: metrics::Gauge,
     pub(super) slots_applied: metrics::Gauge,
     pub(super) requests_waiting: metrics::Gauge,
     pub(super) batch_requests: metrics::Histogram,
@@ -12,6 +13,7 @@ impl Meters {
     pub(super) fn new() -> Self {
         Self {
             leads: metrics::gauge!("paxos_leads"),
+            ready: metrics::gauge!("paxos_ready"),
             slots_applied: metrics::gauge!("paxos_slots_applied"),
             requests_waiting: metrics::gauge!("paxos_requests_waiting"),
             batch_requests: metrics::histogram!("paxos_batch_requests"),

@@ -12,9 +12,9 @@ use convoke_sim::random::Random;
 use node_kit::ledger::{Identity, Ledger, Settings};
 use paxos::client::{self, Client};
 use paxos::core::Standing;
-use paxos::node::{Node, Options};
+use paxos::node::{Lacking, Node, Options};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const CLUSTER: u64 = 7;
 const NODES: u64 = 3;
@@ -152,6 +152,16 @@ impl World {
         longest
     }
 
+    /// Waits until the node that was away is ready, and tells what it lacked until then.
+    async fn ready(&self) -> Result<Vec<Lacking>, Box<dyn Error>> {
+        let (mut lacking, mut lacked) = (self.node(self.away).lacking(), Vec::new());
+        loop {
+            let Some(what) = *lacking.borrow_and_update() else { return Ok(lacked) };
+            lacked.push(what);
+            timeout(Duration::from_secs(20), lacking.changed()).await??;
+        }
+    }
+
     /// Slots by which the node that was away is behind another.
     async fn behind(&self) -> u64 {
         let applied = self.log(self.away).await.0;
@@ -159,6 +169,9 @@ impl World {
         self.log(other).await.0.saturating_sub(applied)
     }
 }
+
+/// Slots that a node accepts ahead of what it knows: four windows.
+const ACCEPTED_AHEAD: u64 = 4 * 32;
 
 /// Slots that others are ahead by where nothing is to be fetched: writes of some hundred
 /// milliseconds.
@@ -181,6 +194,40 @@ async fn a_node_that_was_away_catches_up_under_load() -> Result<(), Box<dyn Erro
             world.end(id).await?;
         }
     }
+    Ok(())
+}
+
+/// Else whoever restarts one node after the other takes the majority away.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_away_is_ready_once_it_votes_for_what_is_new() -> Result<(), Box<dyn Error>>
+{
+    for seed in 1..4 {
+        let mut world = World::new(seed, Duration::from_millis(20)).await?;
+        let writers = world.load().await?;
+        world.start(world.away).await?;
+        let lacked = world.ready().await?;
+        assert!(lacked.contains(&Lacking::Log), "seed {seed}: {lacked:?}");
+        let behind = world.behind().await;
+        assert!(behind <= ACCEPTED_AHEAD, "seed {seed}: {behind} slots behind, and ready");
+        writers.iter().for_each(JoinHandle::abort);
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_ledger_was_lost_is_ready_once_it_is_counted() -> Result<(), Box<dyn Error>> {
+    let mut world = World::new(1, Duration::from_millis(1)).await?;
+    let away = world.away;
+    world.disks[usize::try_from(away)? - 1] = SimDisk::new(9);
+    world.start(away).await?;
+    let mut lacking = world.node(away).lacking();
+    lacking.wait_for(|lacking| *lacking == Some(Lacking::Ledger)).await?;
+    while world.behind().await > 0 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(*lacking.borrow(), Some(Lacking::Ledger), "it knows all, and is not counted");
+    world.client().await?.join(NodeId::new(away), Vec::new(), false).await?;
+    world.ready().await?;
     Ok(())
 }
 

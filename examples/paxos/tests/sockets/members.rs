@@ -10,7 +10,7 @@ use node_kit::ledger::Ledger;
 use node_kit::processes::Ports;
 use paxos::client::{Client, ClientError, Options};
 use paxos::core::{Membership, Part};
-use paxos::node::{self, Node};
+use paxos::node::{self, Lacking, Node};
 use paxos::proto::{Get, PaxosClient, Request, request};
 use tokio::time::sleep;
 
@@ -99,8 +99,11 @@ async fn a_node_that_lost_its_ledger_learns_and_joins_again() -> Result<(), Box<
     third.stop(Duration::from_secs(5)).await?;
     nodes.client.put("k", "b").await?;
     let third = nodes.start(3).await?;
+    let mut lacking = third.lacking();
+    lacking.wait_for(|lacking| *lacking == Some(Lacking::Ledger)).await?;
     nodes.client.join(NodeId::new(3), Vec::new(), false).await?;
     nodes.until(3, |part| part == Some(Part::Voter(4))).await; // its fourth start of all
+    lacking.wait_for(Option::is_none).await?;
     drop(first);
     nodes.client.put("k", "c").await?;
     assert_eq!(nodes.client.get("k").await?, Some("c".into()));

@@ -139,6 +139,13 @@ fn a_node_serves_clients_and_comes_back_with_all_that_it_had() {
     let dump = paxos(&["dump-ledger", ledger.to_str().expect("as above")]);
     let dumped = text(&dump);
     assert!(dump.status.success() && dumped.contains("the file was closed"), "{dumped}");
+    let of_node = paxos(&["dump-ledger", &config.replace("cluster.toml", "node")]);
+    assert!(of_node.status.success(), "the folder of its node");
+    assert_eq!(text(&of_node), dumped);
+    let empty = folder.path().join("node/nothing");
+    std::fs::create_dir(&empty).unwrap();
+    let none = paxos(&["dump-ledger", empty.to_str().expect("as above")]);
+    assert_eq!((none.status.code(), text(&none)), (Some(1), String::new()), "no ledger is there");
 
     let mut node = start(&config);
     assert_eq!(client(&["scan"]), (Some(0), "k\tb\n".to_owned()));
@@ -188,7 +195,8 @@ fn a_node_that_wants_proof_takes_clients_with_keys() {
     let proof = ["--keys", keys.to_str().expect("as above"), "--name", "9"];
     let mut node = start(&config);
     let put = ["put", "k", "a"];
-    assert!(!paxos(&[&["client", "--config", &config], &put[..]].concat()).status.success());
+    let words = refused("client", &config, &put);
+    assert!(words.contains("--keys FOLDER --name N"), "{words}");
     let client = [&["client", "--config", &config], &proof[..]].concat();
     assert!(paxos(&[&client[..], &put].concat()).status.success());
     assert_eq!(self::text(&paxos(&[&client[..], &["get", "k"]].concat())), "a\n");
@@ -363,6 +371,41 @@ fn nodes_can_be_far_from_each_other() {
         .unwrap();
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("--delay-ms"), "{words}");
+}
+
+#[test]
+fn a_scan_that_leaves_pairs_out_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, _ports) = write_config(folder.path());
+    let mut node = start(&config);
+    for key in ["a", "b", "c"] {
+        assert!(paxos(&["client", "--config", &config, "put", key, "v"]).status.success());
+    }
+    let scan = |limit: &str| {
+        let mut command = Command::new(PROGRAM);
+        let command = command.args(["client", "--config", &config, "scan", "--limit", limit]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (text(&output), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (pairs, words) = scan("2");
+    assert!(pairs == "a\tv\nb\tv\n" && words.contains("there is more, from \"c\" on"), "{words}");
+    assert_eq!(scan("3"), ("a\tv\nb\tv\nc\tv\n".to_owned(), String::new()));
+    node.kill().unwrap();
+    node.wait().unwrap();
+}
+
+#[test]
+fn options_that_a_workload_would_ignore_are_refused_by_name() {
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).arg("bench").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let words = refused(&["--workload", "a", "--lost", "1", "--keys", "9", "--svg", "charts"]);
+    assert!(words.contains("--keys, --lost, --svg"), "{words}");
+    let words = refused(&["--workload", "b", "--proposers", "2"]);
+    assert!(words.contains("--proposers"), "{words}");
 }
 
 #[test]

@@ -14,6 +14,9 @@ use tokio::task::JoinSet;
 use super::super::Cluster;
 use crate::args::BenchArgs;
 
+/// Keys that are read and written, where nobody says how many.
+const KEYS: u64 = 10_000;
+
 /// One who reads and writes.
 pub(super) struct Caller {
     client: Client,
@@ -42,7 +45,7 @@ impl Caller {
                 random: Random::new(seed),
                 payload: Bytes::from(vec![b'v'; args.payload]),
                 reads: args.reads,
-                keys: args.keys,
+                keys: args.keys.unwrap_or(KEYS),
             }
         };
         Ok((0..clients).map(caller).collect())

@@ -56,9 +56,23 @@ struct Told {
 /// Measures each transport and shape, on a cluster of its own. Code 1 when a proposal is lost, or
 /// when the others do not go on without the first machine.
 pub(super) async fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let is_of_kv = !args.clients.is_empty() || args.rate.is_some() || args.reads > 0;
-    if is_of_kv || args.fill || args.restarts > 0 {
-        bail!("--clients, --rate, --reads, --fill and --restarts are of the workload kv");
+    let of_kv = [
+        ("--clients", !args.clients.is_empty()),
+        ("--rate", args.rate.is_some()),
+        ("--reads", args.reads > 0),
+        ("--keys", args.keys.is_some()),
+        ("--fill", args.fill),
+        ("--lost", args.lost > 0),
+        ("--restarts", args.restarts > 0),
+        ("--svg", args.svg.is_some()),
+    ];
+    let given = of_kv.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| *name);
+    let given: Vec<&str> = given.collect();
+    if !given.is_empty() {
+        bail!("of the workload kv alone, so leave it out: {}", given.join(", "));
+    }
+    if args.proposers.is_some() && args.workload != Workload::D {
+        bail!("--proposers is of the workload d alone, so leave it out");
     }
     let mut rows = Vec::new();
     for transport in &args.transport {

@@ -85,6 +85,12 @@ impl Replica {
         self.ask_values(now);
     }
 
+    /// True while it is so far behind that it accepts nothing new, or fetches a snapshot.
+    pub fn is_far_behind(&self) -> bool {
+        let behind = self.behind.as_ref();
+        behind.is_some_and(|behind| behind.due.is_none() || !self.is_near(behind.target.next()))
+    }
+
     /// True while a snapshot of another node is fetched.
     pub(super) fn is_fetching(&self) -> bool {
         self.behind.as_ref().is_some_and(|behind| behind.due.is_none())

@@ -118,7 +118,7 @@ impl Replica {
 
     /// A node that is far behind catches up first: what it accepts is kept until it is known to be
     /// chosen, and would otherwise have no bound.
-    fn is_near(&self, first: Slot) -> bool {
+    pub(super) fn is_near(&self, first: Slot) -> bool {
         let window = self.membership.as_ref().map_or(0, |membership| membership.window);
         first.since(self.log.chosen()) <= 4 * window.max(self.settings.window as u64)
     }
