@@ -264,7 +264,7 @@ impl Sending<'_> {
             }
         } else if !head.is_of_question() || self.to.lane == Lane::Data {
             self.left.is_overloaded = true;
-        } // What is asked is asked again, and so answered again.
+        } // What is asked is asked again, and so answered again, or is done without.
     }
 }
 

@@ -22,7 +22,7 @@ pub enum PeerState {
     /// There is a connection to it.
     Connected,
     /// There is a connection to it, and it shuts down: what was begun there goes on, and requests
-    /// fail as not run. It is [`Down`](Self::Down) next.
+    /// fail as not run. It is [`Down`](Self::Down) next, or back in its next life.
     Leaving,
     /// It is being dialled.
     Connecting,

@@ -65,8 +65,8 @@ const FOUND: [(Mutant, Kind, &[&str]); Mutant::ALL.len()] = [
     // Trust.
     (Mutant::NoKeys, Kind::Liars, &["I34"]),
     (Mutant::KeyNotInIdentity, Kind::Liars, &["I3", "I12"]),
-    // What is forged says also where a branch is.
-    (Mutant::NoSeals, Kind::Liars, &["I34", "I26", "I1", "I3", "I24"]),
+    // What is forged says also where a branch is, and that it has failed.
+    (Mutant::NoSeals, Kind::Liars, &["I34", "I26", "I1", "I3", "I12", "I24"]),
     (Mutant::SealWithoutContent, Kind::Liars, &["I34", "I26", "I1", "I3"]),
     (Mutant::OneKeyForCall, Kind::Liars, &["I24", "I34", "I40"]),
     (Mutant::OriginByLife, Kind::Liars, &["I34", "I27", "I40"]),
