@@ -8,6 +8,7 @@ pub enum Way {
     Local,
     /// Over a connection with its sender.
     Direct,
-    /// Through another node of the tree, for want of a connection with its sender.
+    /// Through another node of the tree, for want of a connection with its sender; or by frames of
+    /// which another node has sent one.
     Relayed,
 }

@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 
-use crate::id::Path;
+use crate::id::{NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{Extension, Reply, ReplyKind};
 
@@ -83,10 +83,28 @@ pub struct Inbox {
     credits: VecDeque<(ReplyName, u64)>,
 }
 
+/// Sender of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The node, or the one that is said to have sent it.
+    pub node: NodeId,
+    /// Its own connection brought it.
+    pub is_authenticated: bool,
+}
+
+impl Sender {
+    /// The same, once another has brought a part of what it has begun: who has the key of a branch
+    /// can say some of what its task does not.
+    fn joined_by(self, other: Self) -> Self {
+        Self { is_authenticated: self.is_authenticated && self == other, ..self }
+    }
+}
+
 /// A reply that is not whole, and what of it the sums say.
 #[derive(Debug)]
 struct Opened {
     assembly: Assembly,
+    by: Sender,
     /// Reason of its last grant.
     granted_for: Reason,
     summed: Summed,
@@ -245,15 +263,20 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame of a reply that is not whole yet.
+    /// Takes a frame of a reply that is not whole yet. Its messages are those of who began it.
     ///
     /// # Errors
     /// [`InboxFault`] when the sender broke a rule.
-    pub fn accept(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
+    pub fn accept(
+        &mut self,
+        path: &Path,
+        by: Sender,
+        reply: &Reply,
+    ) -> Result<(Accepted, Sender), InboxFault> {
         if self.shares.as_ref().is_some_and(|shares| !self.has_share(shares, path, reply)) {
             return Err(InboxFault::OverShare);
         }
-        let taken = self.counted(path, |inbox| inbox.take(path, reply));
+        let taken = self.counted(path, |inbox| inbox.take(path, by, reply));
         if taken.is_ok() {
             self.grant(path, reply.index);
         }
@@ -299,7 +322,12 @@ impl Inbox {
         self.unread_count + self.assemblies.len() as u64 + self.gaps
     }
 
-    fn take(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
+    fn take(
+        &mut self,
+        path: &Path,
+        by: Sender,
+        reply: &Reply,
+    ) -> Result<(Accepted, Sender), InboxFault> {
         let is_behind = reply.part.is_none() && self.unread_count >= IN_BUFFERS_MAX as u64;
         let payload = reply.payload.clone();
         let payload = if is_behind { kept(payload) } else { payload };
@@ -315,7 +343,7 @@ impl Inbox {
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
             if self.is_discarded {
-                return Ok(Accepted { is_whole: true, ..Accepted::default() });
+                return Ok((Accepted { is_whole: true, ..Accepted::default() }, by));
             }
             self.unread += reply.payload.len() as u64;
             self.sums.held.brought += reply.payload.len() as u64;
@@ -323,7 +351,7 @@ impl Inbox {
             self.beside += cost_of(&reply.extensions);
             let extensions = extensions_of(reply);
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
-            return Ok(Accepted { messages, is_whole: true, has_gap: false });
+            return Ok((Accepted { messages, is_whole: true, has_gap: false }, by));
         }
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
@@ -334,9 +362,12 @@ impl Inbox {
                 assembly.discard();
             }
             let (granted_for, summed) = (Reason::default(), Summed::default());
-            Opened { assembly, granted_for, summed, in_turn: None }
+            Opened { assembly, by, granted_for, summed, in_turn: None }
         });
-        let assembly = &mut opened.assembly;
+        if !reply.is_mark() {
+            opened.by = opened.by.joined_by(by);
+        }
+        let (assembly, by) = (&mut opened.assembly, opened.by);
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let (kind, part, extensions) = (reply.kind, reply.part, extensions_of(reply));
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
@@ -355,7 +386,7 @@ impl Inbox {
             self.unread += message.payload.len() as u64;
             self.beside += cost_of(&message.extensions);
         }
-        Ok(accepted)
+        Ok((accepted, by))
     }
 
     /// True of a reply in parts, or a stream, that is not whole or not read.

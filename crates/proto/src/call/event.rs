@@ -38,9 +38,10 @@ pub struct Delivered {
     pub index: u32,
     /// Number of the item, if the reply is a stream.
     pub item: Option<u64>,
-    /// The node that sent it.
+    /// The node that sent it, or began to.
     pub from: NodeId,
-    /// True when `from` is the peer of the connection it came by, not what a relay says.
+    /// True when `from` is the peer of the connection it came by, not what a relay says, and no
+    /// other has brought a part of the reply.
     pub is_authenticated: bool,
     /// Fields beside the message, metadata among them.
     pub extensions: Extensions,

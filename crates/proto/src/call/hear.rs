@@ -12,7 +12,7 @@ use crate::wire::{
 use super::super::admission;
 use super::super::failure::Failure;
 use super::super::flow::{PieceFault, Whole};
-use super::super::inbox::InboxFault;
+use super::super::inbox::{InboxFault, Sender};
 use super::super::mutant::{self, Mutant};
 use super::super::trace::{EVENTS_MAX, EntryBy, TraceEvent, Traced};
 use super::super::tree::{Branch, BranchState, Holder, Tree, TreeFault};
@@ -105,7 +105,8 @@ impl Call {
     }
 
     fn take_reply(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, reply: &Reply) {
-        let accepted = match self.inbox.accept(&task.path, reply) {
+        let sender = Sender { node: by.from, is_authenticated: by.from == by.via };
+        let (accepted, sender) = match self.inbox.accept(&task.path, sender, reply) {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.refuse_rest(&by, task, reply);
@@ -141,8 +142,8 @@ impl Call {
                 path: task.path.clone(),
                 index: reply.index,
                 item,
-                from: by.from,
-                is_authenticated: by.from == by.via,
+                from: sender.node,
+                is_authenticated: sender.is_authenticated,
                 extensions: extensions.into(),
                 payload,
             }));

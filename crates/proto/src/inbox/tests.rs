@@ -27,6 +27,17 @@ fn reply(index: u32, kind: ReplyKind, part: Option<Part>, payload: Bytes) -> Rep
     Reply { index, kind, part, is_final: false, ..Reply::sole(payload) }
 }
 
+impl Inbox {
+    /// A frame of one who sends all.
+    fn hear(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
+        self.accept(path, sender(2, true), reply).map(|(accepted, _)| accepted)
+    }
+}
+
+fn sender(node: u64, is_authenticated: bool) -> Sender {
+    Sender { node: NodeId::new(node), is_authenticated }
+}
+
 fn plain(payload: Bytes) -> Whole {
     Whole { item: None, extensions: Vec::new(), payload }
 }
@@ -47,7 +58,7 @@ fn item(seq: u64, is_last: bool, len: usize) -> Reply {
 #[test]
 fn a_short_message_passes_straight_through() {
     let mut inbox = Inbox::new(1, &limits());
-    let accepted = inbox.accept(&path(), &reply(0, ReplyKind::Message, None, bytes(100))).unwrap();
+    let accepted = inbox.hear(&path(), &reply(0, ReplyKind::Message, None, bytes(100))).unwrap();
     assert!(accepted.is_whole);
     assert_eq!(inbox.poll_credit(), None);
     assert_eq!(inbox.unread(), 100);
@@ -59,9 +70,9 @@ fn a_short_message_passes_straight_through() {
 fn a_long_message_is_granted_whole_and_put_together() {
     let mut inbox = Inbox::new(1, &limits());
     let message = bytes(1_000);
-    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
+    assert_eq!(inbox.hear(&path(), &piece(0, &message, 0..100)), Ok(Accepted::default()));
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 1_000)));
-    let accepted = inbox.accept(&path(), &piece(0, &message, 100..1_000)).unwrap();
+    let accepted = inbox.hear(&path(), &piece(0, &message, 100..1_000)).unwrap();
     assert_eq!(
         accepted,
         Accepted { messages: [plain(message)].into(), is_whole: true, has_gap: false }
@@ -72,9 +83,9 @@ fn a_long_message_is_granted_whole_and_put_together() {
 fn more_than_was_granted_is_an_overrun() {
     let mut inbox = Inbox::new(1, &limits());
     let message = bytes(1_000);
-    assert_eq!(inbox.accept(&path(), &piece(0, &message, 0..101)), Err(PieceFault::Overrun.into()));
+    assert_eq!(inbox.hear(&path(), &piece(0, &message, 0..101)), Err(PieceFault::Overrun.into()));
     let whole = reply(1, ReplyKind::Message, None, bytes(101));
-    assert_eq!(inbox.accept(&path(), &whole), Err(PieceFault::Overrun.into()));
+    assert_eq!(inbox.hear(&path(), &whole), Err(PieceFault::Overrun.into()));
 }
 
 #[test]
@@ -82,16 +93,16 @@ fn a_message_above_the_limit_is_refused() {
     let mut inbox = Inbox::new(1, &limits());
     let message = bytes(5_001);
     assert_eq!(
-        inbox.accept(&path(), &piece(0, &message, 0..100)),
+        inbox.hear(&path(), &piece(0, &message, 0..100)),
         Err(PieceFault::TooLarge { size: 5_001, limit: 5_000 }.into())
     );
     let mut narrow = Inbox::new(1, &Limits { message_bytes_max: 50, ..limits() });
     let whole = |len| reply(0, ReplyKind::Message, None, bytes(len));
     assert_eq!(
-        narrow.accept(&path(), &whole(51)),
+        narrow.hear(&path(), &whole(51)),
         Err(PieceFault::TooLarge { size: 51, limit: 50 }.into())
     );
-    assert!(narrow.accept(&path(), &whole(50)).is_ok());
+    assert!(narrow.hear(&path(), &whole(50)).is_ok());
 }
 
 #[test]
@@ -99,12 +110,12 @@ fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
     let small_total = Limits { reply_bytes_max: 5_000, ..limits() };
     let mut inbox = Inbox::new(1, &small_total);
     let (long, short) = (bytes(4_900), bytes(300));
-    inbox.accept(&path(), &piece(0, &long, 0..100)).unwrap();
+    inbox.hear(&path(), &piece(0, &long, 0..100)).unwrap();
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 4_900)));
-    inbox.accept(&path(), &piece(1, &short, 0..100)).unwrap();
+    inbox.hear(&path(), &piece(1, &short, 0..100)).unwrap();
     // Everything is committed to the long one: the short one waits until there is room.
     assert_eq!(inbox.poll_credit(), None);
-    inbox.accept(&path(), &piece(0, &long, 100..4_900)).unwrap();
+    inbox.hear(&path(), &piece(0, &long, 100..4_900)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "it is whole but unread");
     inbox.consume_all([(&path(), 0, 4_900, &[] as &[_])]);
     assert_eq!(inbox.poll_credit(), Some(((path(), 1), 300)));
@@ -113,9 +124,9 @@ fn credit_goes_first_to_the_message_with_the_fewest_bytes_left() {
 #[test]
 fn a_stream_gets_a_window_ahead_of_what_is_read() {
     let mut inbox = Inbox::new(1, &limits());
-    inbox.accept(&path(), &item(0, false, 60)).unwrap();
+    inbox.hear(&path(), &item(0, false, 60)).unwrap();
     assert_eq!(inbox.poll_credit(), Some(((path(), 0), 400)));
-    inbox.accept(&path(), &item(1, false, 300)).unwrap();
+    inbox.hear(&path(), &item(1, false, 300)).unwrap();
     assert_eq!(inbox.poll_credit(), None, "nothing is read, so the window stays");
     inbox.consume_all([(&path(), 0, 60, &[] as &[_])]);
     assert_eq!(inbox.poll_credit(), None, "not for each item that a slow reader has read");
@@ -128,9 +139,9 @@ fn a_stream_gets_a_window_ahead_of_what_is_read() {
 fn an_end_before_the_last_items_waits_for_them() {
     let mut inbox = Inbox::new(1, &limits());
     let end = reply(0, ReplyKind::End { count: 2 }, None, Bytes::new());
-    assert!(!inbox.accept(&path(), &end).unwrap().is_whole);
-    assert!(!inbox.accept(&path(), &item(1, false, 5)).unwrap().is_whole);
-    let accepted = inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    assert!(!inbox.hear(&path(), &end).unwrap().is_whole);
+    assert!(!inbox.hear(&path(), &item(1, false, 5)).unwrap().is_whole);
+    let accepted = inbox.hear(&path(), &item(0, false, 5)).unwrap();
     assert!(accepted.is_whole);
     assert_eq!(
         accepted.messages.iter().map(|message| message.item).collect::<Vec<_>>(),
@@ -142,7 +153,7 @@ fn an_end_before_the_last_items_waits_for_them() {
 fn an_empty_stream_is_whole_with_its_end() {
     let mut inbox = Inbox::new(1, &limits());
     let end = reply(0, ReplyKind::End { count: 0 }, None, Bytes::new());
-    assert!(inbox.accept(&path(), &end).unwrap().is_whole);
+    assert!(inbox.hear(&path(), &end).unwrap().is_whole);
 }
 
 /// A large item whose first piece came before its turn: its size is learned when its turn comes.
@@ -153,8 +164,8 @@ fn an_item_that_came_early_still_gets_its_credit() {
     let large = bytes(1_000);
     let part = Some(Part { offset: 0, total: 1_000 });
     let early = reply(0, ReplyKind::Item { seq: 1, is_last: true }, part, large.slice(0..95));
-    inbox.accept(&path(), &early).unwrap();
-    inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    inbox.hear(&path(), &early).unwrap();
+    inbox.hear(&path(), &item(0, false, 5)).unwrap();
     let granted = std::iter::from_fn(|| inbox.poll_credit()).map(|(_, limit)| limit).max();
     assert!(granted >= Some(1_005), "granted {granted:?}, the item cannot come whole");
 }
@@ -173,7 +184,7 @@ proptest! {
         let mut is_whole = false;
         for (seq, again) in order.into_iter().zip(twice) {
             for _ in 0..=u8::from(again && !is_whole) {
-                let accepted = inbox.accept(&path(), &item(seq, seq == 19, 3)).unwrap();
+                let accepted = inbox.hear(&path(), &item(seq, seq == 19, 3)).unwrap();
                 seen.extend(accepted.messages.into_iter().map(|message| message.item.unwrap()));
                 is_whole |= accepted.is_whole;
                 if is_whole {
@@ -201,7 +212,7 @@ proptest! {
                     unread.drain(..).as_slice().iter().map(|(of, len)| (of, 0, *len, &[] as &[_])),
                 ),
                 _ => {
-                    let taken = inbox.accept(&of, &item(*seq, what == 7 && len > 100, len));
+                    let taken = inbox.hear(&of, &item(*seq, what == 7 && len > 100, len));
                     *seq += 1;
                     match taken {
                         Ok(taken) => unread.extend(
@@ -240,7 +251,7 @@ proptest! {
         let mut inbox = Inbox::new(1, &limits);
         let unscheduled = 100 * messages.len() as u64;
         for (index, len) in (0..).zip(&messages) {
-            inbox.accept(&path(), &piece(index, &bytes(*len), 0..100)).unwrap();
+            inbox.hear(&path(), &piece(index, &bytes(*len), 0..100)).unwrap();
             prop_assert!(inbox.committed() <= limits.reply_bytes_max + unscheduled);
         }
     }
@@ -250,10 +261,10 @@ proptest! {
 fn empty_messages_are_bounded_too() {
     let mut inbox = Inbox::new(1, &limits());
     for index in 0..78 {
-        inbox.accept(&path(), &reply(index, ReplyKind::Message, None, Bytes::new())).unwrap();
+        inbox.hear(&path(), &reply(index, ReplyKind::Message, None, Bytes::new())).unwrap();
     }
     assert!(!inbox.is_over());
-    inbox.accept(&path(), &reply(78, ReplyKind::Message, None, Bytes::new())).unwrap();
+    inbox.hear(&path(), &reply(78, ReplyKind::Message, None, Bytes::new())).unwrap();
     assert!(inbox.is_over());
     inbox.consume_all([(&path(), 0, 0, &[] as &[_])]);
     assert!(!inbox.is_over());
@@ -265,10 +276,10 @@ fn beginnings_of_messages_are_bounded_in_bytes() {
     let message = bytes(5_000);
     for index in 0..39 {
         assert!(!inbox.is_over(), "message {index}");
-        inbox.accept(&path(), &piece(index, &message, 0..100)).unwrap();
+        inbox.hear(&path(), &piece(index, &message, 0..100)).unwrap();
     }
     assert!(!inbox.is_over());
-    inbox.accept(&path(), &piece(39, &message, 0..100)).unwrap();
+    inbox.hear(&path(), &piece(39, &message, 0..100)).unwrap();
     assert!(inbox.is_over());
     inbox.forget(&path());
     assert_eq!(inbox.committed(), 0);
@@ -292,10 +303,10 @@ fn metadata_is_that_of_the_first_part_whenever_it_comes() {
     for order in [[0, 1, 2], [0, 2, 1]] {
         let mut inbox = Inbox::new(1, &limits());
         let [first, second, third] = order.map(|at| &parts[at]);
-        inbox.accept(&path(), first).unwrap();
-        assert_eq!(inbox.accept(&path(), first), Ok(Accepted::default()), "a copy is dropped");
-        inbox.accept(&path(), second).unwrap();
-        let accepted = inbox.accept(&path(), third).unwrap();
+        inbox.hear(&path(), first).unwrap();
+        assert_eq!(inbox.hear(&path(), first), Ok(Accepted::default()), "a copy is dropped");
+        inbox.hear(&path(), second).unwrap();
+        let accepted = inbox.hear(&path(), third).unwrap();
         let extensions = metadata(1);
         let whole = Whole { item: None, extensions, payload: message.clone() };
         assert_eq!(accepted.messages[..], [whole]);
@@ -310,7 +321,7 @@ fn a_reply_that_began_twice_is_counted_until_all_of_it_is_read() {
     let mut inbox = Inbox::new(2, &limits());
     for _ in 0..2 {
         for seq in 0..2 {
-            inbox.accept(&path(), &item(seq, false, 90)).unwrap();
+            inbox.hear(&path(), &item(seq, false, 90)).unwrap();
         }
         inbox.forget(&path());
     }
@@ -328,7 +339,7 @@ fn a_reply_that_began_again_takes_no_more_than_what_may_be_brought() {
     let mut inbox = Inbox::new(4, &limits);
     let again = |taken| Reply { index: taken / 1_200, ..item(0, false, 400) };
     let mut taken = 0;
-    while taken < 1_000_000 && inbox.accept(&path(), &again(taken)).is_ok() {
+    while taken < 1_000_000 && inbox.hear(&path(), &again(taken)).is_ok() {
         assert_eq!(inbox.poll_credit(), None);
         inbox.forget(&path());
         inbox.shares.as_ref().unwrap().check(inbox.amounts());
@@ -346,7 +357,7 @@ fn a_reply_that_began_again_takes_no_more_than_what_may_be_brought() {
 #[test]
 fn the_time_at_which_a_reply_came_in_turn_goes_with_it() {
     let mut inbox = Inbox::new(1, &limits());
-    inbox.accept(&path(), &item(0, false, 5)).unwrap();
+    inbox.hear(&path(), &item(0, false, 5)).unwrap();
     inbox.note_in_turn(&path(), 0, Timestamp::from_nanos(7));
     assert_eq!(inbox.in_turn(&path(), 0), Some(Timestamp::from_nanos(7)));
     inbox.forget(&path());
@@ -360,10 +371,10 @@ fn what_comes_beside_messages_is_bounded_too() {
     let mut inbox = Inbox::new(1, &limits);
     let early = |seq| Reply { extensions: metadata(1_000), ..item(seq, false, 1) };
     for seq in 1..5 {
-        inbox.accept(&path(), &early(seq)).unwrap();
+        inbox.hear(&path(), &early(seq)).unwrap();
         assert!(!inbox.is_over(), "item {seq}");
     }
-    inbox.accept(&path(), &early(5)).unwrap();
+    inbox.hear(&path(), &early(5)).unwrap();
     assert!(inbox.is_over());
     inbox.forget(&path());
     assert_eq!((inbox.beside, inbox.is_over()), (0, false));
@@ -377,7 +388,7 @@ fn what_pieces_take_that_come_before_their_turn_is_bounded_too() {
     let mut inbox = Inbox::new(1, &limits);
     let message = bytes(4_000);
     let taken = (1..4_000).position(|at| {
-        inbox.accept(&path(), &piece(0, &message, at..at + 1)).unwrap();
+        inbox.hear(&path(), &piece(0, &message, at..at + 1)).unwrap();
         inbox.is_over()
     });
     assert_eq!(taken, Some(100_000 / 128));
@@ -392,14 +403,14 @@ fn replies_of_a_slow_reader_keep_few_of_the_buffers_that_they_came_in() {
     for number in 0..1_000 {
         let kind = ReplyKind::Item { seq: number, is_last: false };
         let item = reply(0, kind, None, buffers.slice(10));
-        unread.push(inbox.accept(&path(), &item).unwrap());
+        unread.push(inbox.hear(&path(), &item).unwrap());
         let index = u32::try_from(number + 1).unwrap();
         let whole = reply(index, ReplyKind::Message, None, buffers.slice(10));
-        unread.push(inbox.accept(&path(), &whole).unwrap());
+        unread.push(inbox.hear(&path(), &whole).unwrap());
     }
     assert_eq!(buffers.count(), IN_BUFFERS_MAX);
     let early = ReplyKind::Item { seq: 2_000, is_last: false };
-    inbox.accept(&path(), &reply(0, early, None, buffers.slice(10))).unwrap();
+    inbox.hear(&path(), &reply(0, early, None, buffers.slice(10))).unwrap();
     assert_eq!(buffers.count(), IN_BUFFERS_MAX, "nor does what came before its turn");
 }
 
@@ -409,7 +420,7 @@ fn an_item_costs_the_same_however_many_streams_are_open() {
         let mut inbox = Inbox::new(1, &Limits { reply_bytes_max: 1 << 30, ..Limits::default() });
         let mut take = |index, seq| {
             let item = reply(index, ReplyKind::Item { seq, is_last: false }, None, bytes(1_000));
-            inbox.accept(&path(), &item).unwrap();
+            inbox.hear(&path(), &item).unwrap();
             inbox.consume_all([(&path(), index, 1_000, &[] as &[_])]);
             while inbox.poll_credit().is_some() {}
         };
@@ -435,4 +446,29 @@ fn small_messages(message_bytes_max: usize) -> Limits {
 fn payload(size: usize) -> Bytes {
     static BYTES: [u8; 4 << 20] = [7; 4 << 20];
     Bytes::from_static(&BYTES[..size])
+}
+
+/// Who has the key of a branch can say what its task has not: an item before its turn, or a part.
+#[test]
+fn a_reply_that_several_have_sent_is_that_of_who_began_it_and_not_authenticated() {
+    let (own, other, relayed) = (sender(2, true), sender(3, true), sender(2, false));
+    let message = bytes(200);
+    for (second, is_authenticated) in [(own, true), (other, false), (relayed, false)] {
+        let mut inbox = Inbox::new(1, &limits());
+        let told = Sender { is_authenticated, ..own };
+        let (_, by) = inbox.accept(&path(), own, &piece(0, &message, 0..100)).unwrap();
+        assert_eq!(by, own);
+        let (accepted, by) = inbox.accept(&path(), second, &piece(0, &message, 100..200)).unwrap();
+        assert_eq!((accepted.messages.len(), by), (1, told), "parts");
+        inbox.accept(&path(), own, &item(0, false, 5)).unwrap();
+        inbox.accept(&path(), second, &item(2, false, 5)).unwrap();
+        let (accepted, by) = inbox.accept(&path(), own, &item(1, false, 5)).unwrap();
+        assert_eq!((accepted.messages.len(), by), (2, told), "items");
+    }
+    let mut inbox = Inbox::new(1, &limits());
+    inbox.accept(&path(), own, &piece(0, &message, 0..100)).unwrap();
+    let mark = Reply { payload: Bytes::new(), ..piece(0, &message, 100..200) };
+    inbox.accept(&path(), relayed, &mark).unwrap();
+    let (_, by) = inbox.accept(&path(), own, &piece(0, &message, 100..200)).unwrap();
+    assert_eq!(by, own, "a word that all before it has left brings nothing");
 }

@@ -47,7 +47,7 @@ impl Honest {
     fn lie(&mut self, count: u32, size: usize) {
         for _ in 0..count {
             let (path, index) = &mut self.liar;
-            let is_taken = self.inbox.accept(path, &piece(*index, &payload(size), 0..1)).is_ok();
+            let is_taken = self.inbox.hear(path, &piece(*index, &payload(size), 0..1)).is_ok();
             *index += 1;
             self.pass_credits();
             if !is_taken {
@@ -71,7 +71,7 @@ impl Honest {
         let Sender { name: (path, index), channel } = &mut self.senders[at];
         let Some(Piece { kind, part, payload, .. }) = channel.poll() else { return false };
         let frame = reply(*index, kind, part, payload.into_bytes());
-        let taken = self.inbox.accept(path, &frame);
+        let taken = self.inbox.hear(path, &frame);
         let taken = taken.unwrap_or_else(|fault| panic!("{path} {index}: {fault:?}"));
         let name = || (path.clone(), *index);
         self.unread.extend(taken.messages.iter().map(|whole| (name(), whole.payload.len())));
@@ -227,7 +227,7 @@ fn each_stream_has_a_window_whatever_the_largest_message_is() {
         let mut inbox = Inbox::new(roots, &limits);
         let paths: Vec<Path> = (0..roots).map(|at| format!("/{at}").parse().unwrap()).collect();
         for path in &paths {
-            inbox.accept(path, &item(0, false, 12 << 10)).unwrap();
+            inbox.hear(path, &item(0, false, 12 << 10)).unwrap();
             inbox.consume_all([(path, 0, 12 << 10, &[] as &[_])]);
         }
         let granted: BTreeMap<ReplyName, u64> =
@@ -321,7 +321,7 @@ fn a_root_branch_that_was_granted_some_leaves_room_for_the_largest_message() {
     let (mut inbox, own) = (Inbox::new(10, &limits), (32 << 20) / 10);
     let mut begin = |path: &str, index, size| {
         let path = path.parse().unwrap();
-        inbox.accept(&path, &piece(index, &Bytes::from(vec![7; size]), 0..1)).unwrap();
+        inbox.hear(&path, &piece(index, &Bytes::from(vec![7; size]), 0..1)).unwrap();
         inbox.poll_credit().is_some_and(|(_, limit)| limit == size as u64)
     };
     let first = own + granted_max / 3 - (16 << 10);
@@ -335,12 +335,12 @@ fn a_root_branch_takes_no_more_than_its_share_without_credit() {
     let mut inbox = Inbox::new(4, &Limits { reply_bytes_max: 100_000, ..limits() });
     let [greedy, other] = ["/0", "/1"].map(|path| path.parse().unwrap());
     let whole = |index| reply(index, ReplyKind::Message, None, bytes(100));
-    let taken = (0..1_000).take_while(|index| inbox.accept(&greedy, &whole(*index)).is_ok());
+    let taken = (0..1_000).take_while(|index| inbox.hear(&greedy, &whole(*index)).is_ok());
     assert_eq!(taken.count(), 125 + 250, "its part of a half, and half of the other");
     for index in 0..100 {
-        inbox.accept(&other, &whole(index)).unwrap();
+        inbox.hear(&other, &whole(index)).unwrap();
     }
-    assert_eq!(inbox.accept(&greedy, &whole(1_000)), Err(InboxFault::OverShare));
+    assert_eq!(inbox.hear(&greedy, &whole(1_000)), Err(InboxFault::OverShare));
     assert!(!inbox.is_over());
 }
 
