@@ -93,8 +93,9 @@ impl OneOf {
         Ok(pool)
     }
 
-    /// The peer to ask next: a connected one, else one that is being dialled, else one that is down,
-    /// and a call to it fails or finds it back. One that shuts down is asked only where all do.
+    /// The peer to ask next: a connected one, else one that is being dialled, else one that is
+    /// down, and a call to it fails or finds it back. One that shuts down is asked only where all
+    /// do.
     pub fn pick(&self) -> Peer {
         let members = self.0.members();
         let states = [PeerState::Connected, PeerState::Connecting, PeerState::Down];

@@ -50,8 +50,8 @@ fn run_on<T>(runtime: tokio::runtime::Runtime, command: impl Future<Output = T>)
     done
 }
 
-/// Has a node prove itself by new files of its certificate, key and authorities once they are there,
-/// until what it gives is dropped. They are looked at once a minute.
+/// Has a node prove itself by new files of its certificate, key and authorities once they are
+/// there, until what it gives is dropped. They are looked at once a minute.
 ///
 /// # Panics
 /// Outside a tokio runtime.

@@ -162,8 +162,8 @@ impl Core {
         }
     }
 
-    /// A wait for the connection to a node to have room for requests; `None` when it has some, takes
-    /// none any more, and while there is none.
+    /// A wait for the connection to a node to have room for requests; `None` when it has some,
+    /// takes none any more, and while there is none.
     pub(super) fn full_at(&self, node: NodeId) -> Option<OwnedNotified> {
         if self.node.outbox().full.is_empty() {
             return None;

@@ -38,8 +38,8 @@ impl<O: Outbox> Node<O> {
         self.links.requests_by(link)
     }
 
-    /// True while something that calls and tasks have said waits for a dial, to be sent by what that
-    /// gives.
+    /// True while something that calls and tasks have said waits for a dial, to be sent by what
+    /// that gives.
     pub fn waits_for_dial(&self) -> bool {
         self.links.has_waiting() || self.visits.waits_for_dial()
     }

@@ -493,7 +493,8 @@ impl Actor {
         self.meters.requests_waiting.set(self.replica.waiting() as f64);
         let is_new = |known: &mut Standing| std::mem::replace(known, standing) != standing;
         if self.stand.send_if_modified(is_new) {
-            tracing::info!(node = %self.options.core.node, %view, has_begun, %primary, part = ?standing.part, "view");
+            let (node, part) = (self.options.core.node, standing.part);
+            tracing::info!(%node, %view, has_begun, %primary, ?part, "view");
             self.meters.view.set(view.0 as f64);
             let leads = has_begun && primary == self.options.core.node;
             self.meters.is_primary.set(f64::from(u8::from(leads)));

@@ -551,8 +551,8 @@ fn a_settled_call_leaves_nothing_when_its_frames_still_come() {
     assert_eq!(shares(&mesh, 2), taken);
 }
 
-/// A number that was changed on its way, where nothing checks bytes, lets go of what is here. It does
-/// not have the later calls of its initiator refused.
+/// A number that was changed on its way, where nothing checks bytes, lets go of what is here. It
+/// does not have the later calls of its initiator refused.
 #[test]
 fn a_number_far_ahead_settles_no_call_that_is_to_come() {
     let far = 1 << 40;
