@@ -3,7 +3,7 @@
 //! Each binds exactly the task that it names by its key (`trust.md` T8), so nobody who was not
 //! given the key can keep a task from running, whatever else it knows of the call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{CallId, NodeLife, Path, TaskKey};
 use crate::key::Key;
@@ -23,16 +23,23 @@ pub(super) struct Refusal {
     pub(super) payer: PeerIndex,
 }
 
+/// A task that is refused: its call, its name and its key.
+type Name = (CallId, TaskKey, Key);
+
 /// All refusals of a node.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    tasks: BTreeMap<(CallId, TaskKey, Key), Refusal>,
-    timers: Timers<CallId>,
+    tasks: BTreeMap<Name, Refusal>,
+    /// Those that one node alone has asked for, of each call by that node.
+    by_asker: BTreeSet<(CallId, NodeLife, TaskKey, Key)>,
+    /// Each with a time that is not later than that at which it is forgotten.
+    timers: Timers<Name>,
 }
 
 impl Refusals {
     pub(super) fn new() -> Self {
-        Self { tasks: BTreeMap::new(), timers: Timers::new() }
+        let (tasks, by_asker) = (BTreeMap::new(), BTreeSet::new());
+        Self { tasks, by_asker, timers: Timers::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -62,58 +69,138 @@ impl Refusals {
     }
 
     /// Keeps that a task must not run. It is not refused yet.
-    pub(super) fn refuse(&mut self, (call, task, key): (CallId, TaskKey, Key), refusal: Refusal) {
-        let forget_at = refusal.forget_at;
-        let before = self.tasks.insert((call, task, key), refusal);
+    pub(super) fn refuse(&mut self, name: Name, refusal: Refusal) {
+        if let Some(asker) = refusal.asker {
+            self.by_asker.insert(asked_by(&name, asker));
+        }
+        self.timers.push(refusal.forget_at, name.clone());
+        let before = self.tasks.insert(name, refusal);
         debug_assert!(before.is_none(), "whoever refuses has looked first");
-        self.timers.push(forget_at, call);
         if self.timers.is_crowded(self.tasks.len()) {
-            let armed = self.tasks.iter().map(|((call, _, _), of)| (of.forget_at, *call));
+            let armed = self.tasks.iter().map(|(name, of)| (of.forget_at, name.clone()));
             self.timers.sweep(armed);
         }
     }
 
     /// A node asks again for what is refused: it is kept for as long as each has asked for.
-    pub(super) fn refuse_again(
-        &mut self,
-        of: &(CallId, TaskKey, Key),
-        asker: NodeLife,
-        forget_at: Timestamp,
-    ) {
-        let Some(refusal) = self.tasks.get_mut(of) else { return };
-        refusal.asker = refusal.asker.filter(|first| *first == asker);
-        if forget_at > refusal.forget_at {
-            refusal.forget_at = forget_at;
-            self.timers.push(forget_at, of.0);
+    pub(super) fn refuse_again(&mut self, name: &Name, asker: NodeLife, forget_at: Timestamp) {
+        let Some(refusal) = self.tasks.get_mut(name) else { return };
+        refusal.forget_at = refusal.forget_at.max(forget_at);
+        if let Some(first) = refusal.asker.take_if(|first| *first != asker) {
+            self.by_asker.remove(&asked_by(name, first));
         }
     }
 
-    /// Drops those of a call that are meant, and gives who paid for each to `act`.
-    pub(super) fn drop_of_call(
+    /// Drops those of a call that this node alone has asked for, and gives who paid for each to
+    /// `act`.
+    pub(super) fn drop_of_asker(
         &mut self,
         call: CallId,
-        is_meant: impl Fn(&TaskKey, Key, &Refusal) -> bool,
-        mut act: impl FnMut(PeerIndex),
+        asker: NodeLife,
+        act: impl FnMut(PeerIndex),
     ) {
-        if self.tasks.is_empty() {
-            return;
+        let least = (call, asker, TaskKey { path: Path::root(), hop: 0 }, Key(0));
+        let of_asker = self.by_asker.range(least..);
+        let of_asker = of_asker.take_while(|(of, by, ..)| (*of, *by) == (call, asker));
+        let names: Vec<Name> =
+            of_asker.map(|(call, _, task, key)| (*call, task.clone(), *key)).collect();
+        names.iter().filter_map(|name| self.remove(name)).for_each(act);
+    }
+
+    /// Drops that of a task, if this node alone has asked for it. Gives who paid for it.
+    pub(super) fn drop_one(&mut self, name: &Name, asker: NodeLife) -> Option<PeerIndex> {
+        let refusal = self.tasks.get(name)?;
+        if refusal.asker == Some(asker) { self.remove(name) } else { None }
+    }
+
+    fn remove(&mut self, name: &Name) -> Option<PeerIndex> {
+        let Refusal { asker, payer, .. } = self.tasks.remove(name)?;
+        if let Some(asker) = asker {
+            self.by_asker.remove(&asked_by(name, asker));
         }
-        let least = (call, TaskKey { path: Path::root(), hop: 0 }, Key(0));
-        let of_call = self.tasks.range(least..).take_while(|((of, _, _), _)| *of == call);
-        let meant = of_call.filter(|((_, task, key), refusal)| is_meant(task, *key, refusal));
-        for name in meant.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.tasks.remove(&name).into_iter().for_each(|refusal| act(refusal.payer));
-        }
+        Some(payer)
     }
 
     /// Drops those whose time has come, and gives who paid for each to `act`.
     pub(super) fn expire(&mut self, now: Timestamp, mut act: impl FnMut(PeerIndex)) {
-        while let Some((_, call)) = self.timers.pop_due(now) {
-            self.drop_of_call(call, |_, _, refusal| refusal.forget_at <= now, &mut act);
+        while let Some((_, name)) = self.timers.pop_due(now) {
+            let Some(refusal) = self.tasks.get(&name) else { continue };
+            match refusal.forget_at {
+                // It was asked for again meanwhile.
+                later if later > now => self.timers.push(later, name),
+                _ => self.remove(&name).into_iter().for_each(&mut act),
+            }
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
+    }
+}
+
+fn asked_by((call, task, key): &Name, asker: NodeLife) -> (CallId, NodeLife, TaskKey, Key) {
+    (*call, asker, task.clone(), *key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::id::{Incarnation, NodeId};
+    use crate::limits::Limits;
+    use crate::link::PeerName;
+    use crate::share::Shares;
+
+    use super::*;
+
+    fn name(at: u32) -> Name {
+        let call = CallId { origin: Incarnation::of_random(0x900), seq: 1 };
+        let path = Path::from_indices(&[at]).expect("it is short");
+        (call, TaskKey { path, hop: 0 }, Key(7))
+    }
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(second)
+    }
+
+    fn asker(node: u64) -> NodeLife {
+        NodeLife { node: NodeId::new(node), life: Incarnation::of_random(node << 8) }
+    }
+
+    fn refusal(node: u64, forget_at: Timestamp) -> Refusal {
+        let name = PeerName::Node(NodeId::new(node));
+        let payer = Shares::new(&Limits::default(), 1).connect(name);
+        Refusal { cause: Cause::Lost, forget_at, asker: Some(asker(node)), payer }
+    }
+
+    #[test]
+    fn a_fence_that_is_asked_for_again_takes_no_more_and_goes_with_the_last_who_asked() {
+        let mut refusals = Refusals::new();
+        refusals.refuse(name(0), refusal(1, at(10)));
+        for second in 0..10_000 {
+            refusals.refuse_again(&name(0), asker(1), at(10 + second % 20));
+        }
+        assert_eq!(refusals.timers.len(), 1);
+        for (now, left) in [(10, 1), (28, 1), (29, 0)] {
+            refusals.expire(at(now), |_| ());
+            assert_eq!(refusals.len(), left, "after {now} s");
+        }
+        assert_eq!((refusals.poll_timeout(), refusals.by_asker.len()), (None, 0));
+    }
+
+    #[test]
+    fn refusals_are_dropped_by_the_only_one_who_has_asked_for_them() {
+        let mut refusals = Refusals::new();
+        for (task, node) in [(0, 1), (1, 2), (2, 1), (3, 1)] {
+            refusals.refuse(name(task), refusal(node, at(10)));
+        }
+        refusals.refuse_again(&name(2), asker(2), at(5));
+        let mut count = 0;
+        refusals.drop_of_asker(name(0).0, asker(1), |_| count += 1);
+        assert_eq!((count, refusals.len()), (2, 2), "not of what two have asked for");
+        assert_eq!(refusals.drop_one(&name(1), asker(1)), None);
+        assert!(refusals.drop_one(&name(1), asker(2)).is_some());
+        assert_eq!(refusals.cause(name(2).0, &name(2).1, Key(7)), Some(Cause::Lost));
+        assert!(refusals.by_asker.is_empty());
     }
 }

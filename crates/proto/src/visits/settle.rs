@@ -23,7 +23,6 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, Record};
-use super::refusals::Refusal;
 use super::{Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
@@ -189,16 +188,14 @@ impl Visits {
         if self.refusals.len() == 0 {
             return; // As most often.
         }
-        let origin = self.origins.get(record.origin).name;
-        let sender = self.origins.ring(ring).map(|ring| ring.name.sender);
-        let is_meant = |task: &TaskKey, key: Key, refusal: &Refusal| {
-            let is_of_record = (task, key) == (&record.task, record.key);
-            let is_its =
-                |asker: NodeLife| asker.is_of(origin) || (is_of_record && sender == Some(asker));
-            refusal.asker.is_some_and(is_its)
-        };
-        let give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
-        self.refusals.drop_of_call(call, is_meant, give);
+        let mut give = |payer| links.shares_mut().give(payer, Pool::Records, 1);
+        let NodeLife { node, life } = self.origins.get(record.origin).name;
+        let initiator = NodeLife { node, life: life.of_stream(0) };
+        self.refusals.drop_of_asker(call, initiator, &mut give);
+        if let Some(sender) = self.origins.ring(ring).map(|ring| ring.name.sender) {
+            let name = (call, record.task.clone(), record.key);
+            self.refusals.drop_one(&name, sender).into_iter().for_each(give);
+        }
     }
 
     /// Stops the running tasks of settled calls: only [`Mutant::RunningDropped`] does.
