@@ -364,10 +364,15 @@ impl Inbox {
             let (granted_for, summed) = (Reason::default(), Summed::default());
             Opened { assembly, by, granted_for, summed, in_turn: None }
         });
-        if !reply.is_mark() {
-            opened.by = opened.by.joined_by(by);
+        let Opened { assembly, by: begun_by, .. } = &mut *opened;
+        // Of what is here and not whole others may have sent a part, and of nothing else.
+        let is_first = assembly.unfinished() == 0 && !assembly.has_gap();
+        if is_first {
+            *begun_by = by;
+        } else if !reply.is_mark() {
+            *begun_by = begun_by.joined_by(by);
         }
-        let (assembly, by) = (&mut opened.assembly, opened.by);
+        let by = *begun_by;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
         let (kind, part, extensions) = (reply.kind, reply.part, extensions_of(reply));
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);

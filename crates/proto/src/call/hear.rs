@@ -84,7 +84,10 @@ impl Call {
         // One that another passes on would stand in the way of what the task itself sends.
         let voice = self.voice_of(&by);
         if !is_new || !self.takes_replies() || voice == Voice::Hearsay {
-            self.refuse_rest(&by, task, &reply);
+            // A mark that is passed on says that the task waits: it may come to send that itself.
+            if !(voice == Voice::Hearsay && reply.is_mark()) {
+                self.refuse_rest(&by, task, &reply);
+            }
         } else if is_undeclared {
             self.refuse_rest(&by, task, &reply);
             self.refuse_begun(holder_of(&by), task);
@@ -728,7 +731,7 @@ impl Call {
     /// A branch has failed. What of its replies has come in part is not wanted, and makes room.
     pub(super) fn record(&mut self, mut failure: Failure) {
         // Lost is what did not run and never will: not so by the word of one who cannot know.
-        if (failure.cause, failure.executed) == (Cause::Lost, Executed::Maybe) {
+        if failure.cause == Cause::Lost && failure.executed != Executed::No {
             failure.cause = Cause::NodeDown;
         }
         let cause = failure.cause;

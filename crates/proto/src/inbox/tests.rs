@@ -450,7 +450,7 @@ fn payload(size: usize) -> Bytes {
 
 /// Who has the key of a branch can say what its task has not: an item before its turn, or a part.
 #[test]
-fn a_reply_that_several_have_sent_is_that_of_who_began_it_and_not_authenticated() {
+fn what_several_have_sent_of_a_reply_is_not_authenticated() {
     let (own, other, relayed) = (sender(2, true), sender(3, true), sender(2, false));
     let message = bytes(200);
     for (second, is_authenticated) in [(own, true), (other, false), (relayed, false)] {
@@ -463,7 +463,13 @@ fn a_reply_that_several_have_sent_is_that_of_who_began_it_and_not_authenticated(
         inbox.accept(&path(), own, &item(0, false, 5)).unwrap();
         inbox.accept(&path(), second, &item(2, false, 5)).unwrap();
         let (accepted, by) = inbox.accept(&path(), own, &item(1, false, 5)).unwrap();
+        let told = Sender { is_authenticated, ..second };
         assert_eq!((accepted.messages.len(), by), (2, told), "items");
+    }
+    // One that came whole by a relay is no part of those that follow.
+    let mut inbox = Inbox::new(1, &limits());
+    for (seq, by) in [(0, own), (1, relayed), (2, own)] {
+        assert_eq!(inbox.accept(&path(), by, &item(seq, false, 5)).unwrap().1, by);
     }
     let mut inbox = Inbox::new(1, &limits());
     inbox.accept(&path(), own, &piece(0, &message, 0..100)).unwrap();
