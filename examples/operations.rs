@@ -73,7 +73,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // The end: the node says so, takes nothing new, lets what runs end, and stops in any case.
     assert!(server.shutdown(Duration::from_secs(5)).await);
-    connection.wait_for(|state| *state != PeerState::Connected).await?;
+    connection.wait_for(|state| *state == PeerState::Down).await?;
     let late = client.call(SELL, "a book".into()).to(shop).await;
     let late = late.expect_err("nobody is there");
     println!("{late}");

@@ -36,8 +36,9 @@ impl Driver {
     /// A core takes no requests any more. The first says so by its connections, which are waited
     /// for from then on.
     pub(super) fn stop_core(&self, core: &mut Core, now: Timestamp) {
+        // Held until all are noted: an answer may come before that, by another thread.
+        let mut partings = self.partings.lock();
         if core.node.begin_shutdown(now) && core.index == 0 {
-            let mut partings = self.partings.lock();
             core.connections().names().for_each(|link| partings.begin(link));
         }
     }

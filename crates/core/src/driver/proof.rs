@@ -120,12 +120,13 @@ impl Driver {
             return Err(Unwanted::Unproven(node));
         }
         self.visit_each(&mut aftermath, |core, now, _| {
+            if core.is_closing && core.index == 0 {
+                // Before LEAVING is said by it: the answer may come at once.
+                self.partings.lock().begin((node, link.nonce));
+            }
             core.node.handle_link_up(now, link, |outlet, id| {
                 outlet.connections.insert(id, Attached::new(connection.clone()));
             });
-            if core.is_closing && core.index == 0 {
-                self.partings.lock().begin((node, link.nonce)); // It has said LEAVING by it.
-            }
         });
         drop(admission);
         self.finish(&mut aftermath);
