@@ -68,6 +68,11 @@ struct Neighbour {
     /// Reason why the last dial failed.
     last_error: String,
     backoff_until: Timestamp,
+    /// The dial is this node's own doing, whatever waits for it.
+    is_own_doing: bool,
+    /// The resolver was asked in the dial, and until when it is not after one that failed.
+    is_resolved: bool,
+    resolved_until: Timestamp,
     waiting: VecDeque<(Timestamp, Outbound)>,
     waiting_bytes: usize,
     /// It is in the queue of nodes that may be forgotten.
@@ -78,6 +83,12 @@ impl Neighbour {
     /// One of which nothing is known of what was before this turn.
     fn since(turn: u64) -> Self {
         Self { lost_before: turn, ..Self::default() }
+    }
+
+    /// That it could not be dialled counts no more.
+    fn end_pause(&mut self) {
+        (self.failures, self.is_resolved) = (0, false);
+        (self.backoff_until, self.resolved_until) = (Timestamp::ZERO, Timestamp::ZERO);
     }
 
     /// True when all it is good for is to remember the past.
@@ -179,8 +190,8 @@ impl Links {
             neighbour.is_hearsay = false;
         }
         neighbour.up.push((id, link.is_dialler));
-        (neighbour.is_dialling, neighbour.failures) = (false, 0);
-        neighbour.backoff_until = Timestamp::ZERO;
+        (neighbour.is_dialling, neighbour.is_own_doing) = (false, false);
+        neighbour.end_pause();
         if let Some(before) = before {
             let is_next = self.current(peer.node) == Some(id);
             self.turns += u64::from(is_next);

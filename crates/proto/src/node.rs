@@ -218,6 +218,12 @@ impl<O: Outbox> Node<O> {
         self.links.resolve_by_name();
     }
 
+    /// The resolver is asked for a node that is dialled: if the dial fails, it is not asked again
+    /// before the pause is over.
+    pub fn note_resolved(&mut self, node: NodeId) {
+        self.links.note_resolved(node);
+    }
+
     /// Forgets where a node can be dialled, and closes the connections to it.
     pub fn forget(&mut self, now: Timestamp, node: NodeId) {
         for link in self.links.to_node(node) {

@@ -173,6 +173,7 @@ impl Driver {
             add(&mut known.heard, heard);
         });
         known.heard.retain(|address| !known.sure.contains(address));
+        known.heard.truncate(HEARD_MAX); // As many as one core has.
         known
     }
 
@@ -227,6 +228,7 @@ impl Driver {
         tried: &mut Vec<Address>,
         failed: DialError,
     ) -> Result<(), DialError> {
+        self.ask_each_node(|core| core.note_resolved(node));
         let found = resolver.addresses(node, || self.now(), self.limits.backoff_min).await;
         let mut found = match found {
             Ok(found) => found,
@@ -352,6 +354,9 @@ impl Driver {
         self.transports.iter().find(|transport| transport.schemes().contains(&scheme))
     }
 }
+
+/// Most addresses that only others have named of a node and that one dial tries.
+const HEARD_MAX: usize = 8;
 
 /// Origin of a dial.
 #[derive(Clone, Copy, PartialEq, Eq)]

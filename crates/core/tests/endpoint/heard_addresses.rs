@@ -194,3 +194,20 @@ async fn a_call_that_comes_while_a_reply_is_dialled_has_the_resolver_asked_after
     assert_eq!(transport.dialled(), ["sim://hole1", "sim://n9"]);
     assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
+
+/// The pause after a dial that was for a reply alone is none for the resolver, which was not asked.
+#[tokio::test(start_paused = true)]
+async fn no_word_of_a_stranger_keeps_the_resolver_from_being_asked() {
+    let network = SimNetwork::new(5);
+    let mut limits = dialling_anybody();
+    (limits.backoff_min, limits.backoff_max) = (Duration::from_secs(60), Duration::from_secs(60));
+    let transport = Noting::new(&network);
+    let (builder, asked) = resolver(node(transport.clone(), 1).limits(limits), "sim://n9");
+    let server = builder.start().await.expect("it starts");
+    let _wanted = node(network.transport(), 9).start().await.expect("it starts");
+    name(&network, &server, 9, &["sim://nobody".to_owned()]).await;
+    assert_eq!(transport.dialled(), ["sim://nobody"], "in vain, to reply");
+    let answer = server.call(ANSWER, ()).to(NodeId::new(9)).await;
+    assert_eq!(answer.expect("the resolver knows it"), 7);
+    assert_eq!((transport.dialled().len(), asked.load(Ordering::Relaxed)), (2, 1));
+}

@@ -3,7 +3,6 @@
 
 use crate::address::Address;
 use crate::id::{Incarnation, NodeId};
-use crate::time::Timestamp;
 
 use super::{Links, Neighbour};
 
@@ -13,7 +12,7 @@ impl Links {
     pub(crate) fn configure(&mut self, node: NodeId, addresses: Vec<Address>) {
         let neighbour = self.neighbour(node);
         if neighbour.configured != addresses {
-            (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+            neighbour.end_pause();
             neighbour.configured = addresses;
         }
         neighbour.met.clear();
@@ -72,7 +71,7 @@ impl Links {
         neighbour.met.clear();
         neighbour.advertised.clear();
         neighbour.last_error.clear();
-        (neighbour.failures, neighbour.backoff_until) = (0, Timestamp::ZERO);
+        neighbour.end_pause();
         self.forget_idle(node);
     }
 

@@ -20,13 +20,24 @@ impl Links {
         let neighbour = self.neighbours.get(&node);
         self.has_resolver
             && !self.is_over
-            && neighbour.is_none_or(|neighbour| now >= neighbour.backoff_until)
+            && neighbour.is_none_or(|neighbour| now >= neighbour.resolved_until)
     }
 
-    /// True while a request or a cast waits for the dial of a node.
+    /// True while a node is dialled because this one wants to reach it: a request or a cast waits
+    /// for it, or was to follow.
     pub fn is_called(&self, node: NodeId) -> bool {
-        let waiting = self.neighbours.get(&node).map(|neighbour| &neighbour.waiting);
-        waiting.is_some_and(|waiting| waiting.iter().any(|(_, one)| is_own_doing(&one.frame)))
+        self.neighbours.get(&node).is_some_and(|neighbour| {
+            let mut waiting = neighbour.waiting.iter();
+            neighbour.is_own_doing || waiting.any(|(_, one)| is_own_doing(&one.frame))
+        })
+    }
+
+    /// The resolver is asked for a node that is dialled. Only then does the failure of the dial
+    /// keep it from being asked again for a while.
+    pub(crate) fn note_resolved(&mut self, node: NodeId) {
+        if let Some(neighbour) = self.neighbours.get_mut(&node) {
+            neighbour.is_resolved = neighbour.is_dialling;
+        }
     }
 
     /// Nobody is dialled from now on. Returns those that are: their dials are to be taken for
@@ -45,6 +56,12 @@ impl Links {
             neighbour.is_dialling = true;
             self.dials.push_back(node);
         }
+    }
+
+    /// The same of a dial that nothing waits for, and that this node wants.
+    pub(crate) fn dial_ahead(&mut self, node: NodeId) {
+        self.dial(node);
+        self.neighbour(node).is_own_doing = true;
     }
 
     /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits
@@ -103,11 +120,14 @@ impl Links {
         let jitter = self.next_random();
         let (backoff_min, backoff_max) = (self.backoff_min, self.backoff_max);
         let neighbour = self.neighbour(node);
-        neighbour.is_dialling = false;
+        (neighbour.is_dialling, neighbour.is_own_doing) = (false, false);
         let ceiling = backoff_min * 2_u32.saturating_pow(neighbour.failures.min(16));
         let ceiling = ceiling.min(backoff_max);
         neighbour.failures = neighbour.failures.saturating_add(1);
         neighbour.backoff_until = now + full_jitter(ceiling, jitter);
+        if std::mem::take(&mut neighbour.is_resolved) {
+            neighbour.resolved_until = neighbour.backoff_until;
+        }
         let waited = self.take_waiting(node);
         self.forget_idle(node);
         waited

@@ -137,9 +137,14 @@ fn a_node_is_dialled_by_its_name_where_that_is_enough_and_not_within_a_pause() {
     assert!(!links.is_resolvable(Timestamp::ZERO, node(9)));
     links.resolve_by_name();
     assert!(links.is_resolvable(Timestamp::ZERO, node(9)));
+    links.dial(node(9));
+    links.handle_dial_failed(Timestamp::ZERO, node(9));
+    assert!(links.is_resolvable(Timestamp::ZERO, node(9)), "nobody has asked by its name");
+    links.dial(node(9));
+    links.note_resolved(node(9));
     links.handle_dial_failed(Timestamp::ZERO, node(9));
     assert!(!links.is_resolvable(Timestamp::ZERO, node(9)));
-    assert!(links.is_resolvable(Timestamp::ZERO + Duration::from_millis(50), node(9)));
+    assert!(links.is_resolvable(Timestamp::ZERO + Duration::from_millis(100), node(9)));
 }
 
 #[test]

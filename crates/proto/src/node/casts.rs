@@ -133,7 +133,7 @@ impl<O: Outbox> Node<O> {
                 Way::Dead => self.links.is_resolvable(now, node),
             };
             if can_dial {
-                self.links.dial(node);
+                self.links.dial_ahead(node);
             }
         }
     }

@@ -27,6 +27,7 @@ fn a_request_and_a_cast_dial_a_node_by_its_name_and_fail_within_the_pause() {
     assert_eq!(mesh.dials, [(1, 9), (1, 8)]);
     mesh.with(1, |node| {
         node.note_dial_error(id(9), "nobody has heard of it");
+        node.note_resolved(id(9));
         node.handle_dial_failed(now, id(9));
     });
     let told = mesh.told(1, call).join(" ");
@@ -90,6 +91,15 @@ fn where_others_say_that_a_node_is_and_whether_this_one_wants_it_is_told() {
         assert!(node.links().is_called(id(9)), "so does a request");
         node.handle_dial_failed(now, id(9));
         assert!(!node.links().is_called(id(9)), "nothing waits");
+        let dialled = open_one(node, now, 9);
+        assert!(node.links().is_called(id(9)), "the resolver was not asked, so it is no pause");
+        node.cancel_call(now, dialled);
+        node.note_resolved(id(9));
+        node.handle_dial_failed(now, id(9));
+        open_one(node, now, 9);
+        assert!(!node.links().is_called(id(9)), "it was asked in vain");
+        node.dial_all(now + millis(1_000), [id(9)]);
+        assert!(node.links().is_called(id(9)), "nothing waits, but this node wants it");
         // The owner of the endpoint says the same.
         let configured = node.links().addresses(id(9));
         node.configure(id(9), configured);
