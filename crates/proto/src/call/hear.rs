@@ -212,6 +212,11 @@ impl Call {
         let voice = if is_own { self.voice_of(&by) } else { self.voice_of_others() };
         if voice == Voice::Hearsay {
             self.note_hearsay(task, children);
+            if let Some(node) = fail.node {
+                // Its sender could not reach it: it is asked from here.
+                self.note_cut_off(now, &by, task, node);
+                self.probe_now(now, node, vec![task.clone()]);
+            }
             return self.settle(now);
         }
         let executed = match fail.executed {
@@ -321,20 +326,24 @@ impl Call {
         }
         let asked: Vec<TaskKey> =
             report.children.iter().filter(|c| admission::is_child(c, task)).cloned().collect();
-        for child in &asked {
-            if self.ensure(now, child) {
-                self.liveness.note_cut(now, &child.path, &self.inbox);
-                self.hold(now, child, Holder { node: report.node, relay: None });
-                // Who passed on what it said has lost it: there is no way but the straight one.
-                self.tree.lose_relay(child, Holder { node: report.node, relay: Some(by.via) });
-                // One that went on since was sent on by another.
-                if self.tree.get(&child.path).is_some_and(|branch| branch.hop == child.hop) {
-                    self.liveness.note_request_lost(&child.path);
-                }
-            }
-        }
+        asked.iter().for_each(|child| self.note_cut_off(now, &by, child, report.node));
         self.probe_now(now, report.node, asked);
         self.settle(now);
+    }
+
+    /// Who sent a branch to a node says that it cannot reach that.
+    fn note_cut_off(&mut self, now: Timestamp, by: &Arrival, task: &TaskKey, node: NodeId) {
+        if !self.ensure(now, task) {
+            return;
+        }
+        self.liveness.note_cut(now, &task.path, &self.inbox);
+        self.hold(now, task, Holder { node, relay: None });
+        // Who passed on what it said has lost it: there is no way but the straight one.
+        self.tree.lose_relay(task, Holder { node, relay: Some(by.via) });
+        // One that went on since was sent on by another.
+        if self.tree.get(&task.path).is_some_and(|branch| branch.hop == task.hop) {
+            self.liveness.note_request_lost(&task.path);
+        }
     }
 
     /// True when anything in a STATUS counts.
