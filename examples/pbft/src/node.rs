@@ -70,7 +70,7 @@ pub struct Options {
     /// 256 MiB.
     pub snapshot_bytes: u64,
     /// Time for which a node that was removed still tells the others how its epoch has ended, until
-    /// it stops. Default 5 s.
+    /// it stops: from its start, or the last epoch that it has heard of. Default 5 s.
     pub leave_after: Duration,
     /// A deliberate lie, for demonstrations and tests.
     pub lie: Option<Lie>,
@@ -134,7 +134,8 @@ pub enum NodeError {
     /// to restart the process.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// A record of the ledger is whole, and none of this program's.
+    /// A record of the ledger is whole, and none of this program's, or has a state that is none of
+    /// its. Nothing was said: the program that wrote it starts.
     #[error("record {number} of the ledger was written by another program: {source}")]
     Record {
         /// Counted from 1; 0 for one of the snapshot.

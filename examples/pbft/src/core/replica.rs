@@ -359,11 +359,6 @@ impl<M: Machine> Replica<M> {
         self.requests.len()
     }
 
-    /// True while the state behind a checkpoint is fetched from others.
-    pub fn is_fetching(&self) -> bool {
-        self.transfer.is_some()
-    }
-
     /// The machine, as it is after all that was executed.
     pub fn machine(&self) -> &M {
         self.state.machine()

@@ -356,7 +356,8 @@ impl Actor {
         let is_member = self.epoch.members.contains(own);
         if is_member {
             self.leaves = None;
-        } else if was_member {
+        } else if was_member || self.leaves.is_some() {
+            // One that is behind learns of an epoch at a time, and may be a member of a later one.
             self.leaves = Some(Instant::now() + self.options.leave_after);
         }
     }

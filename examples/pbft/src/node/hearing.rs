@@ -66,15 +66,17 @@ impl Hearing {
     }
 
     /// Hears words of a member: its report counts once this replica knows all that is stable there,
-    /// and so does the proof of that.
+    /// and so does the proof of that. The report of a later view counts while it listens alone: it
+    /// is not told then how that has begun.
     pub(super) fn hear(&mut self, words: &Signed<Message>, replica: &Replica<Machine>) {
         if self.is_enough || words.epoch != replica.epoch() {
             return;
         }
         let known = replica.stable().checkpoint.sequence;
+        let counts = |view| view <= replica.view().0 || self.is_listening();
         let place = match &words.body {
             Message::Stable(stable) => stable.checkpoint.sequence,
-            Message::Status(status) if status.stable <= known => status.done,
+            Message::Status(status) if status.stable <= known && counts(status.view) => status.done,
             _ => return,
         };
         self.heard.insert(words.by);
@@ -110,5 +112,33 @@ impl Hearing {
         let heard = self.heard.iter().filter(|node| members.nodes.contains_key(node)).count();
         let quorum = members.group().map(|group| group.quorum());
         self.is_enough = replica.takes_part() && quorum.is_ok_and(|quorum| heard + 1 >= quorum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::{Group, Settings, Signature, Status, View};
+
+    /// True when two of four have told a replica in the first view that they are in this one, and
+    /// that is a quorum with it.
+    fn is_enough(is_blank: bool, view: u64) -> bool {
+        let group = Group::new((1..=4).map(NodeId::new)).expect("there are members");
+        let replica = Replica::new(Settings::new(NodeId::new(1), group, []), Machine::default());
+        let mut hearing = Hearing::new(&replica, is_blank);
+        let (view, nothing) = (View(view), Sequence(0));
+        let status = Status { view, is_changing: false, stable: nothing, done: nothing };
+        for by in [2, 3].map(NodeId::new) {
+            let (epoch, body) = (replica.epoch(), Message::Status(status));
+            hearing.hear(&Signed { epoch, by, body, signature: Signature([0; 64]) }, &replica);
+        }
+        hearing.is_enough()
+    }
+
+    #[test]
+    fn reports_of_a_later_view_count_for_who_listens_alone() {
+        assert!(is_enough(false, 0) && is_enough(true, 0));
+        assert!(!is_enough(false, 1), "it would be ready in a view that is over");
+        assert!(is_enough(true, 1), "it would listen for ever");
     }
 }

@@ -21,12 +21,12 @@ pub(super) async fn recover(
     if let Some(snapshot) = &recovered.snapshot {
         let mut parts = snapshot.parts();
         while let Some(part) = parts.next().await? {
-            is_blank &= replay(&mut replica, record(0, part)?)?;
+            is_blank &= replay(&mut replica, 0, part)?;
         }
     }
     let mut records = recovered.records;
     while let Some((position, bytes)) = records.next().await? {
-        is_blank &= replay(&mut replica, record(position.records(), bytes)?)?;
+        is_blank &= replay(&mut replica, position.records(), bytes)?;
     }
     match replica.unknown_client() {
         Some(client) => Err(NodeError::NewClient(client)),
@@ -35,18 +35,16 @@ pub(super) async fn recover(
 }
 
 /// Replays a record. True for one that a node may have written before it said anything.
-fn replay(replica: &mut Replica<Machine>, record: Record) -> Result<bool, NodeError> {
+fn replay(replica: &mut Replica<Machine>, number: u64, bytes: Bytes) -> Result<bool, NodeError> {
+    let malformed = |source| NodeError::Record { number, source };
+    let record = wire::decode(bytes).map_err(malformed)?;
     let is_heard = match record {
         Record::Lost(what) => return Err(NodeError::LostLedger(what)),
         Record::Clients(_) | Record::Stable(_) | Record::HandedOver(_) => true,
         _ => false,
     };
-    replica.replay(record);
+    replica.replay(record).map_err(malformed)?;
     Ok(is_heard)
-}
-
-fn record(number: u64, bytes: Bytes) -> Result<Record, NodeError> {
-    wire::decode(bytes).map_err(|source| NodeError::Record { number, source })
 }
 
 /// Writes what must not be forgotten of all before a position, and lets go of the records that it

@@ -42,6 +42,9 @@ pub enum Malformed {
     /// Bytes of a text that are not UTF-8.
     #[error("a text is not in UTF-8")]
     Text,
+    /// Bytes of a state that are those of no machine, or of no sessions.
+    #[error("its state is none that this release reads")]
+    State,
 }
 
 /// Bytes that are being read, from the front. What is taken shares their memory.

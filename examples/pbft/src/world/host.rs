@@ -130,7 +130,9 @@ impl Host {
             return;
         }
         let mut replica = Replica::new(self.settings.clone(), Tape::new());
-        self.ledger.records().iter().for_each(|record| replica.replay(record.clone()));
+        for record in self.ledger.records() {
+            replica.replay(record.clone()).expect("it was written by this program");
+        }
         self.keys = self.first.clone();
         if let Some(handover) = replica.handovers().last().cloned() {
             self.begin_epoch(&handover);

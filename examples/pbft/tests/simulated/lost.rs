@@ -1,5 +1,5 @@
-//! Replicas that have lost their ledgers, or have left: whatever their next starts find, they say
-//! nothing that could contradict what they have said.
+//! Replicas that have lost their ledgers, cannot read them, or have left: whatever their next
+//! starts find, they say nothing that could contradict what they have said.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -10,13 +10,15 @@ use convoke::quorum::Configuration;
 use convoke::sim::disk::{Mount, SimDisk};
 use convoke::sim::transport::SimNetwork;
 use convoke::{Endpoint, NodeId};
-use node_kit::ledger::{Identity, Ledger, Settings};
+use node_kit::ledger::{Identity, Ledger, Recovered, Settings};
 use pbft::client::{self, Client};
 use pbft::core::{
-    Change, Changed, ClientId, Forgotten, Group, Keys, Member, Scope, Sequence, Signer,
+    Change, Changed, ClientId, Forgotten, Group, Keys, Member, Membership, Record, Scope, Sequence,
+    Signer,
 };
 use pbft::node::{Node, NodeError, Options, Part};
-use tokio::time::{sleep, timeout};
+use pbft::wire::{self, Malformed};
+use tokio::time::{Instant, sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -49,6 +51,7 @@ struct World {
     /// Of the last life of each.
     mounts: BTreeMap<u64, Mount>,
     starts: u64,
+    leaves_after: Duration,
 }
 
 impl World {
@@ -62,25 +65,36 @@ impl World {
         let keys = Keys::new(scope, Group::new(first())?, checkers, BTreeMap::from(clients));
         let network = SimNetwork::new(seed);
         let (disks, mounts) = Default::default();
-        Ok(Self { seed, network, members, keys, disks, mounts, starts: 0 })
+        let (starts, leaves_after) = (0, LEAVES_AFTER);
+        Ok(Self { seed, network, members, keys, disks, mounts, starts, leaves_after })
     }
 
-    /// Starts a replica on its disk, an empty one at first, once its last life has ended as by
-    /// `kill -9`.
-    async fn start(&mut self, id: u64) -> std::result::Result<(Node, Ledger), NodeError> {
+    /// Opens the ledger of a replica on its disk, an empty one at first, once its last life has
+    /// ended as by `kill -9`.
+    async fn open(&mut self, id: u64) -> std::result::Result<(Ledger, Recovered), NodeError> {
         self.end(id);
         self.starts += 1;
-        let seed = self.seed << 16 | self.starts;
+        let seed = self.seed();
         let mount = self.disks.entry(id).or_insert_with(|| SimDisk::new(seed)).mount();
         self.mounts.insert(id, mount.clone());
         let identity = Identity { cluster: CLUSTER, node: id };
-        let (ledger, recovered) = Ledger::open(mount, identity, Settings::default()).await?;
+        Ok(Ledger::open(mount, identity, Settings::default()).await?)
+    }
+
+    /// The seed of the latest start.
+    fn seed(&self) -> u64 {
+        self.seed << 16 | self.starts
+    }
+
+    /// Starts a replica, with the ledger that it opens.
+    async fn start(&mut self, id: u64) -> std::result::Result<(Node, Ledger), NodeError> {
+        let (ledger, recovered) = self.open(id).await?;
         let node = NodeId::new(id);
         let mut options = Options::new(node, self.members.clone(), self.keys.clone(), signer(id));
         (options.core.checkpoint_every, options.core.window) = (8, 16);
-        options.leave_after = LEAVES_AFTER;
+        options.leave_after = self.leaves_after;
         options.core.administrator = Some(ADMINISTRATOR);
-        let builder = Endpoint::builder().transport(self.network.transport()).seed(seed);
+        let builder = Endpoint::builder().transport(self.network.transport()).seed(self.seed());
         let opened = (ledger.clone(), Some(recovered));
         let node = Node::start(options, opened, builder.listen(address(id))).await?;
         Ok((node, ledger))
@@ -141,7 +155,7 @@ impl World {
         let epoch = change.epoch;
         let taken = administrator.change(&change).await?;
         assert!(matches!(taken, Changed::Taken(..)), "{taken:?}");
-        while administrator.members().epoch == epoch {
+        while administrator.members().epoch <= epoch {
             administrator.learn().await;
             sleep(Duration::from_millis(100)).await;
         }
@@ -261,6 +275,32 @@ async fn a_ledger_that_was_lost_before_members_changed_is_found_out() -> Result 
     Ok(())
 }
 
+/// As after an upgrade to a program that does not read the states of the one before. That one can
+/// start again, and finds no word of a loss.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_not_read_is_refused_before_anything_is_said() -> Result {
+    let mut world = World::new(0)?;
+    let mut nodes = world.start_all(&[1, 2, 3]).await?;
+    world.put(10).await?; // three have signed the first checkpoint
+    nodes.remove(1);
+    let (ledger, _) = world.open(2).await?;
+    let members = Membership::of(world.keys.members());
+    let unread = Record::Snapshot(Sequence(8), members, "of another program".into());
+    let end = ledger.append(wire::encode(&unread));
+    ledger.durable(end).await?;
+    for _ in 0..2 {
+        match world.start(2).await {
+            Err(NodeError::Record { number, source: Malformed::State }) => {
+                assert_eq!(number, end.records());
+            }
+            other => return Err(format!("{:?}", other.map(drop)).into()),
+        }
+    }
+    let (ledger, _) = world.open(2).await?;
+    assert_eq!(ledger.end(), end, "nothing was written");
+    Ok(())
+}
+
 /// Whoever starts it again need not know that it has left; one that comes back goes on.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_was_removed_ends_after_each_start_until_it_is_a_member_again() -> Result {
@@ -285,5 +325,32 @@ async fn a_replica_that_was_removed_ends_after_each_start_until_it_is_a_member_a
         sleep(2 * LEAVES_AFTER).await;
         assert!(second.is_running(), "seed {seed}: it is a member again");
     }
+    Ok(())
+}
+
+/// It hears of the end of one epoch for each report of its own, ten in a second.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_a_member_again_goes_on_however_many_changes_it_has_missed() -> Result {
+    let removed = |epoch, id| Change { epoch, remove: Some(NodeId::new(id)), add: None };
+    let joined = |epoch, id| Change { epoch, remove: None, add: joining(id) };
+    let mut world = World::new(0)?;
+    world.leaves_after = Duration::from_secs(1);
+    let _nodes = world.start_all(&[1, 3, 4, 5]).await?;
+    let mut second = world.start(2).await?.0;
+    world.change(joined(1, 5)).await?;
+    world.change(removed(2, 2)).await?;
+    let ended = timeout(PATIENCE, second.failed()).await?;
+    assert!(matches!(ended, Err(NodeError::Removed(3))), "{ended:?}");
+    for epoch in (3..23).step_by(2) {
+        world.change(joined(epoch, 6)).await?;
+        world.change(removed(epoch + 1, 6)).await?;
+    }
+    world.change(joined(23, 2)).await?;
+    second = world.start(2).await?.0;
+    let begun = Instant::now();
+    let mut standing = second.standing();
+    timeout(PATIENCE, standing.wait_for(|now| now.part == Part::Whole)).await??;
+    let took = begun.elapsed();
+    assert!(took > world.leaves_after, "{took:?}: it had missed too few");
     Ok(())
 }

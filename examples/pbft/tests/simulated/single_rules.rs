@@ -264,7 +264,7 @@ mod rules {
         let mut again = Replica::new(settings(), Counter(0));
         for effect in effects(&mut replica) {
             if let Effect::Append(record) = effect {
-                again.replay(record);
+                again.replay(record).map_err(|error| error.to_string())?;
             }
         }
         let (before, after) = (replica.records(), again.records());
@@ -331,7 +331,9 @@ mod rules {
     fn last_member(records: impl IntoIterator<Item = Record>) -> Replica<Counter> {
         let settings = Settings { node: NodeId::new(4), ..settings() };
         let mut replica = Replica::new(settings, Counter(0));
-        records.into_iter().for_each(|record| replica.replay(record));
+        for record in records {
+            replica.replay(record).expect("its machine has no other state");
+        }
         replica.start(NOW);
         effects(&mut replica);
         replica

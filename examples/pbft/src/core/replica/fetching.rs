@@ -76,6 +76,12 @@ impl<M: Machine> Replica<M> {
         }
     }
 
+    /// True while the state behind a checkpoint is fetched from others: until it is here, be it by
+    /// execution.
+    pub fn is_fetching(&self) -> bool {
+        self.transfer.as_ref().is_some_and(|transfer| self.lacks(transfer.target))
+    }
+
     /// True when this node has not executed so far, or came to another state than the quorum that
     /// has claimed it: by a fault of its own, which it would carry on for ever.
     fn lacks(&self, Checkpoint { sequence, digest }: Checkpoint) -> bool {

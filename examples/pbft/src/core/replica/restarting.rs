@@ -6,10 +6,15 @@ use super::Replica;
 use crate::core::group::{ClientId, Sequence};
 use crate::core::message::{Batch, Message, Phase, Record, Vote};
 use crate::core::state::{Machine, Snapshot, State};
+use crate::wire::Malformed;
 
 impl<M: Machine> Replica<M> {
     /// Takes a record of its ledger, in the order in which they were appended.
-    pub fn replay(&mut self, record: Record) {
+    ///
+    /// # Errors
+    /// [`Malformed::State`] for a state of another program. Without it this node would not know
+    /// what it has said: it must not start.
+    pub fn replay(&mut self, record: Record) -> Result<(), Malformed> {
         match record {
             Record::Clients(clients) => {
                 if self.executed == Sequence(0) {
@@ -19,14 +24,13 @@ impl<M: Machine> Replica<M> {
                 self.first_clients = Some(clients);
             }
             Record::Snapshot(sequence, membership, bytes) => {
-                if let Some(state) = State::decode(membership.clone(), &bytes) {
-                    self.state = state;
-                    self.executed = sequence;
-                    self.written = sequence;
-                    let snapshot = Snapshot::new(membership, bytes, self.settings.part_bytes);
-                    self.snapshots.clear();
-                    self.snapshots.insert(sequence, snapshot);
-                }
+                let state = State::decode(membership.clone(), &bytes);
+                self.state = state.ok_or(Malformed::State)?;
+                self.executed = sequence;
+                self.written = sequence;
+                let snapshot = Snapshot::new(membership, bytes, self.settings.part_bytes);
+                self.snapshots.clear();
+                self.snapshots.insert(sequence, snapshot);
             }
             Record::Stable(stable) => self.stable = stable,
             Record::Left(view) => {
@@ -60,6 +64,7 @@ impl<M: Machine> Replica<M> {
             Record::Lost(_) => {} // who runs it does not start it
         }
         self.effects.clear();
+        Ok(())
     }
 
     /// A client of the settings that the replayed state does not know, and never will: sessions are
