@@ -25,10 +25,13 @@ pub(crate) async fn run(args: &StatusArgs) -> Result<ExitCode> {
     }
     let members = latest(found.values().flatten());
     for (node, member) in members.iter().flat_map(|members| &members.nodes) {
-        if !found.contains_key(node) && !member.addresses.is_empty() {
-            endpoint.peer(*node, &member.addresses)?;
-            found.insert(*node, client.inspect(*node).await);
+        if found.contains_key(node) {
+            continue;
         }
+        if !member.addresses.is_empty() {
+            endpoint.peer(*node, &member.addresses)?;
+        }
+        found.insert(*node, client.inspect(*node).await);
     }
     // Where nobody answers, all that the file has may be members.
     let is_member = |node| members.as_ref().is_none_or(|members| members.part(node).is_some());

@@ -11,9 +11,11 @@ pub(super) struct Meters {
 
 impl Meters {
     pub(super) fn new() -> Self {
+        let ready = metrics::gauge!("paxos_ready");
+        ready.set(0.0); // until it lacks nothing
         Self {
             leads: metrics::gauge!("paxos_leads"),
-            ready: metrics::gauge!("paxos_ready"),
+            ready,
             slots_applied: metrics::gauge!("paxos_slots_applied"),
             requests_waiting: metrics::gauge!("paxos_requests_waiting"),
             batch_requests: metrics::histogram!("paxos_batch_requests"),
