@@ -146,6 +146,11 @@ impl Load {
         Ok(())
     }
 
+    /// All calls so far, and those to come.
+    pub fn recorder(&self) -> Recorder {
+        self.shared.recorder.clone()
+    }
+
     /// Lets all end, each with its last request.
     ///
     /// # Errors

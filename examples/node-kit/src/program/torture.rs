@@ -16,11 +16,12 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use self::script::{Act, Fault, Kind, Script};
-use super::load::{Load, Loaded};
+use super::load::Load;
 use super::local::Local;
 use super::ranges;
 use super::store::Store;
 use crate::cluster::Protocol;
+use crate::history::Recorder;
 use crate::processes::Passage;
 
 /// Time for a request of a client, which is less than faults last, so that outcomes are unknown at
@@ -93,9 +94,13 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
         let script = Script::draw(seed, (nodes, hurt_max), time);
         let hurt = self.hurt(&script, &load).await;
         let gap = load.end_gap();
-        let loaded = load.end().await?;
-        write_history(&loaded, &folder.join("history.json"))?;
+        let recorder = load.recorder();
+        let loaded = load.end().await;
+        let written = write_history(&recorder, &folder.join("history.json"));
+        // The first of these that has failed may be why the next one has.
         hurt?;
+        let loaded = loaded?;
+        written?;
         let mut reader = reader(&self.local).await?;
         let verdict = loaded.judge(&mut reader).await?;
         self.local.check()?;
@@ -177,7 +182,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Torture<P> {
     }
 }
 
-fn write_history(loaded: &Loaded, path: &Path) -> Result<()> {
+fn write_history(recorder: &Recorder, path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("{}", path.display()))?;
-    Ok(loaded.recorder.history().write_json(BufWriter::new(file))?)
+    Ok(recorder.history().write_json(BufWriter::new(file))?)
 }
