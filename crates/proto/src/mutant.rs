@@ -139,7 +139,7 @@ pub enum Mutant {
     // Nodes that stop.
     /// Requests are sent to a node that has said that it takes none any more.
     LeavingUnheard,
-    /// Nobody counts the requests that have left, so that none is waited for.
+    /// Requests that have left are not counted, so that none is waited for.
     SentNotCounted,
 
     // Casts and quorum calls: found by the tests of these, not by the swarm of calls.

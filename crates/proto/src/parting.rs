@@ -12,8 +12,8 @@
 //! over the cores of a node are compared. When both ends stop, each says and answers as if it were
 //! alone.
 //!
-//! Who never answers, or says more than it has sent, is waited for no longer than whoever stops has
-//! time. Who says less has its last requests lost with the connection.
+//! A peer that never answers, or says more than it has sent, is waited for no longer than whoever stops has
+//! time. One that says less has its last requests lost with the connection.
 
 use std::collections::BTreeMap;
 

@@ -82,7 +82,7 @@ pub(crate) struct MethodEntry {
     pub(crate) order_by: Option<&'static str>,
     /// Its request is a stream.
     pub(crate) takes_items: bool,
-    /// What it starts is middleware, behind which the handler is.
+    /// True of middleware, behind which the handler is.
     #[cfg(feature = "tower")]
     pub(crate) is_layered: bool,
     pub(crate) room: MakeRoom,

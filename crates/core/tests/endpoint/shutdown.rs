@@ -182,7 +182,7 @@ async fn an_idle_endpoint_is_shut_down_in_a_round_trip_to_its_peers() {
     assert!(timeout(ROUND_TRIPS, client.shutdown(HOUR)).await.expect("it has no peer"));
 }
 
-/// What a peer says: nothing, too much, or how it is, and that again and again.
+/// Words of a peer: nothing, too much, or how it is, and that again and again.
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_does_not_tell_the_truth_costs_a_second_and_nobody_else() {
     let says: [(&[Parting], bool); 5] = [
@@ -282,7 +282,7 @@ async fn a_peer_that_shuts_down_is_asked_by_no_pool_and_dialled_by_nobody() {
     assert_eq!(client.call(ECHO, 0).to(peer).await.expect("it serves"), 1);
 }
 
-/// What is appended to the connection does not leave, and yet the word comes.
+/// A frame that is appended to the connection does not leave, and yet the word comes.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_for_room_fails_as_its_peer_shuts_down() {
     const FILL: Method<String, u64> = Method::new("test.Test/Fill");

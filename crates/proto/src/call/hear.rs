@@ -331,7 +331,7 @@ impl Call {
         self.settle(now);
     }
 
-    /// Who sent a branch to a node says that it cannot reach that.
+    /// The sender of a branch says that it cannot reach the node that it sent it to.
     fn note_cut_off(&mut self, now: Timestamp, by: &Arrival, task: &TaskKey, node: NodeId) {
         if !self.ensure(now, task) {
             return;

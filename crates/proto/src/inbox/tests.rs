@@ -448,7 +448,7 @@ fn payload(size: usize) -> Bytes {
     Bytes::from_static(&BYTES[..size])
 }
 
-/// Who has the key of a branch can say what its task has not: an item before its turn, or a part.
+/// With the key of a branch one can say what its task has not: an item before its turn, or a part.
 #[test]
 fn what_several_have_sent_of_a_reply_is_not_authenticated() {
     let (own, other, relayed) = (sender(2, true), sender(3, true), sender(2, false));

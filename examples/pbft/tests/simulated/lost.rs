@@ -253,7 +253,7 @@ async fn a_replica_with_an_empty_ledger_votes_once_it_has_heard_a_quorum() -> Re
     Ok(())
 }
 
-/// What it said was of an epoch that is over, and the proof of its end has its signature.
+/// Its words were of an epoch that is over, and the proof of its end has its signature.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_was_lost_before_members_changed_is_found_out() -> Result {
     for seed in 0..8 {
@@ -301,7 +301,7 @@ async fn a_state_that_is_not_read_is_refused_before_anything_is_said() -> Result
     Ok(())
 }
 
-/// Whoever starts it again need not know that it has left; one that comes back goes on.
+/// The operator who starts it again need not know that it has left; one that comes back goes on.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_was_removed_ends_after_each_start_until_it_is_a_member_again() -> Result {
     let removed = |node: NodeId| Change { epoch: 2, remove: Some(node), add: None };

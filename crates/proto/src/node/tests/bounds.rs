@@ -728,7 +728,7 @@ fn a_failure_that_a_task_sends_is_traced_when_it_comes() {
     }
 }
 
-/// What hangs below a task that has failed may have lost its way: that is looked at after the
+/// The branches below a task that has failed may have lost their way: they are looked at after the
 /// grace, whoever says that it has failed.
 #[test]
 fn what_is_below_a_failed_task_is_asked_for_after_the_grace() {

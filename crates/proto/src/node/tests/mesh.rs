@@ -52,7 +52,7 @@ pub(super) struct Mesh {
     /// Each end's own id of its connections.
     ends: BTreeMap<(u64, LinkNonce), LinkId>,
     lives: BTreeMap<u64, u64>,
-    /// What each node that stops waits for.
+    /// The partings that each node that stops waits for.
     pub(super) partings: BTreeMap<u64, Partings>,
     next_link: u64,
     core_count: u8,

@@ -200,7 +200,7 @@ fn the_word_of_a_parent_ends_no_branch_where_it_is_not_believed() {
     }
 }
 
-/// Who has opened a branch can seal what is said of it, and bring that as a task below it.
+/// The opener of a branch can seal what is said of it, and bring that as a task below it.
 #[test]
 fn an_end_that_a_task_below_carries_is_that_of_its_own_task_at_a_root_alone() {
     for (path, below, ends) in [("/0", "/0/0", true), ("/0/0", "/0/0/0", false)] {
@@ -216,7 +216,7 @@ fn an_end_that_a_task_below_carries_is_that_of_its_own_task_at_a_root_alone() {
     }
 }
 
-/// What does not end a branch before the end of its call settles it all the same.
+/// A word that does not end a branch before the end of its call settles it all the same.
 #[test]
 fn a_call_that_believes_nobody_is_settled_by_what_is_passed_on() {
     for lie in 0..3 {
@@ -368,7 +368,7 @@ fn only_the_initiator_declares_its_calls_settled() {
     assert_eq!(mesh.starts.len(), 1);
 }
 
-/// Nobody passes requests on, whoever the frame says it is from.
+/// Requests are not passed on, whoever the frame says it is from.
 #[test]
 fn a_request_that_says_to_be_passed_on_is_misrouted() {
     let mut mesh = Mesh::connected(3);
@@ -438,8 +438,8 @@ fn branches_of_a_task_and_of_its_next_hop_are_told_apart() {
 }
 
 /// Found by the simulation (liars, seed 8610001283391): a peer that knows the key of a task makes
-/// the same one here, which has branches of the same names and keys. A branch of the one that had to
-/// wait for its connection was taken for a branch of the other that was still held back.
+/// the same one here, which has branches of the same names and keys. A branch of the one that had
+/// to wait for its connection was taken for a branch of the other that was still held back.
 #[test]
 fn branches_of_a_task_that_two_peers_sent_are_told_apart() {
     let mut mesh = Mesh::new(5, &Limits::default());
@@ -566,8 +566,8 @@ fn what_a_node_settles_takes_its_refusals_along() {
     }
 }
 
-/// Who passes on a CANCEL or a PROBE does not say whose call it is. What the only node that has
-/// spoken has settled says nothing of a call of which this one has sent nothing yet.
+/// A node that passes on a CANCEL or a PROBE does not say whose call it is. The settled calls of
+/// the only node that has spoken say nothing of a call of which this one has sent nothing yet.
 #[test]
 fn what_another_of_the_same_life_has_settled_hides_no_word_of_a_parent() {
     let mut mesh = Mesh::connected(3);
