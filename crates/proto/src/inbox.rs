@@ -263,16 +263,17 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame of a reply that is not whole yet. Its messages are those of who began it.
+    /// Takes a frame of a reply that is not whole yet, by this sender, and makes that the one of its
+    /// messages: who began them.
     ///
     /// # Errors
     /// [`InboxFault`] when the sender broke a rule.
     pub fn accept(
         &mut self,
         path: &Path,
-        by: Sender,
+        by: &mut Sender,
         reply: &Reply,
-    ) -> Result<(Accepted, Sender), InboxFault> {
+    ) -> Result<Accepted, InboxFault> {
         if self.shares.as_ref().is_some_and(|shares| !self.has_share(shares, path, reply)) {
             return Err(InboxFault::OverShare);
         }
@@ -325,9 +326,9 @@ impl Inbox {
     fn take(
         &mut self,
         path: &Path,
-        by: Sender,
+        by: &mut Sender,
         reply: &Reply,
-    ) -> Result<(Accepted, Sender), InboxFault> {
+    ) -> Result<Accepted, InboxFault> {
         let is_behind = reply.part.is_none() && self.unread_count >= IN_BUFFERS_MAX as u64;
         let payload = reply.payload.clone();
         let payload = if is_behind { kept(payload) } else { payload };
@@ -343,7 +344,7 @@ impl Inbox {
                 .receive(reply.payload.len())
                 .map_err(PieceFault::from)?;
             if self.is_discarded {
-                return Ok((Accepted { is_whole: true, ..Accepted::default() }, by));
+                return Ok(Accepted { is_whole: true, ..Accepted::default() });
             }
             self.unread += reply.payload.len() as u64;
             self.sums.held.brought += reply.payload.len() as u64;
@@ -351,7 +352,7 @@ impl Inbox {
             self.beside += cost_of(&reply.extensions);
             let extensions = extensions_of(reply);
             let messages = SmallVec::from_buf([Whole { item: None, extensions, payload }]);
-            return Ok((Accepted { messages, is_whole: true, has_gap: false }, by));
+            return Ok(Accepted { messages, is_whole: true, has_gap: false });
         }
         let (unscheduled, message_max) = (self.limits.unscheduled, self.limits.message);
         let is_stream = reply.kind != ReplyKind::Message;
@@ -362,18 +363,15 @@ impl Inbox {
                 assembly.discard();
             }
             let (granted_for, summed) = (Reason::default(), Summed::default());
-            Opened { assembly, by, granted_for, summed, in_turn: None }
+            Opened { assembly, by: *by, granted_for, summed, in_turn: None }
         });
-        let Opened { assembly, by: begun_by, .. } = &mut *opened;
-        // Of what is here and not whole others may have sent a part, and of nothing else.
-        let is_first = assembly.unfinished() == 0 && !assembly.has_gap();
-        if is_first {
-            *begun_by = by;
-        } else if !reply.is_mark() {
-            *begun_by = begun_by.joined_by(by);
-        }
-        let by = *begun_by;
+        let assembly = &mut opened.assembly;
         let (before, beside_before) = (assembly.unfinished(), assembly.beside());
+        // Of what is here and not whole others may have sent a part, and of nothing else.
+        if before > 0 || assembly.has_gap() {
+            *by = if reply.is_mark() { opened.by } else { opened.by.joined_by(*by) };
+        }
+        opened.by = *by;
         let (kind, part, extensions) = (reply.kind, reply.part, extensions_of(reply));
         let accepted = assembly.accept(Piece { kind, part, extensions, payload }, message_max);
         let has_gap = assembly.has_gap();
@@ -391,7 +389,7 @@ impl Inbox {
             self.unread += message.payload.len() as u64;
             self.beside += cost_of(&message.extensions);
         }
-        Ok((accepted, by))
+        Ok(accepted)
     }
 
     /// True of a reply in parts, or a stream, that is not whole or not read.

@@ -108,8 +108,8 @@ impl Call {
     }
 
     fn take_reply(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, reply: &Reply) {
-        let sender = Sender { node: by.from, is_authenticated: by.from == by.via };
-        let (accepted, sender) = match self.inbox.accept(&task.path, sender, reply) {
+        let mut sender = Sender { node: by.from, is_authenticated: by.from == by.via };
+        let accepted = match self.inbox.accept(&task.path, &mut sender, reply) {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.refuse_rest(&by, task, reply);

@@ -30,7 +30,12 @@ fn reply(index: u32, kind: ReplyKind, part: Option<Part>, payload: Bytes) -> Rep
 impl Inbox {
     /// A frame of one who sends all.
     fn hear(&mut self, path: &Path, reply: &Reply) -> Result<Accepted, InboxFault> {
-        self.accept(path, sender(2, true), reply).map(|(accepted, _)| accepted)
+        self.accept(path, &mut sender(2, true), reply)
+    }
+
+    /// A frame of a sender, and the one of its messages.
+    fn hear_by(&mut self, mut by: Sender, reply: &Reply) -> (Accepted, Sender) {
+        (self.accept(&path(), &mut by, reply).unwrap(), by)
     }
 }
 
@@ -456,25 +461,25 @@ fn what_several_have_sent_of_a_reply_is_not_authenticated() {
     for (second, is_authenticated) in [(own, true), (other, false), (relayed, false)] {
         let mut inbox = Inbox::new(1, &limits());
         let told = Sender { is_authenticated, ..own };
-        let (_, by) = inbox.accept(&path(), own, &piece(0, &message, 0..100)).unwrap();
+        let (_, by) = inbox.hear_by(own, &piece(0, &message, 0..100));
         assert_eq!(by, own);
-        let (accepted, by) = inbox.accept(&path(), second, &piece(0, &message, 100..200)).unwrap();
+        let (accepted, by) = inbox.hear_by(second, &piece(0, &message, 100..200));
         assert_eq!((accepted.messages.len(), by), (1, told), "parts");
-        inbox.accept(&path(), own, &item(0, false, 5)).unwrap();
-        inbox.accept(&path(), second, &item(2, false, 5)).unwrap();
-        let (accepted, by) = inbox.accept(&path(), own, &item(1, false, 5)).unwrap();
+        inbox.hear_by(own, &item(0, false, 5));
+        inbox.hear_by(second, &item(2, false, 5));
+        let (accepted, by) = inbox.hear_by(own, &item(1, false, 5));
         let told = Sender { is_authenticated, ..second };
         assert_eq!((accepted.messages.len(), by), (2, told), "items");
     }
     // One that came whole by a relay is no part of those that follow.
     let mut inbox = Inbox::new(1, &limits());
     for (seq, by) in [(0, own), (1, relayed), (2, own)] {
-        assert_eq!(inbox.accept(&path(), by, &item(seq, false, 5)).unwrap().1, by);
+        assert_eq!(inbox.hear_by(by, &item(seq, false, 5)).1, by);
     }
     let mut inbox = Inbox::new(1, &limits());
-    inbox.accept(&path(), own, &piece(0, &message, 0..100)).unwrap();
+    inbox.hear_by(own, &piece(0, &message, 0..100));
     let mark = Reply { payload: Bytes::new(), ..piece(0, &message, 100..200) };
-    inbox.accept(&path(), relayed, &mark).unwrap();
-    let (_, by) = inbox.accept(&path(), own, &piece(0, &message, 100..200)).unwrap();
+    inbox.hear_by(relayed, &mark);
+    let (_, by) = inbox.hear_by(own, &piece(0, &message, 100..200));
     assert_eq!(by, own, "a word that all before it has left brings nothing");
 }
