@@ -7,7 +7,7 @@ pub mod mem;
 pub use convoke_transport::conformance;
 pub use convoke_transport::{
     ADDRESS_BYTES_MAX, Address, AddressError, Appended, BoxFuture, Buffer, CloseReason, Connection,
-    Counters, Credentials, DialError, DialFuture, DialLimit, Fill, Hello, Lane, Link, ListenError,
+    Counters, Credentials, DialError, DialFuture, DialLimit, Hello, Lane, Link, ListenError,
     ListenFuture, Listener, NotWritable, ORDER_HEAD_BYTES, Order, OtherScheme, PeerName, Principal,
     Received, Remote, Sink, ToAddresses, Transport, own_address, parts, security, sockets,
 };

@@ -47,7 +47,7 @@
 //! let start = tokio::time::Instant::now();
 //! let connection = transport.dial(&listener.local_address(), None, Arc::new(Node(1))).await?;
 //! assert_eq!(start.elapsed(), Duration::from_millis(30)); // a hello there, a hello back
-//! connection.append(Lane::Data, 3, &mut |frame| frame.copy_from_slice(b"one"))?;
+//! connection.append_copy(Lane::Data, &[], b"one")?;
 //! connection.flush();
 //! assert_eq!(network.traffic(n1, n2).frames(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

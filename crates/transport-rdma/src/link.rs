@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!  inputs                                        outputs
-//!  append, append_bytes, introduce, close ─┐  ┌─▶ poll_event     until None
+//!  append_copy, append_bytes,
+//!  introduce, close                       ─┐  ┌─▶ poll_event     until None
 //!  handle_message   a receive completed    ├──┼─▶ take_received  hand the frames to the sink
 //!  handle_sent      sends completed        │  ├─▶ poll_post      post these receives
 //!  handle_slot_returned                   ─┘  └─▶ poll_send      writes messages; post them
@@ -44,7 +45,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use convoke_transport::parts::{LANES, SendAccount, SendLimits, SendShare, index};
 use convoke_transport::{
-    Address, Appended, Buffer, CloseReason, Counters, Fill, Lane, NotWritable, Received,
+    Address, Appended, Buffer, CloseReason, Counters, Lane, NotWritable, Received,
 };
 
 use crate::credit::{CreditEngine, Limits};
@@ -387,8 +388,13 @@ impl Link {
 }
 
 impl Buffer for Link {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.lanes[index(lane)].append(&mut self.account, len, write)
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].append_copy(&mut self.account, head, body)
     }
 
     /// A body larger than a message is copied only into the messages.

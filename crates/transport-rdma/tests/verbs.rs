@@ -98,9 +98,10 @@ impl Counter {
     /// Sends as many frames of `len` bytes as the other end expects.
     async fn send_all(&self, len: usize) {
         let to = self.opened.lock().clone().expect("it is open");
+        let frame = vec![7; len];
         for _ in 0..self.expected {
             conformance::writable(&to, Lane::Data).await;
-            to.append(Lane::Data, len, &mut |frame| frame.fill(7)).expect("it is writable");
+            to.append_copy(Lane::Data, &[], &frame).expect("it is writable");
             to.flush();
         }
     }

@@ -112,7 +112,7 @@
 //! let listener = tcp.listen(&"tcp://127.0.0.1:0".parse()?, Arc::new(Echo(1))).await?;
 //! let address = listener.local_address();
 //! let connection = tcp.dial(&address, Some(NodeId::new(1)), Arc::new(Echo(2))).await?;
-//! connection.append(Lane::Data, 5, &mut |frame| frame.copy_from_slice(b"hello"))?;
+//! connection.append_copy(Lane::Data, &[], b"hello")?;
 //! connection.flush();
 //! assert_eq!(connection.link().peer.node, NodeId::new(1));
 //! connection.close(CloseReason::Local);

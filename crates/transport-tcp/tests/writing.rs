@@ -79,7 +79,7 @@ async fn the_smaller_limit_of_transport_and_sink_is_told_and_kept() {
         let b = Recorder::new(2).taking(of_sink);
         let pair = setup.connect_as(Recorder::new(1).taking(1 << 20), b).await;
         assert_eq!(pair.to_b.link().peer.frame_bytes_max, 40_000);
-        let refused = pair.to_b.append(Lane::Data, 40_001, &mut |_| unreachable!("it is refused"));
+        let refused = pair.to_b.append_copy(Lane::Data, &[1], &[0; 40_000]);
         assert_eq!(refused, Err(NotWritable::TooLarge { size: 40_001, limit: 40_000 }));
         pair.finish().await;
     }

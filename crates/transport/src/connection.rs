@@ -161,19 +161,19 @@ impl std::ops::Add for Counters {
     }
 }
 
-/// Way to fill a frame in place: all of its bytes.
-pub type Fill<'a> = &'a mut dyn FnMut(&mut [u8]);
-
 /// Send buffer of a connection, while whoever appends has it alone: see
 /// [`Connection::with_buffer`].
 pub trait Buffer {
-    /// Appends a frame of `len` bytes, which `write` fills in place: all of them, for they are not
-    /// zeroed before and may be those of an earlier frame to the same peer.
+    /// Appends a frame made of copies of `head` and `body`.
     ///
     /// # Errors
-    /// [`NotWritable`]; then nothing was taken, and `write` was not called, unless that was needed
-    /// to learn which flow of the connection is full.
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable>;
+    /// [`NotWritable`]; then nothing was taken.
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable>;
 
     /// Appends a frame made of `head` and `body`, without copying a large body where the transport
     /// can.
@@ -186,23 +186,6 @@ pub trait Buffer {
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable>;
-
-    /// Appends a frame made of copies of `head` and `body`. Default: as [`Buffer::append`].
-    ///
-    /// # Errors
-    /// [`NotWritable`]; then nothing was taken.
-    fn append_copy(
-        &mut self,
-        lane: Lane,
-        head: &[u8],
-        body: &[u8],
-    ) -> Result<Appended, NotWritable> {
-        self.append(lane, head.len() + body.len(), &mut |frame| {
-            let (frame_head, frame_body) = frame.split_at_mut(head.len());
-            frame_head.copy_from_slice(head);
-            frame_body.copy_from_slice(body);
-        })
-    }
 }
 
 /// Send buffer of a connection that has ended.
@@ -210,7 +193,7 @@ pub trait Buffer {
 pub struct NoBuffer;
 
 impl Buffer for NoBuffer {
-    fn append(&mut self, _: Lane, _: usize, _: Fill<'_>) -> Result<Appended, NotWritable> {
+    fn append_copy(&mut self, _: Lane, _: &[u8], _: &[u8]) -> Result<Appended, NotWritable> {
         Err(NotWritable::Closed)
     }
 
@@ -228,16 +211,6 @@ pub trait Connection: Send + Sync + fmt::Debug {
     /// Has `act` append frames, one behind the other: it is called once, with the send buffer of
     /// the connection, which nobody else has meanwhile. It calls no connection.
     fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer));
-
-    /// Appends one frame, as [`Buffer::append`].
-    ///
-    /// # Errors
-    /// [`NotWritable`].
-    fn append(&self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        let mut appended = Err(NotWritable::Closed);
-        self.with_buffer(&mut |buffer| appended = buffer.append(lane, len, write));
-        appended
-    }
 
     /// Appends one frame, as [`Buffer::append_bytes`].
     ///

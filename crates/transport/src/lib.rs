@@ -49,8 +49,8 @@ pub use convoke_proto::link::{
 
 pub use address::ToAddresses;
 pub use connection::{
-    Appended, Buffer, CloseReason, Connection, Counters, Fill, NoBuffer, NotWritable, Order,
-    Received, Sink,
+    Appended, Buffer, CloseReason, Connection, Counters, NoBuffer, NotWritable, Order, Received,
+    Sink,
 };
 pub use transport::{
     BoxFuture, DialError, DialFuture, DialLimit, ListenError, ListenFuture, Listener, OtherScheme,

@@ -38,7 +38,6 @@ mod send_pool;
 mod send_queue;
 mod settings;
 mod text;
-mod unfinished;
 mod waiters;
 
 pub use admission::Admission;
@@ -74,5 +73,4 @@ pub use send_pool::{SendPool, SendShare};
 pub use send_queue::{QueueLimits, SendQueue, Unsent};
 pub use settings::{Settings, SettingsError, TIME_MAX};
 pub use text::{TEXT_BYTES_MAX, clean_text, cut_text};
-pub use unfinished::put_written;
 pub use waiters::{WAKER, Waiters, Wakers, wake_all};

@@ -62,9 +62,8 @@ impl Packer {
     pub(super) fn announce(&self, connection: &dyn Connection) {
         let [first, word] = FEATURES;
         let frame = [first, word, u8::try_from(TAKES_ZSTD).expect("one bit")];
-        let write = &mut |to: &mut [u8]| to.copy_from_slice(&frame);
         // A connection that is closed already has nobody to tell.
-        if connection.append(Lane::Control, frame.len(), write).is_ok() {
+        if connection.append_copy(Lane::Control, &frame, &[]).is_ok() {
             connection.flush();
         }
     }

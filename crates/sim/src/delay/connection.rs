@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use convoke_transport::{
-    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+    Appended, Buffer, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
 use parking_lot::Mutex;
 
@@ -187,11 +187,14 @@ impl Sending<'_> {
 }
 
 impl Buffer for Sending<'_> {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.admit(lane, len)?;
-        let mut frame = BytesMut::zeroed(len);
-        write(&mut frame);
-        Ok(self.state.append(lane, frame.freeze()))
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        self.admit(lane, head.len().saturating_add(body.len()))?;
+        Ok(self.state.append(lane, [head, body].concat().into()))
     }
 
     fn append_bytes(

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use convoke_proto::id::Incarnation;
-use convoke_transport::{Appended, Buffer, Counters, Fill, Lane, NotWritable};
+use convoke_transport::{Appended, Buffer, Counters, Lane, NotWritable};
 use parking_lot::Condvar;
 
 use super::*;
@@ -77,10 +77,13 @@ impl Ledger {
 }
 
 impl Buffer for Entries {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        let mut frame = vec![0; len];
-        write(&mut frame);
-        self.append_bytes(lane, &[], frame.into())
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        self.append_bytes(lane, head, Bytes::copy_from_slice(body))
     }
 
     fn append_bytes(
@@ -156,7 +159,7 @@ fn a_frame_is_handed_over_no_earlier_than_its_delay_and_in_order() {
     let mut late: Vec<Duration> = Vec::new();
     for number in 0..COUNT {
         let body = number.to_le_bytes();
-        connection.append(Lane::Data, 4, &mut |frame| frame.copy_from_slice(&body)).unwrap();
+        connection.append_copy(Lane::Data, &[], &body).unwrap();
         let flushed = Instant::now();
         connection.flush();
         let handed = inner.handed(number as usize + 1);
@@ -236,7 +239,7 @@ fn a_gentle_close_comes_behind_the_frames_before_it() {
     append(&connection, Lane::Data, "last words");
     let closed = Instant::now();
     connection.close(CloseReason::Local);
-    let refused = connection.append(Lane::Data, 0, &mut |_| ());
+    let refused = connection.append_copy(Lane::Data, &[], &[]);
     assert_eq!(refused, Err(NotWritable::Closed));
     let (at, reason) = inner.until(|state| state.closed.clone());
     assert_eq!(reason, CloseReason::Local);

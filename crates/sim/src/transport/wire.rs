@@ -14,11 +14,9 @@ mod hooked;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use convoke_proto::id::NodeId;
-use convoke_transport::{
-    Appended, Buffer, CloseReason, Counters, Fill, Hello, Lane, Link, NotWritable,
-};
+use convoke_transport::{Appended, Buffer, CloseReason, Counters, Hello, Lane, Link, NotWritable};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -100,11 +98,14 @@ struct Sending<'a> {
 }
 
 impl Buffer for Sending<'_> {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.state.admit(self.side, lane, len)?;
-        let mut frame = BytesMut::zeroed(len);
-        write(&mut frame);
-        Ok(self.state.pipes[self.side.at()].append(lane, frame.freeze()))
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        self.state.admit(self.side, lane, head.len().saturating_add(body.len()))?;
+        Ok(self.state.pipes[self.side.at()].append(lane, [head, body].concat().into()))
     }
 
     fn append_bytes(

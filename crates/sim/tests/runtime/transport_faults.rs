@@ -139,7 +139,7 @@ async fn a_cut_ends_both_ends_at_once_and_can_be_dialled_over() {
     }
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(pair.b.frame_count(pair.nonce()), 0);
-    let refused = pair.to_b.append(Lane::Data, 1, &mut |_| unreachable!("it is closed"));
+    let refused = pair.to_b.append_copy(Lane::Data, &[], &[1]);
     assert_eq!(refused, Err(NotWritable::Closed));
     assert_eq!(network.cut(node(1), node(2)), 0);
     let again = dial(&network, &*pair.listener, &pair.a).await.unwrap();

@@ -305,13 +305,14 @@ impl Sink for Answerer {
     fn on_closed(&self, _: &Link, _: CloseReason) {}
 }
 
-/// Up to here a message is written where it is sent from; larger ones are handed over.
-const WRITTEN_BYTES_MAX: usize = 4 << 10;
+/// Up to here a message is copied to where it is sent from, as an endpoint has it; larger ones are
+/// handed over.
+const COPY_BYTES_MAX: usize = 4 << 10;
 
-/// Sends a message. Nobody reads it, so as with bare verbs nothing is written for it either.
+/// Sends a message.
 fn send(connection: &Arc<dyn Connection>, payload: &Bytes) {
     let appended = match payload.len() {
-        len if len <= WRITTEN_BYTES_MAX => connection.append(Lane::Data, len, &mut |_| ()),
+        ..=COPY_BYTES_MAX => connection.append_copy(Lane::Data, &[], payload),
         _ => connection.append_bytes(Lane::Data, &[], payload.clone()),
     };
     appended.expect("a connection has room for what is under way");

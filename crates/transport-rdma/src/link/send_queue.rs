@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use convoke_transport::parts::SendAccount;
-use convoke_transport::{Appended, Fill, Lane, NotWritable};
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::framing::record::{FIRST_BYTES, Head, Part, WORD_BYTES};
 use crate::framing::{HEADER_BYTES, Header, Kind};
@@ -55,21 +55,20 @@ impl SendQueue {
         Self { lane, payload_max, waiting: VecDeque::new(), open: Open::new(), is_awaited: false }
     }
 
-    /// Appends a frame of `len` bytes, which `write` fills.
+    /// Appends a frame made of copies of `head` and `body`.
     #[inline]
-    pub(crate) fn append(
+    pub(crate) fn append_copy(
         &mut self,
         account: &mut SendAccount,
-        len: usize,
-        write: Fill<'_>,
+        head: &[u8],
+        body: &[u8],
     ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
         self.admit(account, len)?;
         if self.is_small(len) {
-            self.put_small(len, write);
+            self.put_small(head, body);
         } else {
-            let mut body = BytesMut::zeroed(len);
-            write(&mut body);
-            self.put_large(Bytes::new(), body.freeze());
+            self.put_large(Bytes::copy_from_slice(head), Bytes::copy_from_slice(body));
         }
         Ok(self.appended(account, len))
     }
@@ -84,11 +83,7 @@ impl SendQueue {
         let len = head.len().saturating_add(body.len());
         self.admit(account, len)?;
         if self.is_small(len) {
-            self.put_small(len, &mut |out| {
-                let (out_head, out_body) = out.split_at_mut(head.len());
-                out_head.copy_from_slice(head);
-                out_body.copy_from_slice(&body);
-            });
+            self.put_small(head, &body);
         } else {
             self.put_large(Bytes::copy_from_slice(head), body);
         }
@@ -261,11 +256,12 @@ impl SendQueue {
     }
 
     #[inline]
-    fn put_small(&mut self, len: usize, write: Fill<'_>) {
+    fn put_small(&mut self, head: &[u8], body: &[u8]) {
+        let len = head.len() + body.len();
         if self.open.len() + WORD_BYTES + len > self.payload_max {
             self.seal();
         }
-        self.open.put(Head { lane: self.lane, part: Part::Whole, len }, write);
+        self.open.put(self.lane, head, body);
     }
 
     #[inline(never)]
@@ -405,14 +401,18 @@ impl Open {
         if self.len() <= room { self.len() } else { 0 }
     }
 
-    /// Adds a record. When `write` panics nothing is added, so that half a frame is never sent.
+    /// Adds the record of a whole frame.
     #[inline]
-    fn put(&mut self, head: Head, write: Fill<'_>) {
-        let end = self.end + WORD_BYTES + head.len;
+    fn put(&mut self, lane: Lane, head: &[u8], body: &[u8]) {
+        let len = head.len() + body.len();
+        let end = self.end + WORD_BYTES + len;
         if self.buffer.len() < end {
             self.buffer.resize(end, 0);
         }
-        write(head.put(&mut self.buffer[self.end..end]));
+        let record = Head { lane, part: Part::Whole, len }.put(&mut self.buffer[self.end..end]);
+        let (record_head, record_body) = record.split_at_mut(head.len());
+        record_head.copy_from_slice(head);
+        record_body.copy_from_slice(body);
         self.end = end;
         self.frames += 1;
     }

@@ -92,9 +92,7 @@ fn a_peer_that_takes_nothing_fills_the_lane_and_nothing_is_lost() {
     let (mut appended, mut is_full) = (0, false);
     loop {
         let bytes = frame(appended, 900);
-        let result = pair.ends[0]
-            .link
-            .append(Lane::Data, bytes.len(), &mut |out| out.copy_from_slice(&bytes));
+        let result = pair.ends[0].link.append_copy(Lane::Data, &[], &bytes);
         pair.progress(0);
         match result {
             Ok(Appended::Writable) => assert!(!is_full),

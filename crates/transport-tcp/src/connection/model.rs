@@ -148,7 +148,7 @@ impl Model {
     }
 
     fn append(connection: &TcpConnection<Loom>, frame: u8) -> Result<Appended, NotWritable> {
-        connection.append(Lane::Data, 1, &mut |out| out[0] = frame)
+        connection.append_copy(Lane::Data, &[], &[frame])
     }
 
     /// Somebody appends a frame and flushes.

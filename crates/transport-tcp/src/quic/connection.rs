@@ -21,7 +21,7 @@ use convoke_transport::parts::{
     clean_text, cut_text, index,
 };
 use convoke_transport::{
-    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
+    Appended, Buffer, CloseReason, Connection, Counters, Lane, Link, NotWritable,
 };
 use quinn::{ConnectionError, SendStream, VarInt, WriteError, Written};
 use tokio::sync::Notify;
@@ -334,8 +334,13 @@ impl QuicConnection {
 }
 
 impl Buffer for Out {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.lanes[index(lane)].queue.append(&mut self.account, len, write)
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        self.lanes[index(lane)].queue.append_copy(&mut self.account, head, body)
     }
 
     fn append_bytes(

@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use convoke_transport::parts::{SendAccount, put_written};
-use convoke_transport::{Appended, Fill, Lane, NotWritable};
+use convoke_transport::parts::SendAccount;
+use convoke_transport::{Appended, Lane, NotWritable};
 
 use crate::quic::framing::{self, HEAD_BYTES, Kind, WORD_BYTES, word};
 
@@ -77,23 +77,34 @@ impl SendLane {
         }
     }
 
-    /// Appends a frame of `len` bytes, which `write` fills.
-    pub(crate) fn append(
+    /// Has a frame of `len` bytes put in, if the account has room for it.
+    fn put(
         &mut self,
         account: &mut SendAccount,
         len: usize,
-        write: Fill<'_>,
+        put: impl FnOnce(&mut Self),
     ) -> Result<Appended, NotWritable> {
-        account.admit(self.lane, len, WORD_BYTES + len)?;
-        if len <= BLOCK_BYTES && len <= self.inline_bytes_max {
-            self.put_small(len, write);
-        } else {
-            let mut body = BytesMut::zeroed(len);
-            write(&mut body);
-            self.put_shared(&[], body.freeze());
-        }
+        account.admit(self.lane, len, len.saturating_add(WORD_BYTES))?;
+        put(self);
         account.add(self.lane, WORD_BYTES + len);
         Ok(account.appended(self.lane))
+    }
+
+    /// Appends a frame made of copies of `head` and `body`.
+    pub(crate) fn append_copy(
+        &mut self,
+        account: &mut SendAccount,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
+        self.put(account, len, |lane| {
+            if len <= BLOCK_BYTES.min(lane.inline_bytes_max) {
+                lane.put_small(head, body);
+            } else {
+                lane.put_shared(head, Bytes::copy_from_slice(body));
+            }
+        })
     }
 
     /// Appends a frame of `head` and `body`; a body that is not small is shared.
@@ -104,18 +115,13 @@ impl SendLane {
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
         let len = head.len().saturating_add(body.len());
-        account.admit(self.lane, len, len.saturating_add(WORD_BYTES))?;
-        if len <= COPY_BYTES_MAX.min(self.inline_bytes_max) {
-            self.put_small(len, &mut |out| {
-                let (out_head, out_body) = out.split_at_mut(head.len());
-                out_head.copy_from_slice(head);
-                out_body.copy_from_slice(&body);
-            });
-        } else {
-            self.put_shared(head, body);
-        }
-        account.add(self.lane, WORD_BYTES + len);
-        Ok(account.appended(self.lane))
+        self.put(account, len, |lane| {
+            if len <= COPY_BYTES_MAX.min(lane.inline_bytes_max) {
+                lane.put_small(head, &body);
+            } else {
+                lane.put_shared(head, body);
+            }
+        })
     }
 
     /// Takes no more frames.
@@ -206,11 +212,14 @@ impl SendLane {
         self.is_closed
     }
 
-    fn put_small(&mut self, len: usize, write: Fill<'_>) {
+    fn put_small(&mut self, head: &[u8], body: &[u8]) {
+        let len = head.len() + body.len();
         if self.open.len() + len > BLOCK_BYTES {
             self.seal();
         }
-        put_written(&mut self.open, &word(Kind::Frame, len), len, write);
+        self.open.put_slice(&word(Kind::Frame, len));
+        self.open.put_slice(head);
+        self.open.put_slice(body);
         self.frames += 1;
     }
 
@@ -279,8 +288,9 @@ mod tests {
             Self { lane: SendLane::new(Lane::Data, INLINE_BYTES_MAX), account }
         }
 
-        fn append(&mut self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-            self.lane.append(&mut self.account, len, write)
+        fn append(&mut self, frame: &[u8]) -> Result<Appended, NotWritable> {
+            let (head, body) = frame.split_at(frame.len() / 3);
+            self.lane.append_copy(&mut self.account, head, body)
         }
 
         fn fill(&mut self, batch: &mut Batch) -> bool {
@@ -312,7 +322,7 @@ mod tests {
                 let frame = (0..len).map(|at| u8::try_from((at + number) & 0xff).unwrap());
                 let frame: Vec<u8> = frame.collect();
                 if is_copied {
-                    lane.append(len, &mut |out| out.copy_from_slice(&frame)).unwrap();
+                    lane.append(&frame).unwrap();
                 } else {
                     let (head, body) = frame.split_at(head.min(len));
                     let body = Bytes::copy_from_slice(body);
@@ -351,7 +361,7 @@ mod tests {
     #[test]
     fn bounds_hold_and_a_frame_above_them_is_taken_when_empty() {
         let mut lane = Own::new(50, 100);
-        let append = |lane: &mut Own, len| lane.append(len, &mut |_| ());
+        let append = |lane: &mut Own, len| lane.append(&vec![0; len]);
         assert_eq!(append(&mut lane, 40), Ok(Appended::Writable));
         assert_eq!(append(&mut lane, 40), Ok(Appended::Full));
         assert_eq!(append(&mut lane, 40), Err(NotWritable::Full));
@@ -367,26 +377,15 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_while_a_frame_is_written_leaves_nothing_of_it() {
-        let mut lane = Own::new(100_000, 300_000);
-        lane.append(3, &mut |out| out.copy_from_slice(b"one")).unwrap();
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            lane.append(3, &mut |_| panic!("the writer fails"))
-        }));
-        assert!(caught.is_err());
-        assert_eq!(drain(&mut lane), ([&word(Kind::Frame, 3)[..], b"one"].concat(), 1));
-    }
-
-    #[test]
     fn a_closed_lane_takes_nothing_and_an_abandoned_one_has_nothing() {
         let mut lane = Own::new(100_000, 300_000);
-        lane.append(3, &mut |_| ()).unwrap();
+        lane.append(b"one").unwrap();
         lane.lane.close_with_goodbye(&mut lane.account, "bye");
         lane.account.close();
-        assert_eq!(lane.append(0, &mut |_| ()), Err(NotWritable::Closed));
+        assert_eq!(lane.append(&[]), Err(NotWritable::Closed));
         assert_eq!(drain(&mut lane).0.len(), 4 + 3 + 4 + 3);
         let mut lane = Own::new(100_000, 300_000);
-        lane.append(50_000, &mut |_| ()).unwrap();
+        lane.append(&[0; 50_000]).unwrap();
         lane.lane.abandon();
         lane.account.abandon();
         assert!(lane.lane.is_empty() && lane.lane.is_closed());

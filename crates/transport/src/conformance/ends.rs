@@ -22,7 +22,7 @@ pub async fn a_close_reaches_both_ends_once(setup: Setup) {
         let nonce = pair.to_b.link().nonce;
         pair.to_b.close(reason.clone());
         pair.to_b.close(CloseReason::Overloaded);
-        let refused = pair.to_b.append(Lane::Control, 0, &mut |_| ());
+        let refused = pair.to_b.append_copy(Lane::Control, &[], &[]);
         assert_eq!(refused, Err(NotWritable::Closed));
         assert_eq!(pair.a.closed(nonce).await, reason);
         let CloseReason::Peer(text) = pair.b.closed(nonce).await else {

@@ -55,8 +55,7 @@ pub async fn frames_of_a_lane_keep_their_order(setup: Setup) {
     for number in 0..COUNT {
         let lane = if number % 3 == 0 { Lane::Control } else { Lane::Data };
         let frame = [&number.to_le_bytes()[..], &pattern(number, number % 50)].concat();
-        let mut write = |out: &mut [u8]| out.copy_from_slice(&frame);
-        while let Err(error) = pair.to_b.append(lane, frame.len(), &mut write) {
+        while let Err(error) = pair.to_b.append_copy(lane, &[], &frame) {
             assert_eq!(error, NotWritable::Full);
             pair.to_b.flush();
             writable(&pair.to_b, lane).await;
@@ -94,7 +93,7 @@ pub async fn frames_appended_together_keep_their_order(setup: Setup) {
                 let (lane, frame) = &sent[number];
                 let (head, body) = frame.split_at(frame.len().min(40));
                 let appended = match number % 3 {
-                    0 => buffer.append(*lane, frame.len(), &mut |out| out.copy_from_slice(frame)),
+                    0 => buffer.append_copy(*lane, &[], frame),
                     1 => buffer.append_copy(*lane, head, body),
                     _ => buffer.append_bytes(*lane, head, frame.slice_ref(body)),
                 };
@@ -131,7 +130,7 @@ pub async fn frames_of_every_size_arrive_whole(setup: Setup) {
         let frame = pattern(seed, *size);
         let (head, body) = (&frame[..seed % 40 * size / 40], frame.slice(seed % 40 * size / 40..));
         let append = || match seed % 3 {
-            0 => pair.to_b.append(lane, *size, &mut |out| out.copy_from_slice(&frame)),
+            0 => pair.to_b.append_copy(lane, &[], &frame),
             1 => pair.to_b.append_copy(lane, head, &body),
             _ => pair.to_b.append_bytes(lane, head, body.clone()),
         };
@@ -194,8 +193,6 @@ pub async fn too_large_a_frame_is_refused(setup: Setup) {
     let pair = setup.connect_as(Recorder::new(1), Recorder::new(2).taking(10_000)).await;
     let refused = NotWritable::TooLarge { size: 10_001, limit: 10_000 };
     for lane in [Lane::Control, Lane::Data] {
-        let mut write = |_: &mut [u8]| unreachable!("the frame is refused");
-        assert_eq!(pair.to_b.append(lane, 10_001, &mut write), Err(refused));
         assert_eq!(pair.to_b.append_bytes(lane, b"1", pattern(0, 10_000)), Err(refused));
         assert_eq!(pair.to_b.append_copy(lane, b"1", &pattern(0, 10_000)), Err(refused));
     }
@@ -237,8 +234,7 @@ pub async fn threads_that_send_at_once_lose_nothing(setup: Setup) {
     fn send_all(connection: &Arc<dyn Connection>, thread: u32) {
         for number in 0..COUNT {
             let frame = [thread.to_le_bytes(), number.to_le_bytes()].concat();
-            let mut write = |out: &mut [u8]| out.copy_from_slice(&frame);
-            while let Err(error) = connection.append(Lane::Data, frame.len(), &mut write) {
+            while let Err(error) = connection.append_copy(Lane::Data, &[], &frame) {
                 assert_eq!(error, NotWritable::Full);
                 std::thread::yield_now();
             }

@@ -167,8 +167,7 @@ pub async fn many_connections_at_once(setup: Setup) {
             let a = Arc::new(Recorder::new(number));
             let to_b = setup.dial(&*listener, &a).await.expect("the other end listens");
             let body = number.to_le_bytes();
-            to_b.append(Lane::Data, 8, &mut |frame| frame.copy_from_slice(&body))
-                .expect("a fresh connection takes a frame");
+            to_b.append_copy(Lane::Data, &[], &body).expect("a fresh connection takes a frame");
             to_b.flush();
             (a, to_b)
         });
@@ -207,7 +206,7 @@ pub async fn a_closed_listener_keeps_its_connections(setup: Setup) {
 
     to_b.close(CloseReason::Local);
     a.closed(to_b.link().nonce).await;
-    let refused = to_b.append(Lane::Data, 1, &mut |_| unreachable!("the connection is closed"));
+    let refused = to_b.append_copy(Lane::Data, &[], &[1]);
     assert_eq!(refused, Err(NotWritable::Closed));
     b.closed(to_a.link().nonce).await;
     a.check();

@@ -124,8 +124,8 @@ pub async fn frames_a_sink_leaves_are_dropped_and_cost_no_credit(setup: Setup) {
     let to_b = setup.dial(&*listener, &a).await.expect("the other end listens");
     let number = |bytes: &Bytes| usize::from_le_bytes(*bytes.first_chunk().expect("a number"));
     for number in 0..COUNT {
-        let mut write = |frame: &mut [u8]| frame[..8].copy_from_slice(&number.to_le_bytes());
-        while let Err(error) = to_b.append(Lane::Data, FRAME_BYTES, &mut write) {
+        let (head, rest) = (number.to_le_bytes(), [0; FRAME_BYTES - 8]);
+        while let Err(error) = to_b.append_copy(Lane::Data, &head, &rest) {
             assert_eq!(error, NotWritable::Full);
             to_b.flush();
             writable(&to_b, Lane::Data).await;
@@ -158,7 +158,7 @@ fn looking(node: u64) -> Arc<Hooked<impl Fn(&'static str, Opened<'_>) + Send + S
         if let Some(connection) = &*opened {
             connection.counters();
             // It may be over.
-            let _ = connection.append(Lane::Data, 1, &mut |frame| frame.fill(1));
+            let _ = connection.append_copy(Lane::Data, &[], &[1]);
             connection.flush();
         }
         if asked == "closed" {

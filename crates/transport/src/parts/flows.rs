@@ -32,16 +32,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use crate::parts::Mutex;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use self::ending::Ending;
 use self::inlet::Waiting;
 use self::sent::Sent;
-use super::send_queue::COPY_BYTES_MAX;
 use super::{Carrier, Ends, Lifetime};
 use crate::{
-    Appended, Buffer, CloseReason, Connection, Counters, Fill, Lane, Link, NotWritable,
-    ORDER_HEAD_BYTES, Sink,
+    Appended, Buffer, CloseReason, Connection, Counters, Lane, Link, NotWritable, ORDER_HEAD_BYTES,
+    Sink,
 };
 
 pub use inlet::Inlet;
@@ -185,14 +184,24 @@ struct Spread<'a, C: Flow> {
 }
 
 impl<C: Flow> Spread<'_, C> {
-    fn append_data(&mut self, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
+    /// Appends a frame of `size` bytes, of which these are the first, to its flow: by `append`,
+    /// which gets the head with what goes before it there.
+    fn append(
+        &mut self,
+        lane: Lane,
+        size: usize,
+        (head, first): (&[u8], &[u8]),
+        append: impl FnOnce(&C, &[u8]) -> Result<Appended, NotWritable>,
+    ) -> Result<Appended, NotWritable> {
+        self.flows.check_size(size)?;
+        if lane == Lane::Control {
+            return self.flows.append_control(|flow| append(flow, head));
+        }
+        self.flows.check_open()?;
         let Sending { sent, sink } = &mut *self.sending;
         let sink = sink.as_ref().ok_or(NotWritable::Closed)?;
-        let mut first = [0; ORDER_HEAD_BYTES];
-        let group = sink.group(first_bytes(&mut first, head, &body));
-        let flow = self.flows.flow_of(group);
-        let of_group = &self.flows.flows[flow];
-        let appended = of_group.append_bytes(Lane::Data, sent.prefixed(flow, head), body)?;
+        let flow = self.flows.flow_of(sink.group(first));
+        let appended = append(&self.flows.flows[flow], sent.prefixed(flow, head))?;
         sent.count(flow);
         self.flows.unflushed.fetch_or(1 << flow, Ordering::Relaxed);
         Ok(appended)
@@ -200,26 +209,15 @@ impl<C: Flow> Spread<'_, C> {
 }
 
 impl<C: Flow> Buffer for Spread<'_, C> {
-    /// The group of the frame is known once it is written: in a buffer that is kept, unless the
-    /// frame is so large that its flow would not copy it.
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.flows.check_size(len)?;
-        if lane == Lane::Control {
-            return self.flows.append_control(|flow| flow.append(lane, len, write));
-        }
-        self.flows.check_open()?;
-        if len > COPY_BYTES_MAX {
-            let mut frame = BytesMut::zeroed(len);
-            write(&mut frame);
-            return self.append_data(&[], frame.freeze());
-        }
-        let mut frame = std::mem::take(&mut self.sending.sent.written);
-        frame.clear();
-        frame.resize(len, 0);
-        write(&mut frame);
-        let appended = self.append_data(&frame, Bytes::new());
-        self.sending.sent.written = frame;
-        appended
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        let (size, mut first) = (head.len().saturating_add(body.len()), [0; ORDER_HEAD_BYTES]);
+        let front = (head, first_bytes(&mut first, head, body));
+        self.append(lane, size, front, |flow, head| flow.append_copy(lane, head, body))
     }
 
     fn append_bytes(
@@ -228,14 +226,9 @@ impl<C: Flow> Buffer for Spread<'_, C> {
         head: &[u8],
         body: Bytes,
     ) -> Result<Appended, NotWritable> {
-        self.flows.check_size(head.len() + body.len())?;
-        match lane {
-            Lane::Control => self.flows.append_control(|flow| flow.append_bytes(lane, head, body)),
-            Lane::Data => {
-                self.flows.check_open()?;
-                self.append_data(head, body)
-            }
-        }
+        let (size, mut first) = (head.len().saturating_add(body.len()), [0; ORDER_HEAD_BYTES]);
+        let front = (head, first_bytes(&mut first, head, &body));
+        self.append(lane, size, front, |flow, head| flow.append_bytes(lane, head, body))
     }
 }
 

@@ -22,8 +22,7 @@ use super::credit::SendCredit;
 use super::lanes::{LANES, index};
 use super::send_account::{SendAccount, SendLimits};
 use super::send_pool::SendShare;
-use super::unfinished::put_written;
-use crate::{Appended, Buffer, Fill, Lane, NotWritable};
+use crate::{Appended, Buffer, Lane, NotWritable};
 
 /// A frame from head and body up to this size is copied into the open block; copying and a vectored
 /// write cost the same at 4 KiB, and a copy spares an entry per frame.
@@ -252,14 +251,18 @@ impl SendQueue {
 }
 
 impl Buffer for SendQueue {
-    fn append(&mut self, lane: Lane, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
+    fn append_copy(
+        &mut self,
+        lane: Lane,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Appended, NotWritable> {
+        let len = head.len().saturating_add(body.len());
         self.put(lane, len, |queue| {
             if len <= queue.chunk_bytes_max {
-                queue.put_written(len, write);
+                queue.put_small(head, body);
             } else {
-                let mut body = BytesMut::zeroed(len);
-                write(&mut body);
-                queue.put_large(&[], body.freeze());
+                queue.put_large(head, Bytes::copy_from_slice(body));
             }
         })
     }
@@ -275,22 +278,6 @@ impl Buffer for SendQueue {
             return self.append_copy(lane, head, &body);
         }
         self.put(lane, len, |queue| queue.put_large(head, body))
-    }
-
-    fn append_copy(
-        &mut self,
-        lane: Lane,
-        head: &[u8],
-        body: &[u8],
-    ) -> Result<Appended, NotWritable> {
-        let len = head.len().saturating_add(body.len());
-        self.put(lane, len, |queue| {
-            if len <= queue.chunk_bytes_max {
-                queue.put_small(head, body);
-            } else {
-                queue.put_large(head, Bytes::copy_from_slice(body));
-            }
-        })
     }
 }
 
@@ -347,23 +334,6 @@ impl LaneQueue {
     #[inline]
     fn put_small(&mut self, head: &[u8], body: &[u8]) {
         let len = head.len() + body.len();
-        self.begin_small(len);
-        self.open.extend_from_slice(&chunk::head(self.lane, true, len));
-        self.open.extend_from_slice(head);
-        self.open.extend_from_slice(body);
-        self.open_frames += 1;
-    }
-
-    /// Encodes a frame of one chunk into the open block.
-    fn put_written(&mut self, len: usize, write: Fill<'_>) {
-        self.begin_small(len);
-        let word = chunk::head(self.lane, true, len);
-        put_written(&mut self.open, &word, len, write);
-        self.open_frames += 1;
-    }
-
-    /// Makes room for a frame of one chunk in the open block.
-    fn begin_small(&mut self, len: usize) {
         if self.open.len() + len > self.chunk_bytes_max {
             self.seal();
         }
@@ -371,6 +341,10 @@ impl LaneQueue {
             // As much as the last block had: grown step by step it would be copied at each.
             self.open.reserve(self.block_bytes.max(WORD_BYTES + len));
         }
+        self.open.extend_from_slice(&chunk::head(self.lane, true, len));
+        self.open.extend_from_slice(head);
+        self.open.extend_from_slice(body);
+        self.open_frames += 1;
     }
 
     /// Makes a block of every chunk of a frame; `body` is sliced, not copied.

@@ -202,8 +202,8 @@ async fn a_hook_holds_no_more_than_the_window() {
     let pair = connect(&network).await;
     let hook = network.hook_all(|_| Action::Hold);
     let mut sent = 0;
-    let frame = |out: &mut [u8]| out.fill(7);
-    while pair.to_b.append(Lane::Data, 64 << 10, &mut { frame }).is_ok() {
+    let frame = vec![7; 64 << 10];
+    while pair.to_b.append_copy(Lane::Data, &[], &frame).is_ok() {
         pair.to_b.flush();
         sent += 1;
         assert!(sent < 10_000, "nobody takes anything");

@@ -18,11 +18,7 @@ struct Bounded {
 
 impl Bounded {
     fn put(&mut self, bytes: &[u8]) -> Result<Appended, NotWritable> {
-        self.append(bytes.len(), &mut |out| out.copy_from_slice(bytes))
-    }
-
-    fn append(&mut self, len: usize, write: Fill<'_>) -> Result<Appended, NotWritable> {
-        self.queue.append(&mut self.account, len, write)
+        self.queue.append_copy(&mut self.account, &[], bytes)
     }
 
     fn poll_writable(&mut self) -> bool {
@@ -145,18 +141,6 @@ fn who_waits_for_room_that_others_have_taken_is_woken_when_what_the_queue_has_is
     drain(&mut queue, || PAYLOAD_MAX);
     assert!(queue.take_writable_again() && queue.poll_writable());
     assert!(!queue.take_writable_again(), "nobody waits any more");
-}
-
-#[test]
-fn a_writer_that_panics_leaves_no_half_frame() {
-    let mut queue = queue(1 << 20, 1 << 20);
-    queue.put(b"before").unwrap();
-    let panics = || queue.append(5, &mut |_| panic!("on purpose")).map(|_| ());
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-    queue.put(b"after").unwrap();
-    let (messages, frames) = drain(&mut queue, || PAYLOAD_MAX);
-    assert_eq!(reassemble(&messages), [&b"before"[..], b"after"]);
-    assert_eq!(frames, 2);
 }
 
 #[test]

@@ -205,7 +205,7 @@ impl End {
     }
 
     pub(super) fn append(&mut self, lane: Lane, bytes: &[u8]) -> bool {
-        self.link.append(lane, bytes.len(), &mut |out| out.copy_from_slice(bytes)).is_ok()
+        self.link.append_copy(lane, &[], bytes).is_ok()
     }
 
     /// Slots that the application has given back, unseen by the link so far, are returned to it.

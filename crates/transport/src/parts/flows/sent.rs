@@ -11,14 +11,12 @@ pub(super) struct Sent {
     /// By flow, the numbers as the last frame over it told them.
     told: Vec<Vec<u64>>,
     head: Vec<u8>,
-    /// Buffer in which a frame is written whose flow is not known yet.
-    pub(super) written: Vec<u8>,
 }
 
 impl Sent {
     pub(super) fn new(flows: usize) -> Self {
         let told = vec![vec![0; flows]; flows];
-        Self { counts: vec![0; flows], told, head: Vec::new(), written: Vec::new() }
+        Self { counts: vec![0; flows], told, head: Vec::new() }
     }
 
     /// The head of a frame over this flow, with the numbers before it.
