@@ -19,7 +19,7 @@ use crate::wire::{Extension, Part, ReplyKind};
 pub(crate) use assembly::ASKED;
 pub use assembly::{Accepted, PieceFault, Whole};
 pub(crate) use assembly::{Assembly, Wants, cost_of};
-pub(crate) use channel::Channel;
+pub(crate) use channel::{Channel, part_of};
 
 /// Items that a reader may be handed with another, and their bytes: they are granted anew as if it
 /// had read them.

@@ -35,6 +35,9 @@ pub enum Room {
 pub type Hand<'a> = &'a mut dyn FnMut(Head<'_>, Encoded) -> Result<Room, Rejected>;
 
 /// Takes the frames of a node as it sends them, in their order. It does not call the node.
+///
+/// A reply or an item above the largest frame of its connection leaves in several, as
+/// [`Head::in_parts`] makes them.
 pub trait Outbox {
     /// Has `frames` hand frames to one connection, one behind the other: it is called once. What it
     /// does besides sends nothing.
@@ -109,10 +112,13 @@ impl Outbox for Queue {
         let limit = self.frame_bytes_max.get(&to.link).copied().unwrap_or(usize::MAX);
         frames(&mut |head, payload| {
             let size = head.as_bytes().len() + payload.len();
-            if size > limit {
-                return Err(Rejected { text: format!("{size} bytes are above {limit}") });
-            }
-            self.frames.push_back(Transmit { to, frame: head.frame(payload.into_bytes())? });
+            let frames = match size > limit {
+                true => head
+                    .in_parts(&payload, limit)
+                    .ok_or_else(|| Rejected { text: format!("{size} bytes are above {limit}") })?,
+                false => vec![head.frame(payload.into_bytes())?],
+            };
+            self.frames.extend(frames.into_iter().map(|frame| Transmit { to, frame }));
             Ok(if is_full { Room::None } else { Room::Some })
         });
     }

@@ -131,12 +131,12 @@ impl Outbox for Outlet {
                 if let Some(cause) = self.telemetry.refusal(head, &payload) {
                     sending.unsaid.push(Unsaid::Refusal(cause));
                 }
-                let appended = match large(&payload) {
+                let sent = sending.send(head, &payload, |head, payload| match large(payload) {
                     Some(bytes) => buffer.append_bytes(to.lane, head.as_bytes(), bytes),
-                    None => buffer.append_copy(to.lane, head.as_bytes(), &payload),
-                };
+                    None => buffer.append_copy(to.lane, head.as_bytes(), payload),
+                });
                 self.spent.put(payload);
-                sending.on_appended(head, appended)
+                sent
             });
         });
         let left = sending.left;
@@ -162,14 +162,13 @@ impl Outbox for Outlet {
             self.unsaid.push(Unsaid::Refusal(cause));
         }
         let Attached { connection, held, .. } = attached;
-        let appended = match large(&payload) {
-            Some(bytes) => connection.append_bytes(to.lane, head.as_bytes(), bytes),
-            None => connection.append_copy(to.lane, head.as_bytes(), &payload),
-        };
-        self.spent.put(payload);
         let (link, left) = (connection.link(), Left::default());
         let mut sending = Sending { now, to, held, link, left, unsaid: &mut self.unsaid };
-        let sent = sending.on_appended(head, appended);
+        let sent = sending.send(head, &payload, |head, payload| match large(payload) {
+            Some(bytes) => connection.append_bytes(to.lane, head.as_bytes(), bytes),
+            None => connection.append_copy(to.lane, head.as_bytes(), payload),
+        });
+        self.spent.put(payload);
         let left = sending.left;
         attached.leave(now, &left, &mut self.caller);
         if left.is_more() {
@@ -215,6 +214,37 @@ impl Left {
 }
 
 impl Sending<'_> {
+    /// Has a frame appended: a reply or an item that is too large, in parts.
+    #[inline]
+    fn send(
+        &mut self,
+        head: Head<'_>,
+        payload: &Encoded,
+        mut append: impl FnMut(Head<'_>, &Encoded) -> Result<Appended, NotWritable>,
+    ) -> Result<Room, Rejected> {
+        let appended = append(head, payload);
+        if let Err(NotWritable::TooLarge { limit, .. }) = appended
+            && let Some(parts) = head.in_parts(payload, limit)
+        {
+            return self.send_parts(parts, &mut append);
+        }
+        self.on_appended(head, appended)
+    }
+
+    #[cold]
+    fn send_parts(
+        &mut self,
+        parts: Vec<Frame>,
+        append: &mut dyn FnMut(Head<'_>, &Encoded) -> Result<Appended, NotWritable>,
+    ) -> Result<Room, Rejected> {
+        let mut room = Room::Some;
+        for mut part in parts {
+            let payload = part.message.take_payload().into();
+            room = part.with_head(|head| self.on_appended(head, append(head, &payload)))?;
+        }
+        Ok(room)
+    }
+
     #[inline]
     fn on_appended(
         &mut self,

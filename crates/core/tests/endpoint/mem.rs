@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_core::transport::mem::MemTransport;
 use convoke_core::transport::{Address, Counters, DialError, Transport};
-use convoke_core::{Context, Endpoint, Method, Service, Status};
+use convoke_core::{Context, Endpoint, Items, Method, RawMessage, Service, Status, Task};
 use convoke_transport::conformance::{self, Recorder, Setup};
 
 fn setup(transport: &MemTransport) -> Setup {
@@ -134,4 +135,60 @@ async fn what_connections_have_carried_is_counted_when_they_have_ended() {
     assert_ne!((sent, received), nothing);
     assert_eq!(frames(server.counters()), (received, sent), "each end has what the other has");
     assert_eq!(server.counters(), server.ended());
+}
+
+/// A transport at one of the ends was told to take only short frames, which the other is told.
+#[tokio::test]
+async fn messages_above_the_largest_frame_leave_in_several() {
+    const SIZES: [usize; 3] = [300_000, 10, 200_000];
+    const SEND: Method<u64, RawMessage> = Method::new("mem.Large/Send");
+    const TAKE: Method<Items<RawMessage>, u64> = Method::new("mem.Large/Take");
+    let of = |len: usize| Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+    let send = move |is_stream: u64, task: Task<RawMessage>| async move {
+        if is_stream == 0 {
+            task.reply(&of(SIZES[0]).into())?;
+            return Ok::<_, Status>(task.finish());
+        }
+        let mut stream = task.stream()?;
+        for len in SIZES {
+            stream.send(&of(len).into()).await?;
+        }
+        drop(stream);
+        Ok(task.finish())
+    };
+    let take = move |mut items: Items<RawMessage>, _: Context| async move {
+        for len in SIZES {
+            let item = items.next().await.expect("it was sent")?;
+            assert_eq!(item.into_bytes(), of(len));
+        }
+        Ok::<_, Status>(7)
+    };
+    let short = MemTransport::builder().frame_bytes_max(32 << 10).build();
+    let short = short.expect("the settings go together");
+    for (of_server, of_client) in
+        [(short.clone(), MemTransport::new()), (MemTransport::new(), short)]
+    {
+        let server = Endpoint::builder().transport(of_server).listen("mem://short:0");
+        let server = server.serve(Service::new().tree(SEND, send).unary(TAKE, take)).start().await;
+        let server = server.expect("the name is free");
+        let client = Endpoint::builder().transport(of_client).start().await;
+        let client = client.expect("a client needs nothing");
+        let peer = client.connect(server.addresses()).await.expect("it listens");
+        let whole: RawMessage = client.call(SEND, 0).to(peer).await.expect("it comes");
+        assert_eq!(whole.into_bytes(), of(SIZES[0]));
+        let mut call = client.call(SEND, 1).to(peer).open().expect("it is connected");
+        for len in SIZES {
+            let item = call.next().await.expect("it was sent").expect("it comes");
+            assert_eq!(item.into_inner().into_bytes(), of(len));
+        }
+        assert!(call.next().await.is_none());
+        let (mut items, call) = client.call_stream(TAKE).to(peer).open().expect("it is connected");
+        for len in SIZES {
+            items.send(&of(len).into()).await.expect("it is read");
+        }
+        items.finish();
+        assert_eq!(call.first().await.expect("all came").into_inner(), 7);
+        client.shutdown(Duration::from_secs(5)).await;
+        server.shutdown(Duration::from_secs(5)).await;
+    }
 }

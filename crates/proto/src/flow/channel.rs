@@ -2,6 +2,7 @@
 //! granted.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use bytes::Bytes;
 
@@ -130,11 +131,12 @@ impl Channel {
         }
         let total = first.payload.len() as u64;
         let len = available.min(total - self.offset).min(PART_BYTES_MAX);
+        let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
         let piece = Piece {
             kind: first.kind,
             part: Some(Part { offset: self.offset, total }),
             extensions: std::mem::take(&mut first.extensions),
-            payload: part_of(&first.payload, self.offset, len),
+            payload: part_of(&first.payload, at(self.offset)..at(self.offset + len)),
         };
         self.window.send(piece.payload.len());
         self.offset += len;
@@ -165,9 +167,7 @@ impl Channel {
 
 /// Bytes of a message for one piece. A slice keeps the whole message for as long as it waits in a
 /// send buffer, which counts the slice alone; so a small one is a copy.
-fn part_of(message: &Encoded, offset: u64, len: u64) -> Encoded {
-    let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
-    let range = at(offset)..at(offset + len);
+pub(crate) fn part_of(message: &Encoded, range: Range<usize>) -> Encoded {
     match message.as_shared() {
         Some(message) if range.len() >= message.len() / KEPT_TIMES_MAX => message.slice(range),
         _ => Bytes::copy_from_slice(&message[range]),

@@ -1,16 +1,26 @@
 //! The head of a frame: all before its payload, as bytes that leave.
 
+use std::mem::take;
+
 use bytes::Bytes;
 
+use crate::encoded::Encoded;
+use crate::flow::part_of;
 use crate::id::{CallId, TaskKey};
 use crate::key::Key;
 
 use super::codec::{Out, Scratch};
 use super::{
     FLAG_RELAYED, Frame, Item, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_CONNECTION,
-    KIND_FAIL, KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Opened, Relayed,
-    Reply, RequestHead, VERSION, WireError, can_show_key, header, reply,
+    KIND_FAIL, KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Message, Opened,
+    Part, Relayed, Reply, RequestHead, VERSION, WireError, can_show_key, header, reply,
 };
+
+/// Bytes that the head of a frame may grow by as it says which part of its message it has.
+const PART_HEAD_BYTES: usize = 20;
+
+/// Least room for a part in a frame: a message of 4 MiB becomes a thousand frames at most.
+const PART_BYTES_MIN: usize = 4 << 10;
 
 /// The head of a frame that is about to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +72,33 @@ impl<'a> Head<'a> {
         opened.frame_with(payload)
     }
 
+    /// The frames of a reply or an item that is too large for one of `bytes_max`: parts of its
+    /// message, in their order. The first has its metadata, and the last what ends its task. `None`
+    /// for any other frame, and where these leave too little room for the message.
+    #[cold]
+    pub fn in_parts(self, payload: &Encoded, bytes_max: usize) -> Option<Vec<Frame>> {
+        let room = bytes_max.checked_sub(self.0.len() + PART_HEAD_BYTES)?;
+        if room < PART_BYTES_MIN {
+            return None;
+        }
+        let mut whole = self.frame(payload.clone().into_bytes()).ok()?;
+        let begin = match &whole.message {
+            Message::Reply(reply) => reply.part,
+            Message::Item(item) => item.part,
+            _ => return None,
+        };
+        let begin = begin.unwrap_or(Part { offset: 0, total: payload.len() as u64 });
+        whole.message.take_payload();
+        let parts = (0..payload.len()).step_by(room).map(|at| {
+            let end = payload.len().min(at + room);
+            let part = Part { offset: begin.offset + at as u64, ..begin };
+            let bytes = part_of(payload, at..end).into_bytes();
+            let message = whole.message.take_part(part, bytes, end == payload.len());
+            Frame { header: whole.header.clone(), message, ..whole }
+        });
+        Some(parts.collect())
+    }
+
     fn kind(self) -> u8 {
         self.0.first().map_or(0, |first| first & KIND_BITS)
     }
@@ -74,6 +111,26 @@ pub(crate) struct Envelope<'a> {
     pub(crate) task: &'a TaskKey,
     pub(crate) relayed: Option<Relayed>,
     pub(crate) key: Option<Key>,
+}
+
+impl Message {
+    /// A part of a reply, or of an item. Takes what goes with the first and with the last of them.
+    fn take_part(&mut self, part: Part, payload: Bytes, is_last: bool) -> Self {
+        match self {
+            Self::Reply(reply) => Self::Reply(Reply {
+                index: reply.index,
+                kind: reply.kind,
+                part: Some(part),
+                is_final: is_last && reply.is_final,
+                own_entry: if is_last { reply.own_entry.take() } else { None },
+                inherited: if is_last { take(&mut reply.inherited) } else { Vec::new() },
+                extensions: take(&mut reply.extensions),
+                payload,
+            }),
+            Self::Item(item) => Self::Item(Item { kind: item.kind, part: Some(part), payload }),
+            _ => unreachable!("replies and items alone are in parts"),
+        }
+    }
 }
 
 impl Envelope<'_> {

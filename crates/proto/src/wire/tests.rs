@@ -8,7 +8,7 @@ mod strategies;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Frame, Glance, Message, WireError};
+use super::{Frame, Glance, ItemKind, Message, Part, ReplyKind, WireError};
 use crate::link::ORDER_HEAD_BYTES;
 use strategies::{cases, frame};
 
@@ -28,6 +28,64 @@ proptest! {
         let bytes = frame.to_bytes();
         prop_assert_eq!(bytes.len(), frame.encoded_len());
         prop_assert_eq!(bytes, [&head[..], &payload[..]].concat());
+    }
+
+    #[test]
+    fn parts_of_a_frame_fit_and_together_say_what_it_says(
+        mut frame in frame(),
+        (len, limit) in (1..100_000_usize, 6_000..40_000_usize),
+    ) {
+        let payload = Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+        let is_message = match &mut frame.message {
+            Message::Reply(reply) => {
+                reply.part = None;
+                reply.payload = payload.clone();
+                !matches!(reply.kind, ReplyKind::End { .. })
+            }
+            Message::Item(item) => {
+                item.part = None;
+                item.payload = payload.clone();
+                !matches!(item.kind, ItemKind::End { .. })
+            }
+            _ => false,
+        };
+        let parts = frame.with_head(|head| head.in_parts(&payload.clone().into(), limit));
+        if !is_message {
+            prop_assert_eq!(parts, None);
+            return Ok(());
+        }
+        let Some(mut parts) = parts else {
+            prop_assert!(frame.head_len() + 5_000 > limit, "there is room for a part");
+            return Ok(());
+        };
+        for part in &parts {
+            prop_assert!(part.encoded_len() <= limit);
+            prop_assert_eq!(&Frame::decode(part.to_bytes()), &Ok(part.clone()));
+        }
+        let count = parts.len();
+        let mut joined = Vec::new();
+        for (index, part) in parts.iter_mut().enumerate() {
+            let (offset, is_last) = (joined.len() as u64, index + 1 == count);
+            joined.extend(part.message.take_payload());
+            let said = match &mut part.message {
+                Message::Reply(reply) => {
+                    prop_assert!(index == 0 || reply.extensions.is_empty());
+                    let is_bare = reply.own_entry.is_none() && reply.inherited.is_empty();
+                    prop_assert!(is_last || (is_bare && !reply.is_final));
+                    reply.part.take()
+                }
+                Message::Item(item) => item.part.take(),
+                other => panic!("{other:?} is no part"),
+            };
+            prop_assert_eq!(said, Some(Part { offset, total: len as u64 }));
+        }
+        prop_assert_eq!(&joined, &payload);
+        let (first, last) = (parts[0].clone(), &mut parts[count - 1]);
+        if let (Message::Reply(first), Message::Reply(last)) = (first.message, &mut last.message) {
+            last.extensions = first.extensions;
+        }
+        frame.message.take_payload();
+        prop_assert_eq!(last, &mut frame);
     }
 
     #[test]

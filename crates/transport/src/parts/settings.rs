@@ -152,7 +152,8 @@ impl Settings {
     }
 }
 
-/// The least that a largest frame may be: a part of a message, 16 KiB, and its headers.
+/// The least that a largest frame may be: a part of a message, and what goes with it, of which 16 KB
+/// may be metadata.
 const FRAME_BYTES_MIN: usize = 32 << 10;
 /// Default of the largest frame: a message of 4 MiB and its headers.
 const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);
@@ -199,8 +200,9 @@ macro_rules! setter {
             /// message of 4 MiB and its headers; or as much as the endpoint takes where that is
             /// more, up to a quarter of `send_bytes_total_max`. So to raise `message_bytes_max` of
             /// the endpoint's limits is enough. The smaller of this and what the endpoint takes is
-            /// told to peers. A connection may hold this much per lane while a frame arrives. At
-            /// least 32 KiB: messages travel in parts of 16 KiB, each a frame of its own.
+            /// told to peers. A connection may hold this much per lane while a frame arrives. A
+            /// request above it fails; replies, and items of streams, leave in several frames. At
+            /// least 32 KiB.
             @ frame_bytes_max: u32 => Some(frame_bytes_max)
         }
     };

@@ -635,6 +635,47 @@ fn items_wait_for_room_though_much_waits_for_their_peer() {
     assert_eq!(mesh.on_wire().len(), 2, "{:?}", mesh.on_wire());
 }
 
+/// The connection takes only short frames, for a transport was told so: neither a part of a reply,
+/// nor what has credit for one frame, is lost.
+#[test]
+fn replies_above_the_largest_frame_leave_in_several() {
+    for unscheduled_bytes in [16 << 10, 500 << 10] {
+        let stream_window_bytes = 1 << 20;
+        let limits = Limits { unscheduled_bytes, stream_window_bytes, ..Limits::default() };
+        let mut mesh = Mesh::connected_with(2, &limits);
+        let link = mesh.nodes[&2].links().current(id(1)).unwrap();
+        mesh.with(2, |node| node.outbox_mut().frame_bytes_max.insert(link, 32 << 10));
+        let call = mesh.call(1, &[2, 2], CallOptions::default());
+        mesh.deliver_all();
+        let now = mesh.now;
+        let sizes = [300_000, 10, 200_000, 400_000];
+        let of = |len: usize| Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+        let (_, sole) = mesh.task("/0");
+        let (_, streaming) = mesh.task("/1");
+        mesh.with(2, |node| {
+            node.answer(now, &sole, of(sizes[0])).unwrap();
+            node.reply_metadata(now, &streaming, "key", &[7; 10_000]).unwrap();
+            let stream = node.stream(now, &streaming).unwrap();
+            let items = sizes[1..].iter().map(|len| of(*len));
+            node.stream_items(now, &streaming, stream, items).unwrap();
+            node.finish(now, &streaming);
+        });
+        let mut came = Vec::new();
+        while mesh.end(1, call).is_none() {
+            assert!(!mesh.wire.is_empty(), "what has credit comes: {}", came.len());
+            assert!(mesh.wire.iter().all(|(_, sent)| sent.frame.encoded_len() <= 32 << 10));
+            mesh.deliver_all();
+            came.extend(mesh.events(1, call).into_iter().filter_map(|event| match event {
+                CallEvent::Reply(reply) => Some(reply.payload),
+                _ => None,
+            }));
+        }
+        assert_eq!(mesh.end(1, call), Some(End::Complete));
+        came.sort_by_key(|message| sizes.iter().position(|size| *size == message.len()));
+        assert_eq!(came, sizes.map(of));
+    }
+}
+
 /// Node 2 answers a call with 100,000 bytes, which are not granted.
 fn ask_for_much(mesh: &mut Mesh, by: u64) -> Result<(), SendError> {
     mesh.call(by, &[2], CallOptions::default());

@@ -123,6 +123,26 @@ fn items_come_in_order_and_end() {
     assert!(mesh.writable.is_empty());
 }
 
+/// As of replies.
+#[test]
+fn items_above_the_largest_frame_leave_in_several() {
+    for unscheduled_bytes in [16 << 10, 200_000] {
+        let limits = Limits { unscheduled_bytes, ..Limits::default() };
+        let (mut mesh, call) = streaming_to(2, 2, &limits);
+        let link = mesh.nodes[&1].links().current(id(2)).unwrap();
+        mesh.with(1, |node| node.outbox_mut().frame_bytes_max.insert(link, 32 << 10));
+        for len in [100_000, 10, 300_000] {
+            mesh.send(call, vec![7; len]).unwrap();
+            mesh.deliver_all();
+            mesh.expect_item(&vec![7; len]);
+            mesh.deliver_all();
+        }
+        mesh.finish_items(call);
+        mesh.deliver_all();
+        assert_eq!(mesh.next_item(), Ok(Some(NextItem::End)));
+    }
+}
+
 #[test]
 fn a_request_to_the_node_itself_is_streamed_without_a_frame() {
     let (mut mesh, call) = streaming_to(1, 1, &Limits::default());
