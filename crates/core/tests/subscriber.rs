@@ -123,3 +123,18 @@ async fn one_that_panics_leaves_no_call_behind() {
     assert_eq!(replied.expect("it is served"), 7);
     assert_eq!(client.load().calls, 0);
 }
+
+/// A peer says how large its frames may be, so a line for each that is too large would be as many
+/// as it likes.
+#[tokio::test]
+async fn frames_that_are_too_large_are_few_lines() {
+    const COUNT: usize = 1_000;
+    let (_server, client, peer) = pair().await;
+    let before = LINES.get();
+    for _ in 0..COUNT {
+        let too_large = client.call(TAKE, message(1 << 20)).to(peer).await;
+        assert!(too_large.is_err(), "the server takes no such message");
+    }
+    let lines = LINES.get() - before;
+    assert!((1..COUNT / 2).contains(&lines), "{lines} lines of {COUNT}");
+}

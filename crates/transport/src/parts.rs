@@ -71,6 +71,6 @@ pub use seldom::Seldom;
 pub use send_account::{LaneLimits, SendAccount, SendLimits};
 pub use send_pool::{SendPool, SendShare};
 pub use send_queue::{QueueLimits, SendQueue, Unsent};
-pub use settings::{Settings, SettingsError, TIME_MAX};
+pub use settings::{FRAME_BYTES_MIN, Settings, SettingsError, TIME_MAX};
 pub use text::{TEXT_BYTES_MAX, clean_text, cut_text};
 pub use waiters::{WAKER, Waiters, Wakers, wake_all};

@@ -14,6 +14,8 @@ pub(super) struct Logged {
     pub(super) denied: Seldom,
     /// Details of failures that were left out.
     pub(super) details: Seldom,
+    /// Frames that a connection did not take: a peer says how large they may be.
+    pub(super) too_large: Seldom,
 }
 
 impl Default for Logged {
@@ -23,6 +25,7 @@ impl Default for Logged {
             closed: Seldom::per_second(32),
             denied: Seldom::per_second(8),
             details: Seldom::per_second(8),
+            too_large: Seldom::per_second(8),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use convoke_proto::id::{LinkId, NodeId};
 use convoke_proto::time::Timestamp;
+use convoke_transport::parts::FRAME_BYTES_MIN;
 
 use crate::transport::{Address, CloseReason, Connection, Link, Transport};
 
@@ -35,6 +36,8 @@ pub(crate) enum Unwanted {
         "{0} must prove itself: it is known here by its certificate, and this transport has none"
     )]
     Unproven(NodeId),
+    #[error("{node} takes frames of {bytes} bytes alone: the least is {FRAME_BYTES_MIN}")]
+    TinyFrames { node: NodeId, bytes: u32 },
 }
 
 impl Unwanted {
@@ -44,6 +47,7 @@ impl Unwanted {
             Self::OwnName(_) => "own_name",
             Self::ShuttingDown => "shutting_down",
             Self::Unproven(_) => "unproven",
+            Self::TinyFrames { .. } => "tiny_frames",
         }
     }
 }
@@ -104,6 +108,10 @@ impl Driver {
         let node = link.peer.node;
         if node == self.identity.node {
             return Err(Unwanted::OwnName(node));
+        }
+        let bytes = link.peer.frame_bytes_max;
+        if bytes < FRAME_BYTES_MIN {
+            return Err(Unwanted::TinyFrames { node, bytes });
         }
         let (_flush_unlocked, mut aftermath) = (FlushScope::enter(), Aftermath::default());
         // Until every core knows of it: of two connections at once the second sees the first.

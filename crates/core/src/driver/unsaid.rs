@@ -21,7 +21,11 @@ pub(super) enum Unsaid {
 impl Driver {
     pub(super) fn say(&self, unsaid: Unsaid) {
         SUBSCRIBER.call(|| match unsaid {
-            Unsaid::TooLarge(to, text) => tracing::warn!(%to, "{text}"),
+            Unsaid::TooLarge(to, text) => {
+                if let Some(left_out) = self.logged.too_large.pass() {
+                    tracing::warn!(%to, left_out, "{text}");
+                }
+            }
             Unsaid::Refusal(cause) => self.telemetry.on_refusal(cause),
             Unsaid::Unproven(peer, scheme) => tracing::warn!(
                 %peer, scheme, reason = "unproven",

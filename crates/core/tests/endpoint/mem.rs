@@ -192,3 +192,24 @@ async fn messages_above_the_largest_frame_leave_in_several() {
         server.shutdown(Duration::from_secs(5)).await;
     }
 }
+
+/// Hardly a word fits: each that does not would be a line of the log.
+#[tokio::test]
+async fn a_peer_that_takes_only_tiny_frames_is_refused() {
+    let transport = MemTransport::new();
+    let builder = Endpoint::builder().transport(transport.clone()).listen("mem://tiny:0");
+    let server = builder.start().await.expect("the name is free");
+    let address = &server.addresses()[0];
+    for (bytes, is_taken) in [(1, false), ((32 << 10) - 1, false), (32 << 10, true)] {
+        let sink = Arc::new(Recorder::new(77).taking(bytes));
+        let dialled = transport.dial(address, None, sink).await;
+        match dialled {
+            Ok(_) => assert!(is_taken, "it takes frames of {bytes} bytes"),
+            Err(DialError::Handshake { message, .. }) => {
+                assert!(!is_taken && message.contains("the least is 32768"), "{message}");
+            }
+            Err(other) => panic!("expected the refusal, not {other}"),
+        }
+    }
+    server.shutdown(Duration::ZERO).await;
+}

@@ -120,7 +120,7 @@ impl Settings {
         [
             (self.dial_timeout.is_zero(), "dial_timeout is zero"),
             (self.handshake_timeout.is_zero(), "handshake_timeout is zero"),
-            (frame_bytes_max < FRAME_BYTES_MIN, "frame_bytes_max is below 32 KiB"),
+            (frame_bytes_max < FRAME_BYTES_MIN as usize, "frame_bytes_max is below 32 KiB"),
             (self.send_buffer_bytes_soft == 0, "send_buffer_bytes_soft is zero"),
             (
                 self.send_buffer_bytes_hard < hard_bytes_min,
@@ -154,7 +154,7 @@ impl Settings {
 
 /// The least that a largest frame may be: a part of a message, and what goes with it, of which 16 KB
 /// may be metadata.
-const FRAME_BYTES_MIN: usize = 32 << 10;
+pub const FRAME_BYTES_MIN: u32 = 32 << 10;
 /// Default of the largest frame: a message of 4 MiB and its headers.
 const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);
 /// The largest frame of a sink that a transport takes without being told: QUIC has no larger ones.
