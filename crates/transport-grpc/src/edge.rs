@@ -236,7 +236,7 @@ impl GrpcEdgeBuilder {
     /// more than 16 KiB counts whole, from when its length is there until its call is opened or,
     /// of several, has taken it; smaller ones are free. Default 1 GiB; a message that finds no room
     /// is answered with `RESOURCE_EXHAUSTED` before it is read. One client may have as much as is
-    /// free, and one request a quarter of it, so this is four times
+    /// free, one request a quarter of it, or one message as large as is free; this is four times
     /// [`message_bytes_max`](Self::message_bytes_max) at least.
     pub fn request_bytes_total_max(mut self, bytes: usize) -> Self {
         self.request_bytes_total_max = bytes;
@@ -246,8 +246,8 @@ impl GrpcEdgeBuilder {
     /// Most bytes of replies that their clients have not read, over all connections. A reply of
     /// more than 32 KiB counts whole until the last of it has left; smaller ones, and the two
     /// pieces of 32 KiB that HTTP/2 may have of each answer, are free. Default 1 GiB; a larger
-    /// answer ends with `RESOURCE_EXHAUSTED`. One client may have as much as is free, and one
-    /// answer a quarter of it.
+    /// answer ends with `RESOURCE_EXHAUSTED`. One client may have as much as is free, one answer
+    /// too: it holds one reply at a time.
     pub fn answer_bytes_total_max(mut self, bytes: usize) -> Self {
         self.answer_bytes_total_max = bytes;
         self

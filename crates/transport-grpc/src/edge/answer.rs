@@ -391,7 +391,7 @@ mod tests {
     #[tokio::test]
     async fn a_reply_beyond_the_room_ends_the_answer_behind_those_before_it() {
         let pool = SendPool::new(10 << 20);
-        for (sizes, fits) in [(vec![3 << 20], 0), (vec![2 << 20, 10, 3 << 20], 2)] {
+        for (sizes, fits) in [(vec![11 << 20], 0), (vec![2 << 20, 10, 11 << 20], 2)] {
             let (give, given) = mpsc::unbounded_channel();
             let mut kept = Vec::new();
             for len in &sizes {
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(status(&mut body).await, said(Code::ResourceExhausted, "yes"));
             assert!(kept.iter().all(is_gone) && pool.used() == 0);
         }
-        let (first, _) = reply(3 << 20);
+        let (first, _) = reply(11 << 20);
         let mut body = answer(&pool, Some(first), None);
         assert_eq!(status(&mut body).await, said(Code::ResourceExhausted, "yes"));
     }

@@ -343,7 +343,7 @@ mod tests {
         const LEN: usize = 1 << 20;
         let pool = SendPool::new(10 * LEN);
         let room = pool.open(PeerName::Place("a client".into()));
-        let (give, mut messages) = given_within(5 * LEN, Some(room));
+        let (give, mut messages) = given_within(20 * LEN, Some(room));
         let prefix = |len: usize| {
             let len = u32::try_from(len).expect("it is small").to_be_bytes();
             Bytes::from([&[0], &len[..]].concat())
@@ -356,7 +356,7 @@ mod tests {
             assert_eq!((message.len(), pool.used()), (LEN, LEN), "its reader may keep it");
             assert!(is_pending(messages.message()) && pool.used() == 0);
         }
-        give.send(prefix(5 * LEN)).await.expect("it is taken");
+        give.send(prefix(11 * LEN)).await.expect("it is taken");
         let refused = messages.message().await.expect_err("there is no room");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         assert_eq!(refused.metadata().get(status::EXECUTED).expect("it is said"), "no");

@@ -1,9 +1,10 @@
 //! Room in all send buffers of a transport together, and what a connection and a peer may have of
 //! it.
 //!
-//! A connection may have a quarter of what is free, all connections of one peer together as much as
-//! is free. So a peer that never reads, over however many connections, leaves half of the room to
-//! others. What a connection has up to [`FREE_BYTES`] does not count: small frames always find
+//! A connection may have a quarter of what is free, and one that has nothing a first frame as large
+//! as what is free; all connections of one peer together as much as is free. So a peer that never
+//! reads, over however many connections, leaves half of the room to others, and the largest frame
+//! leaves though others have much queued. What a connection has up to [`FREE_BYTES`] does not count: small frames always find
 //! room, and cost no access to what is shared.
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use crate::PeerName;
 /// calls fits.
 const FREE_BYTES: usize = 16 << 10;
 
-/// Part of the free room that one connection may have: one in so many.
+/// Part of the free room that one connection may have beyond its first frame: one in so many.
 const CONNECTION_PART: usize = 4;
 
 /// A bounded number of bytes, shared by the send buffers of connections.
@@ -106,7 +107,8 @@ impl SendShare {
         let before =
             of_connection.map_or(self.charged, |all| all.fetch_add(more, Ordering::Relaxed));
         let free = self.pool.max.saturating_sub(used);
-        let fits = before + more <= free / CONNECTION_PART && of_peer + more <= free;
+        let is_within = before == 0 || before + more <= free / CONNECTION_PART;
+        let fits = is_within && of_peer + more <= free;
         if fits {
             self.charged = charge;
         } else {
@@ -243,6 +245,20 @@ mod tests {
         let mut late = pool.open(place(9_999));
         assert!(late.grow(FREE_BYTES) && late.has_room(FREE_BYTES / 2 - 1));
         assert!(!late.grow(4 << 20));
+    }
+
+    /// The largest frame that the settings allow is a quarter of the pool.
+    #[test]
+    fn the_largest_frame_finds_room_whatever_others_have_up_to_half() {
+        let pool = SendPool::new(MAX);
+        let mut first = pool.open(place(1));
+        assert!(first.grow(MAX / 4 + 1_000), "with the words of its chunks");
+        assert!(!first.grow(MAX / 4 + 1_000 + FREE_BYTES), "it has more than a quarter");
+        let mut flows: Vec<SendShare> = pool.open_flows(place(2), 2).collect();
+        assert!(flows[0].grow(MAX / 4), "a connection of a slow reader is another's");
+        assert!(!flows[1].grow(MAX / 8), "its flows have what one connection may have");
+        assert!(!pool.open(place(2)).grow(MAX / 4), "a peer leaves half of what is free to others");
+        assert!(pool.open(place(3)).grow(MAX / 4));
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Settings {
     /// setting, else the default, or what the sink takes if that is more.
     pub fn frame_bytes_max_for(&self, sink_frame_bytes_max: u32) -> u32 {
         self.frame_bytes_max.unwrap_or_else(|| {
-            // A connection has a quarter of the room of all: what is larger would never leave.
+            // What takes more of the room of all would not leave while others have some of it.
             let room = u32::try_from(self.send_bytes_total_max / 4).unwrap_or(u32::MAX);
             sink_frame_bytes_max.min(room).clamp(FRAME_BYTES_MAX, FRAME_BYTES_GROWN_MAX)
         })
@@ -234,9 +234,9 @@ macro_rules! setter {
         $crate::setter! {
             /// Bytes that all connections of the transport may queue together. Default 256 MiB; at
             /// least four times the largest frame. A connection may have a quarter of what is free,
-            /// all of one peer as much as is free, and each 16 KiB besides. A connection above its
-            /// share is full, as at the bounds of its own: callers wait, requests to it fail, a
-            /// reply that finds no room closes it.
+            /// or one frame as large as what is free, all of one peer as much as is free, and each
+            /// 16 KiB besides. A connection above its share is full, as at the bounds of its own:
+            /// callers wait, requests to it fail, a reply that finds no room closes it.
             @ send_bytes_total_max: usize
         }
     };
