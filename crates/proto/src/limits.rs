@@ -7,7 +7,8 @@ use crate::inbox::MESSAGE_BYTES;
 use crate::mailbox;
 use crate::wire::EXCEPTIONS_MAX;
 
-/// Bounds and times of one node. All finite; [`Limits::check`] says which relation is broken.
+/// Bounds and times of one node. All finite: of bytes of messages, more than 256 TiB counts as
+/// 256 TiB. [`Limits::check`] says which relation is broken.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
@@ -159,6 +160,9 @@ impl Default for Limits {
 /// Longest of the times of a node, and of transports: sums and multiples of them have an end.
 pub const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// Most bytes that a message or a call counts: sums of many such have an end.
+const BYTES_MAX: u64 = 1 << 48;
+
 /// Least keep-alive timeout of a node, and of transports: below it the pauses of any process count
 /// as its end.
 pub const KEEP_ALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(100);
@@ -171,8 +175,13 @@ pub struct LimitsError(&'static str);
 impl Limits {
     /// Those that a core of the node has for itself: its part of the calls, and of what waits for
     /// dials, of which it may have what is for one node at least. The others are those of the node,
-    /// by a [`Ledger`](crate::ledger::Ledger).
+    /// by a [`Ledger`](crate::ledger::Ledger). What bounds messages is finite.
     pub(crate) fn of_core(mut self, place: Place) -> Self {
+        let bytes_max = usize::try_from(BYTES_MAX).unwrap_or(usize::MAX);
+        self.message_bytes_max = self.message_bytes_max.min(bytes_max);
+        self.reply_bytes_max = self.reply_bytes_max.min(BYTES_MAX);
+        self.unscheduled_bytes = self.unscheduled_bytes.min(BYTES_MAX);
+        self.stream_window_bytes = self.stream_window_bytes.min(BYTES_MAX);
         let of_one_dial = self.dial_queue_bytes_max.min(self.dial_bytes_total_max);
         self.dial_bytes_total_max = place.part(self.dial_bytes_total_max).max(of_one_dial);
         self.calls_max = place.part(self.calls_max);

@@ -10,7 +10,7 @@ use crate::call::{CallEvent, CallOptions, End};
 use crate::mailbox::{CallName, MailKey};
 use crate::share::Pool;
 use crate::task::{SendError, TaskFailure};
-use crate::wire::{Cause, Executed};
+use crate::wire::{Cause, Executed, Header, Part, Reply, ReplyKind};
 
 #[test]
 fn one_branch_and_one_reply_cost_two_frames() {
@@ -674,6 +674,43 @@ fn replies_above_the_largest_frame_leave_in_several() {
         came.sort_by_key(|message| sizes.iter().position(|size| *size == message.len()));
         assert_eq!(came, sizes.map(of));
     }
+}
+
+/// Limits that mean none have sums, too: of the replies of several branches, and of what a liar
+/// announces behind them.
+#[test]
+fn limits_of_bytes_that_mean_none_are_finite() {
+    let limits = Limits {
+        message_bytes_max: usize::MAX,
+        reply_bytes_max: u64::MAX,
+        unscheduled_bytes: u64::MAX,
+        stream_window_bytes: u64::MAX,
+        ..Limits::default()
+    };
+    let mut mesh = Mesh::connected_with(3, &limits);
+    let call = mesh.call(1, &[2, 3], CallOptions::default());
+    mesh.deliver_all();
+    let now = mesh.now;
+    for path in ["/0", "/1"] {
+        let (at, task) = mesh.task(path);
+        mesh.with(at, |node| {
+            let stream = node.stream(now, &task).unwrap();
+            node.stream_items(now, &task, stream, [Bytes::from_static(b"item")]).unwrap();
+            node.handle_yield(now, &task);
+        });
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call), [format!("reply {path}")]);
+    }
+    let header = Header { call, task: crate::key("/1".parse().unwrap(), 0) };
+    let part = Some(Part { offset: 0, total: u64::MAX });
+    let kind = ReplyKind::Item { seq: 1, is_last: false };
+    let payload = Bytes::from_static(b"a part");
+    let reply = Reply { is_final: false, kind, part, ..Reply::sole(payload) };
+    let link = mesh.link_between(1, 3);
+    let frame = Frame::new(header, Message::Reply(reply));
+    assert_eq!(mesh.take((1, link), frame), Ok(()));
+    let told = mesh.told(1, call);
+    assert!(told[0].contains("larger than its message_bytes_max"), "{told:?}");
 }
 
 /// Node 2 answers a call with 100,000 bytes, which are not granted.
