@@ -51,7 +51,7 @@ use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 pub use config::QuicTransportBuilder;
 pub use convoke_transport::parts::SettingsError as QuicConfigError;
 
-use crate::quic::config::Config;
+use crate::quic::config::{Config, INCOMING_BYTES_MAX};
 use crate::quic::dial::Dialers;
 
 pub(crate) const SCHEME: &str = "quic";
@@ -59,8 +59,6 @@ pub(crate) const SCHEME: &str = "quic";
 /// Name that both ends must give in the TLS handshake; another version of this transport, another
 /// name.
 const PROTOCOL: &[u8] = b"convoke/1";
-/// Bytes of one handshake that are kept before it is accepted: the first flight of a dialler.
-const INCOMING_BYTES_MAX: u64 = 64 << 10;
 
 /// Makes QUIC connections. Cheap to clone; clones share the limits on accepted connections and the
 /// sockets that are dialled from.
@@ -188,7 +186,7 @@ fn server_config(identity: &Identity, config: &Config) -> ServerConfig {
     server.transport_config(Arc::new(transport_config(config, 2)));
     server.max_incoming(config.common.handshakes_max);
     server.incoming_buffer_size(INCOMING_BYTES_MAX);
-    server.incoming_buffer_size_total(INCOMING_BYTES_MAX * config.common.handshakes_max as u64);
+    server.incoming_buffer_size_total(config.incoming_bytes_total());
     server
 }
 

@@ -39,7 +39,9 @@ pub(crate) struct Config {
     pub(crate) large_bytes_max: usize,
 }
 
-/// Windows and frames end here, so that sums of a few stay within what QUIC can say.
+/// Bytes of one handshake that are kept before it is accepted: the first flight of a dialler.
+pub(crate) const INCOMING_BYTES_MAX: u64 = 64 << 10;
+/// Windows end here, so that sums of a few stay within what QUIC can say.
 const BYTES_MAX: u32 = 1 << 30;
 /// Longer timeouts cannot be told to peers.
 const KEEP_ALIVE_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -126,12 +128,17 @@ impl Config {
         u64::from(self.window_bytes) * (2 + u64::from(self.large_frames_max))
     }
 
+    /// For all handshakes.
+    pub(crate) fn incoming_bytes_total(&self) -> u64 {
+        INCOMING_BYTES_MAX.saturating_mul(self.common.handshakes_max as u64)
+    }
+
     fn check(&self) -> Result<(), QuicConfigError> {
         let lane_max = self.lane_frame_bytes_max;
         let rules = [
             (
-                self.common.frame_bytes_max > Some(framing::LENGTH_MAX.min(BYTES_MAX)),
-                "frame_bytes_max is above 1 GiB",
+                self.common.frame_bytes_max > Some(framing::LENGTH_MAX),
+                "frame_bytes_max is 1 GiB or more",
             ),
             (lane_max < CHUNK_BYTES_MIN, "lane_frame_bytes_max is below 1 KiB"),
             (self.window_bytes < WINDOW_BYTES_MIN, "window_bytes is below 4 KiB"),
@@ -157,6 +164,28 @@ mod tests {
         let small = Config { lane_frame_bytes_max: 100, ..Config::default() };
         let text = small.check().unwrap_err().to_string();
         assert!(text.contains("QUIC") && text.contains("lane_frame_bytes_max"), "{text}");
+    }
+
+    #[test]
+    fn any_number_of_handshakes_has_room() {
+        let mut config = Config::default();
+        assert_eq!(config.incoming_bytes_total(), 256 * INCOMING_BYTES_MAX);
+        config.common.handshakes_max = usize::MAX;
+        assert_eq!((config.check(), config.incoming_bytes_total()), (Ok(()), u64::MAX));
+    }
+
+    #[test]
+    fn no_frame_is_longer_than_its_word_can_say() {
+        let mut config = Config::default();
+        config.common.send_bytes_total_max = 8 << 30;
+        let largest = config.common.frame_bytes_max_for(u32::MAX);
+        assert_eq!(largest, framing::LENGTH_MAX);
+        config.common.send_buffer_bytes_hard = 2 << 30;
+        config.common.frame_bytes_max = Some(largest);
+        assert_eq!(config.check(), Ok(()));
+        config.common.frame_bytes_max = Some(largest + 1);
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.ends_with("frame_bytes_max is 1 GiB or more"), "{text}");
     }
 
     #[test]

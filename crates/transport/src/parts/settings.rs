@@ -158,7 +158,7 @@ pub const FRAME_BYTES_MIN: u32 = 32 << 10;
 /// Default of the largest frame: a message of 4 MiB and its headers.
 const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);
 /// The largest frame of a sink that a transport takes without being told: QUIC has no larger ones.
-const FRAME_BYTES_GROWN_MAX: u32 = 1 << 30;
+const FRAME_BYTES_GROWN_MAX: u32 = (1 << 30) - 1;
 
 /// Makes the setters of a transport's builder for settings of
 /// [`Settings`](crate::parts::Settings), named one by one or all, which it has at
