@@ -31,7 +31,7 @@ use crate::key::Key;
 use crate::time::Timestamp;
 use crate::wire::{
     Cause, Credit, Entry, Executed, Extension, Fail, Manifest, Message, Outcome, Reply, ReplyPath,
-    Sealed,
+    Sealed, fit_one_frame,
 };
 
 use super::limits::Limits;
@@ -553,6 +553,7 @@ impl Task {
         }
         let (children, replies) = (self.children.len(), self.outgoing.reply_count());
         let entry = self.entry(Outcome::Finished);
+        self.make_room_for(&entry);
         match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Reply(item) if self.outgoing.can_be_last(&item) => {
                 let is_final = (children, replies) == (0, 1);
@@ -613,6 +614,7 @@ impl Task {
         }
         self.flush();
         let entry = self.entry(Outcome::Failed(failure.cause));
+        self.make_room_for(&entry);
         let words = Some(Words::of(&failure));
         let fail = failure.into_fail(Some(entry.clone()), std::mem::take(&mut self.inherited));
         let fail = Fail { extensions: std::mem::take(&mut self.metadata), ..fail };
@@ -674,11 +676,12 @@ impl Task {
             Some(word) => self.push(word),
             None => {}
         }
-        let inherited = std::mem::take(&mut self.inherited);
         let own = self.end.is_none().then(|| self.entry(Outcome::Failed(cause)));
         if let Some(entry) = &own {
+            self.make_room_for(entry);
             self.end = Some(Finished { entry: entry.clone(), tailed: false, words: None });
         }
+        let inherited = std::mem::take(&mut self.inherited);
         if own.is_some() || !inherited.is_empty() {
             self.push(Message::Manifest(Manifest { own, inherited }));
         }
@@ -760,6 +763,15 @@ impl Task {
             replies: self.outgoing.reply_count(),
             outcome,
             holders: self.children.iter().map(|child| Some(child.node)).collect(),
+        }
+    }
+
+    /// Passes on what it was given in a frame of its own, where that and its own entry are too much
+    /// for one.
+    fn make_room_for(&mut self, own: &Entry) {
+        if !self.inherited.is_empty() && !fit_one_frame(own, &self.inherited) {
+            let inherited = std::mem::take(&mut self.inherited);
+            self.push(Message::Manifest(Manifest { own: None, inherited }));
         }
     }
 

@@ -40,7 +40,7 @@ pub use cancel::{Cancel, CancelReason};
 pub use cast::{About, Cast, Digest};
 pub use codec::{TASKS_MAX, WireError};
 pub use credit::{Credit, Credited};
-pub(crate) use entry::CHILDREN_MAX;
+pub(crate) use entry::{CHILDREN_MAX, fit_one_frame};
 pub use entry::{Entry, Outcome, Sealed};
 pub use fail::{Cause, Executed, Fail};
 pub(crate) use fail::{cut, cut_to};

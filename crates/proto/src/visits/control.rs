@@ -20,8 +20,8 @@ use crate::task::TaskFailure;
 use crate::time::Timestamp;
 use crate::wire::{
     Asked, CHILDREN_MAX, Cancel, CancelReason, Cause, Credit, Credited, Entry, Executed, Header,
-    LinkDown, Message, Outcome, Probe, Relayed, ReplyPath, Rung, Sealed, Status, TASKS_MAX,
-    TaskStatus,
+    LinkDown, Manifest, Message, Outcome, Probe, Relayed, ReplyPath, Rung, Sealed, Status,
+    TASKS_MAX, TaskStatus, fit_one_frame,
 };
 use crate::{Arrival, Outbound};
 
@@ -176,6 +176,7 @@ impl Visits {
                 let fail = record.failure().filter(|_| is_told);
                 failed.extend(fail.map(|fail| (place.clone(), fail)));
             }
+            inherited.bound(&mut status);
             last = place;
             tasks.push((asked.clone(), status));
         }
@@ -368,6 +369,11 @@ impl Visits {
         (children, mut own, mut inherited): Report,
         links: &mut Links,
     ) {
+        if own.as_ref().is_some_and(|own| !fit_one_frame(own, &inherited)) {
+            let inherited = std::mem::take(&mut inherited);
+            let given = self.own(place, Message::Manifest(Manifest { own: None, inherited }));
+            self.pass_up(now, call, place.clone(), given, links);
+        }
         for children in children.chunks(TASKS_MAX) {
             // The entries are said once, in the first.
             let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
@@ -409,8 +415,8 @@ fn refusal_by(by: &Arrival, cause: Cause, forget_at: Timestamp) -> Refusal {
     Refusal { cause, forget_at, asker: Some(by.sender()), payer: by.peer }
 }
 
-/// Entries that the tasks of one PROBE were given to pass on. Siblings were given the same: each is
-/// said once.
+/// Entries that the tasks of one PROBE were given to pass on, beside those of tasks that are over.
+/// Siblings were given the same: each is said once.
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Sealed>,
@@ -423,7 +429,8 @@ impl Gathered {
     fn add(&mut self, entries: &[Sealed]) {
         for entry in entries {
             let holders = self.holders + entry.entry.holders.len();
-            // Only a liar's are too many.
+            // Those of a liar are too many, and those beside the entries of tasks of many branches:
+            // who lacks one asks for it once it knows these.
             let has_room = holders <= CHILDREN_MAX && self.entries.len() < GATHERED_MAX;
             if !has_room {
                 continue;
@@ -435,6 +442,17 @@ impl Gathered {
                 self.holders = holders;
                 self.entries.push(entry.clone());
             }
+        }
+    }
+
+    /// Counts the holders that the status of a task names. Beyond what a frame may name it names
+    /// none, as if none were known.
+    fn bound(&mut self, status: &mut TaskStatus) {
+        let TaskStatus::Closed { entry, .. } = status else { return };
+        let holders = self.holders + entry.holders.len();
+        match holders <= CHILDREN_MAX {
+            true => self.holders = holders,
+            false => entry.holders.clear(),
         }
     }
 }

@@ -132,8 +132,15 @@ fn read_holder_indices(
     if is_used.contains(&false) { Err(WireError::Invalid) } else { Ok(holders) }
 }
 
-/// Most branches of one task, which is also the default bound of a whole call.
+/// Most branches of one task, which is also the default bound of a whole call. All entries of a
+/// frame together name the holders of no more.
 pub(crate) const CHILDREN_MAX: usize = 65_536;
+
+/// True when one frame may have both a task's own entry and those that it was given.
+pub(crate) fn fit_one_frame(own: &Entry, inherited: &[Sealed]) -> bool {
+    let entries = inherited.iter().map(|sealed| &sealed.entry).chain([own]);
+    entries.map(|entry| entry.holders.len()).sum::<usize>() <= CHILDREN_MAX
+}
 
 /// An entry that travels on a frame of another task, and what proves that nobody on its way changed
 /// it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::super::*;
-use super::mesh::{METHOD, Mesh, branch, cast, id, millis, open_one, root_branch};
+use super::mesh::{METHOD, Mesh, Sent, branch, cast, id, millis, open_one, root_branch};
 use super::settlement::cancel_and_detach;
 use super::strangers::{closing, fail, keyed, send};
 use crate::call::{CallEvent, CallOptions, End};
@@ -865,4 +865,50 @@ fn a_failure_of_a_task_that_is_stopped_does_not_wait_behind_its_replies() {
         _ => None,
     });
     assert_eq!(failures.collect::<Vec<_>>(), [(Cause::ShuttingDown, Executed::Maybe)]);
+}
+
+/// Leaves of the requests that are on their way the last one alone.
+fn keep_last_request(mesh: &mut Mesh) {
+    let is_request = |sent: &Sent| sent.frame.message.name() == "REQUEST";
+    let last = mesh.wire.iter().rposition(|(_, sent)| is_request(sent)).unwrap();
+    let mut index = 0;
+    mesh.wire.retain(|(_, sent)| {
+        index += 1;
+        !is_request(sent) || index - 1 == last
+    });
+}
+
+/// Tasks of many branches each are within all limits of their nodes, and no frame about several of
+/// them is a fault.
+#[test]
+fn no_frame_names_more_holders_than_its_receiver_takes() {
+    let limits = Limits { branches_max: 200_000, ..Limits::default() };
+    let mut mesh = Mesh::connected_with(4, &limits);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    for (path, count) in [("/0", 40_000), ("/0/39999", 30_000)] {
+        let ((at, task), now) = (mesh.task(path), mesh.now);
+        mesh.with(at, |node| {
+            for _ in 0..count {
+                node.delegate(now, &task, branch(at + 1)).unwrap();
+            }
+            node.finish(now, &task);
+        });
+        keep_last_request(&mut mesh);
+        mesh.deliver_all(); // A request that is refused by its receiver is a fault.
+    }
+    assert_eq!(mesh.task("/0/39999/29999").0, 4);
+    let (_, task) = mesh.task("/0/39999");
+    let asked = Asked { task: task.task.clone(), key: task.key };
+    let probe = Probe { fence: false, budget_us: 1_000_000, tasks: vec![asked.clone(), asked] };
+    let header = Header { call, task: task.task };
+    let link = mesh.link_between(3, 1);
+    mesh.take((3, link), Frame::new(header, Message::Probe(probe))).unwrap();
+    assert_eq!(mesh.on_wire(), ["3-1 STATUS"]);
+    mesh.deliver_all();
+    let link = mesh.link_between(3, 4);
+    mesh.disconnect(3, link);
+    assert!(mesh.on_wire().contains(&"3-1 LINK_DOWN".to_owned()), "{:?}", mesh.on_wire());
+    mesh.deliver_all();
+    assert_eq!(mesh.end(1, call), None, "it waits for the branches that were dropped here");
 }
