@@ -127,7 +127,7 @@ impl Spaces {
     pub(super) fn has_window(&self, key: MailKey, from: NodeId) -> bool {
         let MailKey::Tag(tag) = key else { return true };
         let Some(space) = self.open.get(&tag.space) else { return true };
-        let has_window = space.begun.get(&from).is_none_or(|begun| *begun < space.window);
+        let has_window = space.begun.get(&from).copied().unwrap_or(0) < space.window;
         has_window || mutant::is(Mutant::WindowIgnored)
     }
 

@@ -540,6 +540,17 @@ fn a_member_begins_no_more_tags_than_its_window_and_opening_makes_room() {
 }
 
 #[test]
+fn a_window_of_none_is_none() {
+    let mut mailboxes = mailboxes(&Limits::default());
+    mailboxes.open_space(7, 0, TWO, None).unwrap();
+    post(&mut mailboxes, 1, tag(0, 1), cast(0, 0));
+    assert_eq!(mailboxes.count(), 0);
+    mailboxes.join(tag(0, 1)).unwrap();
+    post(&mut mailboxes, 1, tag(0, 1), cast(0, 0));
+    assert_eq!(take(&mut mailboxes, tag(0, 1)), [1], "a tag that is joined has a reader");
+}
+
+#[test]
 fn below_the_floor_nothing_is_kept_and_nothing_opens_again() {
     let mut mailboxes = mailboxes(&Limits::default());
     mailboxes.open_space(7, 10, TWO, None).unwrap();

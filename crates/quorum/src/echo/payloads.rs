@@ -141,7 +141,7 @@ impl Payloads {
     #[must_use]
     pub fn shared(self, owners: usize) -> Self {
         self.with(|store| {
-            store.share /= owners + 1;
+            store.share /= owners.saturating_add(1);
             let largest = store.share.saturating_sub(VALUE_BYTES);
             store.value_bytes_max = store.value_bytes_max.min(largest);
         });
@@ -497,6 +497,12 @@ mod tests {
         let count = payloads.with(|store| (store.values.len(), store.bytes()));
         assert_eq!(count, (3, 3 * (300 + VALUE_BYTES)), "two of one, and one of the other");
         assert!(payloads.insert_of(liar, Bytes::from(vec![1; 940])).is_err());
+    }
+
+    #[test]
+    fn among_any_number_of_owners_each_has_what_a_division_gives() {
+        let payloads = Payloads::new(1_000).shared(usize::MAX);
+        assert_eq!(payloads.with(|store| store.share), 0);
     }
 
     #[test]

@@ -270,7 +270,7 @@ pub const fn majority(members: usize) -> usize {
 /// `ceil((n + f + 1) / 2)`: two such sets have a correct member in common, where `faulty` members
 /// may say anything.
 pub const fn byzantine_quorum(members: usize, faulty: usize) -> usize {
-    (members + faulty) / 2 + 1
+    members.saturating_add(faulty) / 2 + 1
 }
 
 #[cfg(test)]
@@ -286,6 +286,7 @@ mod tests {
             assert!(2 * quorum - members > faulty, "two meet in more than the faulty");
             assert!(quorum <= members - faulty, "the correct alone reach it");
         }
+        assert!(byzantine_quorum(4, usize::MAX) > 4, "no members are one");
     }
 
     #[test]

@@ -80,6 +80,7 @@ fn a_byzantine_quorum_is_of_the_known_sizes() {
     for (count, faulty, size) in sizes {
         assert_eq!(Byzantine { faulty }.of(count), size, "{count} members, {faulty} faulty");
     }
+    assert!(Byzantine { faulty: usize::MAX }.of(4) > 4, "no members are one");
 }
 
 #[test]

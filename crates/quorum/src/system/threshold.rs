@@ -42,7 +42,7 @@ impl Majority {
 impl Byzantine {
     /// Size of a quorum of `count` members.
     pub const fn of(self, count: usize) -> usize {
-        (count + self.faulty + 1).div_ceil(2)
+        count.saturating_add(self.faulty).saturating_add(1).div_ceil(2)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use convoke_transport::parts::{
-    CHUNK_BYTES_MIN, Settings, SettingsError as QuicConfigError, WINDOW_BYTES_MIN,
+    CHUNK_BYTES_MIN, KEEP_ALIVE_TIMEOUT_MIN, Settings, SettingsError as QuicConfigError,
+    WINDOW_BYTES_MIN,
 };
 
 use crate::quic::framing;
@@ -145,6 +146,11 @@ impl Config {
             (self.window_bytes > BYTES_MAX, "window_bytes is above 1 GiB"),
             (self.large_frames_max == 0, "large_frames_max is zero"),
             (self.large_bytes_max == 0, "large_bytes_max is zero"),
+            // The interval is no setting here, but a part of the timeout.
+            (
+                self.common.keep_alive_timeout < KEEP_ALIVE_TIMEOUT_MIN,
+                "keep_alive_timeout is below 100 ms",
+            ),
             (
                 self.common.keep_alive_timeout > KEEP_ALIVE_TIMEOUT_MAX,
                 "keep_alive_timeout is above a day",
@@ -164,6 +170,20 @@ mod tests {
         let small = Config { lane_frame_bytes_max: 100, ..Config::default() };
         let text = small.check().unwrap_err().to_string();
         assert!(text.contains("QUIC") && text.contains("lane_frame_bytes_max"), "{text}");
+    }
+
+    /// The interval of keep-alives is no setting of QUIC.
+    #[test]
+    fn a_keep_alive_timeout_out_of_bounds_is_named() {
+        const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+        let cases = [(Duration::ZERO, "below 100 ms"), (4 * YEAR, "above a day")];
+        for (keep_alive_timeout, bound) in cases {
+            let keep_alive_interval = keep_alive_timeout / 3;
+            let default = Settings::default();
+            let common = Settings { keep_alive_timeout, keep_alive_interval, ..default };
+            let text = Config { common, ..Config::default() }.check().unwrap_err().to_string();
+            assert!(text.ends_with(&format!("keep_alive_timeout is {bound}")), "{text}");
+        }
     }
 
     #[test]

@@ -59,8 +59,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks the relations: of these, and then the transport's own `rules`, each a condition that
-    /// must not hold and the text that names the settings.
+    /// Checks the relations: the transport's own `rules`, each a condition that must not hold and
+    /// the text that names the settings, and then those of these settings. So it has its own word
+    /// for what it sets otherwise.
     ///
     /// # Errors
     /// [`SettingsError`] for the first that is broken.
@@ -69,7 +70,7 @@ impl Settings {
         transport: &'static str,
         rules: &[(bool, &'static str)],
     ) -> Result<(), SettingsError> {
-        let broken = self.rules().into_iter().chain(rules.iter().copied()).find(|rule| rule.0);
+        let broken = rules.iter().copied().chain(self.rules()).find(|rule| rule.0);
         broken.map_or(Ok(()), |(_, message)| Err(SettingsError { transport, message }))
     }
 
