@@ -261,12 +261,15 @@ impl Call {
     pub(crate) fn detach(&mut self, now: Timestamp) {
         self.cancel(now);
         self.is_detached = true;
-        let unread = std::mem::take(&mut self.events);
-        let unread = unread.iter().filter_map(|event| match event {
-            CallEvent::Reply(delivered) => Some(delivered.read()),
+        let unread = std::mem::take(&mut self.events).into_iter();
+        let unread = unread.filter_map(|event| match event {
+            CallEvent::Reply(delivered) => Some(delivered),
             _ => None,
         });
-        self.inbox.consume_all(unread);
+        let unread: Vec<Delivered> = unread.collect();
+        self.inbox.consume_all(unread.iter().map(Delivered::read));
+        let unread = unread.into_iter();
+        self.out.extend(unread.filter_map(|delivered| Outbound::spent(delivered.payload)));
         self.inbox.discard();
         self.drain_credits();
     }
@@ -321,7 +324,7 @@ impl Call {
     /// connection, another for as much credit as it has by [`Self::send_granted_items`].
     pub(crate) fn send_item(
         &mut self,
-        payload: Encoded,
+        payload: &mut Encoded,
     ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         self.upload.as_mut().ok_or(SendError::Ended)?.send(payload)
     }
@@ -348,7 +351,9 @@ impl Call {
 
     /// The task's node grants bytes of the items. False when it is not the one they go to.
     pub(crate) fn handle_items_credit(&mut self, link: LinkId, limit: u64) -> bool {
-        self.upload.as_mut().is_some_and(|upload| upload.grant(link, limit))
+        let Self { upload, out, .. } = self;
+        let mut let_go = |payload| out.extend(Outbound::spent(payload));
+        upload.as_mut().is_some_and(|upload| upload.grant(link, limit, &mut let_go))
     }
 
     /// The connection by which a part of its items can leave, as it has credit.
@@ -360,7 +365,8 @@ impl Call {
     pub(crate) fn send_granted_items(&mut self) {
         let Some(upload) = &mut self.upload else { return };
         let Some(Root { node, .. }) = self.roots.get(&root_path(0)).copied() else { return };
-        if let Some((link, item)) = upload.poll() {
+        let mut let_go = |payload| self.out.extend(Outbound::spent(payload));
+        if let Some((link, item)) = upload.poll(&mut let_go) {
             let header = Header { call: self.id, task: key(root_path(0), 0) };
             let mut outbound = Outbound::new(node, header, Message::Item(item));
             outbound.link = Some(link);
@@ -370,29 +376,29 @@ impl Call {
 
     /// True once when the writer of items waits no longer for nothing.
     pub(crate) fn take_items_news(&mut self) -> bool {
-        let Some(upload) = &mut self.upload else { return false };
+        if self.upload.is_none() {
+            return false;
+        }
         let root = self.tree.get(&root_path(0)).map(|branch| branch.state);
         let takes_items = matches!(self.end, None | Some(End::Decided))
             && matches!(root, Some(BranchState::Open | BranchState::Named));
         if !takes_items {
-            upload.stop(SendError::Ended);
+            self.stop_items(SendError::Ended);
         }
-        upload.take_news()
+        self.upload.as_mut().is_some_and(|upload| upload.take_news())
     }
 
     /// Nobody takes further items.
     pub(crate) fn stop_items(&mut self, why: SendError) {
         if let Some(upload) = &mut self.upload {
-            upload.stop(why);
+            upload.stop(why, &mut |payload| self.out.extend(Outbound::spent(payload)));
         }
     }
 
     /// The connection that the items take may be among those which have ended.
     fn check_items_link(&mut self, links: &dyn LinkView) {
-        if let Some(upload) = &mut self.upload
-            && upload.link().is_some_and(|link| !links.is_up(link))
-        {
-            upload.stop(SendError::Lost);
+        if self.items_link().is_some_and(|link| !links.is_up(link)) {
+            self.stop_items(SendError::Lost);
         }
     }
 

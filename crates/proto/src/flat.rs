@@ -24,9 +24,9 @@ use crate::key::Secret;
 use crate::time::Timestamp;
 use crate::wire::{Reply, ReplyKind, Status};
 
-use super::Arrival;
 use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
 use super::mutant::{self, Mutant};
+use super::{Arrival, Outbound};
 
 /// The most branches of a flat call: what it holds is bounded by what they may send without being
 /// asked.
@@ -187,6 +187,14 @@ impl Flat {
         self.wake_after = 1;
         let payload = std::mem::take(&mut answer.payload);
         Some(Delivered::sole(root_path(index), answer.by, payload))
+    }
+
+    /// Lets go of what this node itself has answered, and nobody has read: an owner of the message
+    /// may be called as it is dropped.
+    pub(crate) fn let_go(&mut self, out: &mut VecDeque<Outbound>) {
+        let own = self.legs.iter_mut().filter(|leg| leg.link == LinkId::LOCAL);
+        let unread = own.filter_map(|leg| leg.answer.as_mut());
+        out.extend(unread.filter_map(|it| Outbound::spent(std::mem::take(&mut it.payload))));
     }
 
     /// Nobody reads it any more, and what is still to come is not called back.

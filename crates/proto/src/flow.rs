@@ -58,14 +58,14 @@ pub(crate) struct Piece<P = Bytes> {
 
 impl Piece<Encoded> {
     /// The same for who keeps it: of a small message all of it alone, for it may lie in a buffer
-    /// that others have come in.
-    pub(crate) fn kept(self, small: u64) -> Self {
+    /// that others have come in. Lets go of the message of which it is a copy then.
+    pub(crate) fn kept(mut self, small: u64, let_go: &mut dyn FnMut(Encoded)) -> Self {
         let is_slice = self.payload.len() as u64 <= small && self.payload.as_shared().is_some();
-        let payload = match is_slice {
-            true => Bytes::copy_from_slice(&self.payload).into(),
-            false => self.payload,
-        };
-        Self { payload, ..self }
+        if is_slice {
+            let copy = Bytes::copy_from_slice(&self.payload).into();
+            let_go(std::mem::replace(&mut self.payload, copy));
+        }
+        self
     }
 }
 

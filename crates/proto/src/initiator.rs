@@ -316,8 +316,11 @@ impl Initiator {
     }
 
     pub(crate) fn detach(&mut self, now: Timestamp, call: CallId) {
-        match self.flat.get(call.seq) {
-            Some(flat) if flat.is_complete() => self.discard_flat(call.seq),
+        match self.flat.get_mut(call.seq) {
+            Some(flat) if flat.is_complete() => {
+                flat.let_go(&mut self.out);
+                self.discard_flat(call.seq);
+            }
             Some(flat) if flat.reading == Reading::Decided => {}
             _ => self.with(call.seq, |call| call.detach(now)),
         }
@@ -326,8 +329,14 @@ impl Initiator {
     /// The caller has enough: what is still to come only settles the call.
     pub(crate) fn decide(&mut self, now: Timestamp, call: CallId, cancels_late: bool) {
         match self.flat.get_mut(call.seq) {
-            Some(flat) if flat.is_complete() => self.discard_flat(call.seq),
-            Some(flat) if !cancels_late => flat.decide(),
+            Some(flat) if flat.is_complete() => {
+                flat.let_go(&mut self.out);
+                self.discard_flat(call.seq);
+            }
+            Some(flat) if !cancels_late => {
+                flat.let_go(&mut self.out);
+                flat.decide();
+            }
             _ => self.with(call.seq, |call| call.decide(now, cancels_late)),
         }
     }
@@ -497,6 +506,7 @@ impl Initiator {
         if call.take_items_news() {
             self.writable.push_back(seq);
         }
+        self.out.extend(std::iter::from_fn(|| call.poll_outbound()));
         if let Some(link) = call.items_link() {
             self.drop_granted(link, seq);
         }

@@ -121,11 +121,12 @@ pub mod tree;
 pub mod visits;
 pub mod wire;
 
+use encoded::Encoded;
 use id::{Incarnation, LinkId, NodeId, NodeLife, Path, TaskKey};
 use key::Key;
 use link::Lane;
 use share::PeerIndex;
-use wire::{Frame, Header, Message, Relayed};
+use wire::{Frame, Header, Item, ItemKind, Message, Relayed};
 
 /// Arrival of a frame: its sender, and the connection that it came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,11 +197,23 @@ impl Outbound {
         Self { to, link: None, frame: Frame::new(header, message) }
     }
 
+    /// A payload that goes nowhere, if its owner may be called as it is dropped. It leaves by the
+    /// [outbox](outbox::Outbox::let_go), as that of a frame whose connection has gone.
+    pub(crate) fn spent(payload: impl Into<Encoded>) -> Option<Self> {
+        let payload = payload.into().into_owned()?;
+        let item = Item { kind: ItemKind::End { count: 0 }, part: None, payload };
+        let frame = Frame::new(Header::without_call(), Message::Item(item));
+        Some(Self { to: NOBODY, link: Some(LinkId::NONE), frame })
+    }
+
     /// Shows a key, unless the message has a place of its own for it.
     pub(crate) fn show(&mut self, key: Option<Key>) {
         self.frame.key = key.filter(|_| self.frame.message.shows_key());
     }
 }
+
+/// The node that a frame is for which goes nowhere.
+const NOBODY: NodeId = NodeId::new(u64::MAX);
 
 /// The frames whose order matters share the data lane; see [`Lane`].
 fn lane_of(message: &Message) -> Lane {

@@ -48,6 +48,8 @@ pub(crate) enum TaskOutput {
     Reply(Message),
     /// To another node: opens a branch.
     Request(ChildRequest),
+    /// To nobody: a payload whose owner may be called as it is dropped.
+    Spent(Bytes),
 }
 
 /// A branch to be opened; floor and reply route are the node's to say.
@@ -90,10 +92,11 @@ impl TaskFailure {
         Self { cause, executed, code: 0, text, details: Bytes::new(), aborts_children: false }
     }
 
-    /// Drops details that are longer than they may be.
-    pub(crate) fn bound_details(&mut self, limits: &Limits) {
-        if self.details.len() > limits.details_bytes_max() {
-            self.details = Bytes::new();
+    /// Takes details out of it that are longer than they may be.
+    pub(crate) fn bound_details(&mut self, limits: &Limits) -> Bytes {
+        match self.details.len() > limits.details_bytes_max() {
+            true => std::mem::take(&mut self.details),
+            false => Bytes::new(),
         }
     }
 
@@ -343,7 +346,9 @@ impl Task {
 
     /// Sends a whole reply.
     pub(crate) fn reply(&mut self, payload: Encoded) -> Result<(), SendError> {
-        self.check_message(&payload)?;
+        if let Err(refusal) = self.check_message(&payload) {
+            return Err(self.refused(payload, refusal));
+        }
         self.flush();
         let metadata = std::mem::take(&mut self.metadata);
         self.held = Held::Reply(self.outgoing.message(metadata, payload));
@@ -374,8 +379,9 @@ impl Task {
         payload: Encoded,
         leave: Option<&mut dyn FnMut(Reply, Encoded)>,
     ) -> Result<(), SendError> {
-        self.check_message(&payload)?;
-        self.check_stream(index)?;
+        if let Err(refusal) = self.check_message(&payload).and_then(|()| self.check_stream(index)) {
+            return Err(self.refused(payload, refusal));
+        }
         match (leave, std::mem::replace(&mut self.held, Held::Nothing)) {
             (Some(leave), Held::Reply(item))
                 if self.out.is_empty() && self.outgoing.can_leave_whole(&item) =>
@@ -426,22 +432,26 @@ impl Task {
 
     /// Opens a branch at another node. Its index is consumed only when this succeeds.
     pub(crate) fn delegate(&mut self, branch: Branch) -> Result<TaskKey, SendError> {
-        self.check_message(&branch.payload)?;
-        let child = self.next_child()?;
-        self.open(branch, child)
+        match self.check_message(&branch.payload).and_then(|()| self.next_child()) {
+            Ok(child) => self.open(branch, child),
+            Err(refusal) => Err(self.refused(branch.payload, refusal)),
+        }
     }
 
     /// Opens the last branch and ends.
     pub(crate) fn tail(&mut self, branch: Branch) -> Result<(), SendError> {
-        self.check_message(&branch.payload)?;
-        let child = self.last_child()?;
-        self.open(branch, child)?;
+        match self.check_message(&branch.payload).and_then(|()| self.last_child()) {
+            Ok(child) => self.open(branch, child)?,
+            Err(refusal) => return Err(self.refused(branch.payload, refusal)),
+        };
         self.finish();
         Ok(())
     }
 
     fn open(&mut self, mut branch: Branch, child: (TaskKey, Key)) -> Result<TaskKey, SendError> {
-        branch.inherit(&self.extensions)?;
+        if let Err(refusal) = branch.inherit(&self.extensions) {
+            return Err(self.refused(branch.payload, refusal));
+        }
         if matches!(self.held, Held::Reply(_)) {
             self.flush();
         }
@@ -539,9 +549,10 @@ impl Task {
             return self.outgoing.grant(index, limit_bytes);
         }
         if matches!(&self.held, Held::Reply(item) if item.index == index) {
-            self.held = Held::Nothing;
+            self.forget_held_reply();
         }
-        self.outgoing.drop_reply(index);
+        let Self { outgoing, out, .. } = self;
+        outgoing.drop_reply(index, &mut |payload| spend(out, payload));
         self.say_last_word();
         true
     }
@@ -560,7 +571,8 @@ impl Task {
                 let own = (!is_final).then(|| Box::new(entry.clone()));
                 let inherited = std::mem::take(&mut self.inherited);
                 let leaves = self.outgoing.can_leave_whole(&item);
-                let item = if leaves { item } else { self.outgoing.kept(item) };
+                let mut let_go = |payload| spend(&mut self.out, payload);
+                let item = if leaves { item } else { self.outgoing.kept(item, &mut let_go) };
                 let sole = outgoing::reply_of(item.index, item.piece);
                 let word = Message::Reply(Reply { is_final, own_entry: own, inherited, ..sole });
                 match leaves {
@@ -658,18 +670,39 @@ impl Task {
         let held = self.held_child_count();
         if held > 0 {
             self.children.truncate(self.children.len() - held);
-            self.held = Held::Nothing;
+            if let Held::Children(held) = std::mem::replace(&mut self.held, Held::Nothing) {
+                held.into_iter().for_each(|request| spend(&mut self.out, request.payload));
+            }
         }
+    }
+
+    fn forget_held_reply(&mut self) {
+        if let Held::Reply(item) = std::mem::replace(&mut self.held, Held::Nothing) {
+            spend(&mut self.out, item.piece.payload);
+        }
+    }
+
+    fn forget_outgoing(&mut self) {
+        let Self { outgoing, out, .. } = self;
+        outgoing.clear(&mut |payload| spend(out, payload));
+    }
+
+    /// A message was not taken, for this reason.
+    #[cold]
+    fn refused(&mut self, payload: Encoded, why: SendError) -> SendError {
+        spend(&mut self.out, payload);
+        why
     }
 
     /// The task is not wanted any more: what it has not sent it never will, and its closing entry
     /// says so (`settlement.md` S4). One that has ended has said its word.
     pub(crate) fn abandon(&mut self, cause: Cause) {
         self.forget_held_children();
-        self.held = Held::Nothing;
-        self.outgoing.clear();
+        self.forget_held_reply();
+        self.forget_outgoing();
         match self.last_word.take() {
-            Some(Message::Reply(Reply { inherited, .. })) => {
+            Some(Message::Reply(Reply { inherited, payload, .. })) => {
+                spend(&mut self.out, payload);
                 let own = self.end.as_ref().map(|end| end.entry.clone());
                 self.push(Message::Manifest(Manifest { own, inherited }));
             }
@@ -689,9 +722,10 @@ impl Task {
 
     /// Nobody takes what is left to be said.
     pub(crate) fn drop_replies(&mut self) {
-        self.held = Held::Nothing;
-        self.outgoing.clear();
-        self.last_word = None;
+        self.forget_held_reply();
+        self.forget_outgoing();
+        let last = self.last_word.take();
+        spend(&mut self.out, last.map(|mut word| word.take_payload()).unwrap_or_default());
     }
 
     /// Once the task has ended.
@@ -727,11 +761,12 @@ impl Task {
         }
     }
 
-    /// Has its failure do without them.
-    pub(crate) fn shorten_failure(&mut self) {
-        if let Some(Message::Fail(fail)) = &mut self.last_word {
-            fail.shorten();
-        }
+    /// Has its failure do without them: gives its details.
+    pub(crate) fn shorten_failure(&mut self) -> Bytes {
+        let Some(Message::Fail(fail)) = &mut self.last_word else { return Bytes::new() };
+        let details = std::mem::take(&mut fail.details);
+        fail.shorten();
+        details
     }
 
     pub(crate) fn has_output(&self) -> bool {
@@ -787,7 +822,9 @@ impl Task {
                     ..reply
                 }));
             }
-            Held::Reply(item) => self.outgoing.push(item),
+            Held::Reply(item) => {
+                self.outgoing.push(item, &mut |payload| spend(&mut self.out, payload));
+            }
             Held::Children(held) => held.into_iter().for_each(|request| self.push_request(request)),
         }
     }
@@ -819,7 +856,8 @@ impl Task {
         self.note_room(true);
         let mut left = TURN_BYTES;
         while left > 0
-            && let Some(mut reply) = self.outgoing.poll_reply()
+            && let Some(mut reply) =
+                self.outgoing.poll_reply(&mut |payload| spend(&mut self.out, payload))
         {
             left = left.saturating_sub(reply.payload.len().max(1));
             reply.inherited = std::mem::take(&mut self.inherited);
@@ -841,6 +879,11 @@ impl Task {
     fn push(&mut self, message: Message) {
         self.out.push_back(TaskOutput::Reply(message));
     }
+}
+
+/// A payload goes nowhere.
+fn spend(out: &mut VecDeque<TaskOutput>, payload: impl Into<Encoded>) {
+    out.extend(payload.into().into_owned().map(TaskOutput::Spent));
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, MethodId, NodeId, NodeLife, TaskKey};
 use crate::key::{Key, Secret};
 use crate::limits::Limits;
@@ -620,6 +621,7 @@ impl Visits {
                 Some(TaskOutput::Request(request)) => {
                     self.send_request(now, call, place, request, links);
                 }
+                Some(TaskOutput::Spent(payload)) => self.spend(payload),
                 None => {
                     let is_over = task.finished().is_some();
                     if task.has_granted() != task.granted_at.is_some() {
@@ -636,6 +638,11 @@ impl Visits {
                 }
             }
         }
+    }
+
+    /// A payload goes nowhere.
+    fn spend(&mut self, payload: impl Into<Encoded>) {
+        self.out.extend(Outbound::spent(payload));
     }
 
     /// Gives back what the replies of a task have taken, as they leave.

@@ -79,13 +79,13 @@ impl Upload {
     /// [`Self::poll`]. The message of the one that leaves is beside it.
     pub(crate) fn send(
         &mut self,
-        payload: Encoded,
+        payload: &mut Encoded,
     ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         self.check()?;
         if self.wait == Wait::End {
             self.wait = Wait::Nothing;
         }
-        let piece = Piece::whole(self.channel.next_item(), Vec::new(), payload);
+        let piece = Piece::whole(self.channel.next_item(), Vec::new(), std::mem::take(payload));
         let Some(link) = self.link.filter(|_| self.channel.can_send_whole(&piece)) else {
             self.channel.push(piece);
             return Ok(None);
@@ -116,22 +116,27 @@ impl Upload {
 
     /// The task's node grants bytes of the items, over this connection. False when it is not the
     /// one that the items take.
-    pub(crate) fn grant(&mut self, link: LinkId, limit: u64) -> bool {
+    pub(crate) fn grant(
+        &mut self,
+        link: LinkId,
+        limit: u64,
+        let_go: &mut dyn FnMut(Encoded),
+    ) -> bool {
         if self.link != Some(link) {
             return false;
         }
         match limit {
-            Credit::NO_MORE => self.stop(SendError::Ended),
+            Credit::NO_MORE => self.stop(SendError::Ended, let_go),
             limit => _ = self.channel.grant(limit),
         }
         true
     }
 
     /// Nobody takes further items, and what waits never leaves.
-    pub(crate) fn stop(&mut self, why: SendError) {
+    pub(crate) fn stop(&mut self, why: SendError, let_go: &mut dyn FnMut(Encoded)) {
         if self.stopped.is_none() {
             self.stopped = Some(why);
-            self.channel.clear();
+            self.channel.clear(let_go);
         }
     }
 
@@ -154,9 +159,9 @@ impl Upload {
     }
 
     /// The next frame, and the connection for it.
-    pub(crate) fn poll(&mut self) -> Option<(LinkId, Item)> {
+    pub(crate) fn poll(&mut self, let_go: &mut dyn FnMut(Encoded)) -> Option<(LinkId, Item)> {
         let link = self.link?;
-        let (item, payload) = item_of(self.channel.poll()?);
+        let (item, payload) = item_of(self.channel.poll(let_go)?);
         Some((link, Item { payload: payload.into_bytes(), ..item }))
     }
 }

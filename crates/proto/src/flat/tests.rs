@@ -294,6 +294,7 @@ impl Twin {
             _ => {}
         }
         let out = std::iter::from_fn(|| self.initiator.poll_outbound());
+        let out = out.filter(|outbound| outbound.link != Some(LinkId::NONE)); // It goes nowhere.
         seen.extend(out.map(|outbound| format!("{outbound:?}")));
         seen
     }

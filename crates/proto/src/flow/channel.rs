@@ -102,9 +102,9 @@ impl Channel {
         self.queue.iter().map(|piece| piece.payload.len() as u64).sum()
     }
 
-    /// Drops what waits.
-    pub(crate) fn clear(&mut self) {
-        self.queue.clear();
+    /// Lets go of what waits.
+    pub(crate) fn clear(&mut self, let_go: &mut dyn FnMut(Encoded)) {
+        self.queue.drain(..).for_each(|piece| let_go(piece.payload));
         self.offset = 0;
     }
 
@@ -117,8 +117,9 @@ impl Channel {
         })
     }
 
-    /// The next frame that has credit.
-    pub(crate) fn poll(&mut self) -> Option<Piece<Encoded>> {
+    /// The next frame that has credit. Lets go of a message that has left in parts, unless the last
+    /// of these is of its memory, and so goes later.
+    pub(crate) fn poll(&mut self, let_go: &mut dyn FnMut(Encoded)) -> Option<Piece<Encoded>> {
         let first = self.queue.front_mut()?;
         let available = self.window.available();
         if self.offset == 0 && first.cost() <= available {
@@ -131,7 +132,6 @@ impl Channel {
         }
         let total = first.payload.len() as u64;
         let len = available.min(total - self.offset).min(PART_BYTES_MAX);
-        let at = |byte: u64| usize::try_from(byte).expect("it is within the payload");
         let piece = Piece {
             kind: first.kind,
             part: Some(Part { offset: self.offset, total }),
@@ -141,7 +141,9 @@ impl Channel {
         self.window.send(piece.payload.len());
         self.offset += len;
         if self.offset == total {
-            self.queue.pop_front();
+            let is_copy = piece.payload.as_ptr() != first.payload[at(self.offset - len)..].as_ptr();
+            let whole = self.queue.pop_front().filter(|_| is_copy);
+            whole.into_iter().for_each(|whole| let_go(whole.payload));
             self.offset = 0;
             self.left += 1;
         }
@@ -163,6 +165,10 @@ impl Channel {
         let part = Some(Part { offset: self.offset, total });
         Some(Piece { kind, part, extensions: Vec::new(), payload: Encoded::default() })
     }
+}
+
+fn at(byte: u64) -> usize {
+    usize::try_from(byte).expect("it is within the payload")
 }
 
 /// Bytes of a message for one piece. A slice keeps the whole message for as long as it waits in a
@@ -208,9 +214,9 @@ mod tests {
                     let mut limit = 16 << 10;
                     let mut pieces = std::iter::from_fn(|| {
                         limit += step;
-                        channel.poll().or_else(|| {
+                        channel.poll(&mut drop).or_else(|| {
                             channel.grant(limit);
-                            channel.poll()
+                            channel.poll(&mut drop)
                         })
                     });
                     let Some(piece) = pieces.nth(kept) else { continue };

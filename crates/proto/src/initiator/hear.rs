@@ -104,8 +104,12 @@ impl Initiator {
         if mutant::is(Mutant::GrowingForgetsInherited) && self.flat.get(*seq).is_some() {
             reply.inherited.clear();
         }
-        let reply = std::mem::replace(reply, Reply::blank());
-        self.with(*seq, |call| call.handle_reply(now, by, task, reply));
+        let taken = std::mem::replace(reply, Reply::blank());
+        if by.link == LinkId::LOCAL {
+            // Its owner may be called as it is dropped, which is for who has the frame.
+            reply.payload = taken.payload.clone();
+        }
+        self.with(*seq, |call| call.handle_reply(now, by, task, taken));
         true
     }
 

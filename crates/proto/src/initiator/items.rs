@@ -26,7 +26,7 @@ impl Initiator {
     pub(crate) fn send_item(
         &mut self,
         call: CallId,
-        payload: Encoded,
+        payload: &mut Encoded,
     ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
         debug_assert!(self.out.is_empty(), "an item overtakes none that waits");
         let armed = self.calls.get_mut(&call.seq).ok_or(SendError::Ended)?;
@@ -54,6 +54,7 @@ impl Initiator {
         let Some(armed) = self.calls.get_mut(&call.seq) else { return true };
         let counts = armed.call.handle_items_credit(by.link, limit);
         armed.announce(call.seq, &mut self.ready, &mut self.writable);
+        armed.hand_over(&mut self.out);
         self.note_granted(call.seq);
         counts
     }
@@ -77,10 +78,10 @@ impl Initiator {
             && let Some(armed) = self.calls.get_mut(&seq)
         {
             armed.call.send_granted_items();
-            armed.hand_over(&mut self.out);
             if armed.call.take_items_news() {
                 self.writable.push_back(seq);
             }
+            armed.hand_over(&mut self.out);
             self.note_granted(seq);
         }
         true

@@ -8,7 +8,7 @@ use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, Path};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Envelope, Extension, Header, Message};
+use crate::wire::{Cause, Envelope, Extension, Header, Item, Message};
 
 use super::super::call::{
     Call, CallEvent, CallOptions, Delivered, End, Roots, root_path, root_request,
@@ -223,13 +223,10 @@ impl<O: Outbox> Node<O> {
         call: CallId,
         payload: impl Into<Encoded>,
     ) -> Result<(), SendError> {
-        let payload = payload.into();
-        let (size, limit) = (payload.len(), self.message_bytes_max);
-        if size > limit {
-            return Err(SendError::TooLarge { size, limit });
-        }
-        let initiator = self.initiator.of_mut(call).ok_or(SendError::Ended)?;
-        if let Some((link, item, payload)) = initiator.send_item(call, payload)?
+        let mut payload = payload.into();
+        let leaves = self.take_item(call, &mut payload);
+        self.let_go(payload); // Of one that is refused.
+        if let Some((link, item, payload)) = leaves?
             && let Some(Arrival { via: to, .. }) = self.links.arrival(link)
         {
             let task = &key(root_path(0), 0);
@@ -241,6 +238,20 @@ impl<O: Outbox> Node<O> {
         }
         self.pump(now);
         Ok(())
+    }
+
+    /// Takes an item out of `payload`, if its call takes any. One that is to leave at once, with its
+    /// message beside it.
+    fn take_item(
+        &mut self,
+        call: CallId,
+        payload: &mut Encoded,
+    ) -> Result<Option<(LinkId, Item, Encoded)>, SendError> {
+        let (size, limit) = (payload.len(), self.message_bytes_max);
+        if size > limit {
+            return Err(SendError::TooLarge { size, limit });
+        }
+        self.initiator.of_mut(call).ok_or(SendError::Ended)?.send_item(call, payload)
     }
 
     /// No further items of a call's request come.

@@ -109,6 +109,7 @@ impl<O: Outbox> Node<O> {
             let message = Message::Cast(cast.clone());
             self.send(now, Outbound::new(to, header.clone(), message));
         }
+        self.let_go(cast.payload);
         self.pump(now);
         turn
     }

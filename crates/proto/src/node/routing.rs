@@ -219,6 +219,7 @@ impl<O: Outbox> Node<O> {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
                 let result = self.dispatch(now, by, &mut frame);
                 debug_assert_eq!(result, Ok(()), "this node keeps the protocol with itself");
+                self.let_go(frame.message.take_payload()); // Unless somebody has it now.
             } else {
                 // Each has its turn.
                 let has_passed = self.visits.send_passed(now, &mut self.links);
@@ -228,6 +229,14 @@ impl<O: Outbox> Node<O> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Lets go of a payload whose owner may be called as it is dropped.
+    #[inline]
+    pub(super) fn let_go(&mut self, payload: impl Into<Encoded>) {
+        if let Some(payload) = payload.into().into_owned() {
+            self.outbox.let_go(payload);
         }
     }
 

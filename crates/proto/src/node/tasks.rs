@@ -57,7 +57,9 @@ impl<O: Outbox> Node<O> {
     ) -> Result<(), SendError> {
         let mut payload = payload.into();
         let refused = self.answer_each(now, [(task, &mut payload)].into_iter());
-        refused.into_iter().next().map_or(Ok(()), |(_, refusal)| Err(refusal))
+        let refusal = refused.into_iter().next().map(|(_, refusal)| refusal);
+        self.let_go(payload);
+        refusal.map_or(Ok(()), Err)
     }
 
     /// Sends the only replies of tasks and ends these. Those that leave by one connection, one
@@ -167,9 +169,9 @@ impl<O: Outbox> Node<O> {
         items: impl IntoIterator<Item: Into<Encoded>>,
     ) -> Result<u64, SendError> {
         let Self { visits, links, outbox, .. } = self;
-        let items = (index, items.into_iter().map(Into::into));
-        let mut full = None;
-        let sent = visits.stream_items(now, task, items, links, |(link, way), reply, payload| {
+        let mut items = items.into_iter().map(Into::into);
+        let (named, mut full) = ((index, &mut items), None);
+        let sent = visits.stream_items(now, task, named, links, |(link, way), reply, payload| {
             let to = Destination { to: way.to, link, lane: Lane::Data };
             // One that is not taken is lost, as any that has only this way.
             let room = outbox.send(now, to, envelope(task, way).reply(&reply).head(), payload);
@@ -177,6 +179,9 @@ impl<O: Outbox> Node<O> {
         });
         if let Some(link) = full {
             links.note_room(link, Room::None);
+        }
+        if sent.is_err() {
+            items.for_each(|item| self.let_go(item)); // Those behind one that was refused.
         }
         self.pump(now);
         sent
@@ -268,7 +273,8 @@ impl<O: Outbox> Node<O> {
         mut branch: Branch,
     ) -> Result<(), SendError> {
         let TaskRef { call, key, .. } = *task;
-        if let Some(onward) = self.visits.tail(now, task, &mut branch, &mut self.links)? {
+        let onward = self.visits.tail(now, task, &mut branch, &mut self.links);
+        if let Ok(Some(onward)) = &onward {
             let payload = std::mem::take(&mut branch.payload);
             let request = onward.terms.head(key, &branch);
             let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
@@ -282,8 +288,9 @@ impl<O: Outbox> Node<O> {
                 self.visits.handle_unsent(now, &header, to, unsent, &mut self.links);
             }
         }
+        self.let_go(branch.payload); // Of one that is refused, or is for a node that is dead.
         self.pump(now);
-        Ok(())
+        onward.map(|_| ())
     }
 
     /// Opens a branch of a task at a node that is known to be dead: it fails at once, as a failure

@@ -12,6 +12,7 @@ mod grants;
 mod items;
 mod mesh;
 mod names;
+mod owners;
 mod partings;
 mod relay;
 mod rights;

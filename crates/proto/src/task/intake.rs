@@ -100,7 +100,7 @@ impl Intake {
         }
     }
 
-    /// Takes a frame, and its payload out of it.
+    /// Takes a frame, and its payload out of it, unless of that a copy is kept.
     pub(crate) fn accept(&mut self, item: &mut Item) {
         if self.end.is_some() || self.is_dropped {
             return;
@@ -109,9 +109,12 @@ impl Intake {
             ItemKind::Item { seq, is_last } => ReplyKind::Item { seq, is_last },
             ItemKind::End { count } => ReplyKind::End { count },
         };
-        let (part, payload) = (item.part, std::mem::take(&mut item.payload));
-        let is_behind = part.is_none() && self.waiting.len() >= IN_BUFFERS_MAX;
-        let payload = if is_behind { kept(payload) } else { payload };
+        let part = item.part;
+        let payload = match part {
+            Some(_) => item.payload.clone(),
+            None if self.waiting.len() >= IN_BUFFERS_MAX => kept(item.payload.clone()),
+            None => std::mem::take(&mut item.payload),
+        };
         let piece = Piece { kind, part, extensions: Vec::new(), payload };
         match self.assembly.accept(piece, self.message_max) {
             Ok(accepted) => {
@@ -170,13 +173,13 @@ impl Intake {
         Some(item)
     }
 
-    /// The handler reads no further items.
-    pub(crate) fn drop_items(&mut self) {
+    /// The handler reads no further items. Gives those that wait.
+    pub(crate) fn drop_items(&mut self) -> VecDeque<Bytes> {
         self.is_dropped = true;
         self.is_waiting = false;
-        for item in std::mem::take(&mut self.waiting) {
-            self.assembly.consume(cost(item.len()));
-        }
+        let items = std::mem::take(&mut self.waiting);
+        items.iter().for_each(|item| self.assembly.consume(cost(item.len())));
+        items
     }
 
     /// True once when the handler waits no longer for nothing.

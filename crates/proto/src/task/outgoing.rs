@@ -134,13 +134,13 @@ impl Outgoing {
     }
 
     /// An item that is to wait.
-    pub(super) fn kept(&self, item: Item) -> Item {
-        Item { piece: item.piece.kept(self.unscheduled), ..item }
+    pub(super) fn kept(&self, item: Item, let_go: &mut dyn FnMut(Encoded)) -> Item {
+        Item { piece: item.piece.kept(self.unscheduled, let_go), ..item }
     }
 
     /// Queues an item for as much credit as it needs.
-    pub(super) fn push(&mut self, item: Item) {
-        let (item, unscheduled) = (self.kept(item), self.unscheduled);
+    pub(super) fn push(&mut self, item: Item, let_go: &mut dyn FnMut(Encoded)) {
+        let (item, unscheduled) = (self.kept(item, let_go), self.unscheduled);
         let channel = self.channels.entry(item.index).or_insert_with(|| Channel::new(unscheduled));
         self.waiting_bytes += item.piece.payload.len() as u64;
         channel.push(item.piece);
@@ -150,11 +150,12 @@ impl Outgoing {
         self.channels.get_mut(&index).is_some_and(|channel| channel.grant(limit))
     }
 
-    /// Drops what waits of a reply, and takes no further items of it.
-    pub(super) fn drop_reply(&mut self, index: u32) {
+    /// Lets go of what waits of a reply, and takes no further items of it.
+    pub(super) fn drop_reply(&mut self, index: u32, let_go: &mut dyn FnMut(Encoded)) {
         self.open_streams.remove(&index);
-        if let Some(channel) = self.channels.remove(&index) {
+        if let Some(mut channel) = self.channels.remove(&index) {
             self.waiting_bytes -= channel.waiting_bytes();
+            channel.clear(let_go);
         }
     }
 
@@ -164,9 +165,9 @@ impl Outgoing {
     }
 
     /// The next frame that has credit.
-    pub(super) fn poll_reply(&mut self) -> Option<Reply> {
+    pub(super) fn poll_reply(&mut self, let_go: &mut dyn FnMut(Encoded)) -> Option<Reply> {
         let sent = self.channels.iter_mut().find_map(|(index, channel)| {
-            let piece = channel.poll()?;
+            let piece = channel.poll(let_go)?;
             let is_over = channel.is_empty() && piece.is_end();
             Some((*index, is_over, piece))
         });
@@ -195,8 +196,9 @@ impl Outgoing {
         self.channels.values().all(Channel::is_empty)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, let_go: &mut dyn FnMut(Encoded)) {
         self.open_streams.clear();
+        self.channels.values_mut().for_each(|channel| channel.clear(let_go));
         self.channels.clear();
         self.waiting_bytes = 0;
     }

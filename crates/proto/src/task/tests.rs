@@ -68,7 +68,7 @@ fn requests(outputs: &[TaskOutput]) -> Vec<&ChildRequest> {
     for output in outputs {
         match output {
             TaskOutput::Request(request) => requests.push(request),
-            TaskOutput::Reply(message) => panic!("{message:?}"),
+            other => panic!("{other:?}"),
         }
     }
     requests

@@ -32,11 +32,15 @@ impl Visits {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        payload: Encoded,
+        mut payload: Encoded,
         links: &mut Links,
     ) -> Result<(), SendError> {
-        self.hold_reply(now, task, payload.len(), links)?;
-        self.with_task(now, task, links, |task| task.reply(payload))?
+        let held = self.hold_reply(now, task, payload.len(), links);
+        let replied = held.and_then(|()| {
+            self.with_task(now, task, links, |task| task.reply(std::mem::take(&mut payload)))?
+        });
+        self.spend(payload); // Of a task that has ended, for example.
+        replied
     }
 
     /// Sends the only reply and ends the task; when it cannot be sent, the task goes on. One that
@@ -69,9 +73,8 @@ impl Visits {
             return Ok(Some(way));
         }
         self.hold_reply(now, task, bytes, links)?;
-        let payload = std::mem::take(payload);
         self.with_task(now, task, links, |task| {
-            task.reply(payload)?;
+            task.reply(std::mem::take(payload))?;
             task.finish();
             Ok(None)
         })?
@@ -197,11 +200,15 @@ impl Visits {
         &mut self,
         now: Timestamp,
         task: &TaskRef,
-        branch: Branch,
+        mut branch: Branch,
         links: &mut Links,
     ) -> Result<TaskKey, SendError> {
-        self.check_branch(now, task, (branch.to, branch.payload.len(), false), links)?;
-        self.with_task(now, task, links, |task| task.delegate(branch))?
+        let checked = self.check_branch(now, task, (branch.to, branch.payload.len(), false), links);
+        let opened = checked.and_then(|()| {
+            self.with_task(now, task, links, |task| task.delegate(branch.take()))?
+        });
+        self.spend(branch.payload); // Of one that is refused.
+        opened
     }
 
     /// Opens the last branch of a task and ends it: without another output, the branch of the task
@@ -226,8 +233,7 @@ impl Visits {
         if let Some(onward) = self.tail_at_once(now, task, branch, links) {
             return Ok(Some(onward));
         }
-        let branch = branch.take();
-        self.with_task(now, task, links, |task| task.tail(branch))??;
+        self.with_task(now, task, links, |task| task.tail(branch.take()))??;
         Ok(None)
     }
 
@@ -290,10 +296,11 @@ impl Visits {
         mut failure: TaskFailure,
         links: &mut Links,
     ) {
-        failure.bound_details(&self.limits);
-        let aborts = failure.aborts_children;
+        let too_long = failure.bound_details(&self.limits);
+        self.spend(too_long);
+        let (aborts, details) = (failure.aborts_children, failure.details.clone());
         if self.with_task(now, task, links, |task| task.fail(failure)).is_err() {
-            return;
+            return self.spend(details);
         }
         self.hold_failure(task, links);
         if aborts {
@@ -329,7 +336,8 @@ impl Visits {
             return;
         }
         if !links.shares().may_take(record.payer, Pool::Replies) {
-            return running.shorten_failure();
+            let details = running.shorten_failure();
+            return self.spend(details);
         }
         record.hold_replies(bytes, links);
     }

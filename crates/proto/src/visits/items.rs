@@ -68,7 +68,8 @@ impl Visits {
 
     /// The handler reads no further items of a task's request.
     pub(crate) fn drop_items(&mut self, task: &TaskRef, links: &mut Links) {
-        self.with_intake(task.call, &task.place(), links, Intake::drop_items);
+        let items = self.with_intake(task.call, &task.place(), links, Intake::drop_items);
+        items.into_iter().flatten().for_each(|item| self.spend(item));
     }
 
     /// A connection has ended: the items that came over it are all there will be.
@@ -105,13 +106,15 @@ impl Visits {
     /// A task has ended: it takes no further items, and what they took is given back.
     pub(super) fn close_intake(&mut self, call: CallId, place: &Place, links: &mut Links) {
         let Some(record) = self.record_mut(place) else { return };
-        let Some(intake) = record.running().and_then(|task| task.intake.take()) else { return };
+        let intake = record.running().and_then(|task| task.intake.take());
+        let Some(mut intake) = intake else { return };
         let (link, payer) = (record.link, record.payer);
         self.intakes.remove(&(link, place.0, place.1.clone()));
         links.shares_mut().give(payer, Pool::Items, intake.paid());
         if intake.is_open() {
             self.send_items_credit(call, place, Credit::NO_MORE, links);
         }
+        intake.drop_items().into_iter().for_each(|item| self.spend(item));
     }
 
     /// Does something to the items of a task that is not over: then pays for them, grants what

@@ -158,7 +158,7 @@ impl Visits {
         now: Timestamp,
         call: CallId,
         place: &Place,
-        upward: Upward,
+        mut upward: Upward,
         links: &mut Links,
     ) {
         let Some(record) = self.record(place) else { return };
@@ -167,7 +167,7 @@ impl Visits {
             Err(Blocked::Dialling(origin)) => {
                 return self.wait_for_dial(now, origin, call, place, upward, links);
             }
-            Err(Blocked::Nowhere) => return,
+            Err(Blocked::Nowhere) => return self.spend(upward.message.take_payload()),
         };
         let Upward { from, task, key, message } = upward;
         let is_reply = from == self.me.node && matches!(message, Message::Reply(_));
@@ -317,6 +317,8 @@ impl Visits {
             record.forget_at.since(now + self.limits.keep_alive_timeout)
         });
         let timeout = self.limits.reply_dial_timeout.min(time_left / 4);
+        // Of which a copy may be kept.
+        self.spend(upward.message.payload().cloned().unwrap_or_default());
         let (upward, bytes) = upward.kept(call);
         if self.dials.wait(origin, now + timeout, (place.clone(), call, upward), bytes) {
             links.dial(origin);

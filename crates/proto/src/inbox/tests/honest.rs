@@ -69,7 +69,7 @@ impl Honest {
     /// The next frame of a sender, if it has credit for one.
     fn send(&mut self, at: usize) -> bool {
         let Sender { name: (path, index), channel } = &mut self.senders[at];
-        let Some(Piece { kind, part, payload, .. }) = channel.poll() else { return false };
+        let Some(Piece { kind, part, payload, .. }) = channel.poll(&mut drop) else { return false };
         let frame = reply(*index, kind, part, payload.into_bytes());
         let taken = self.inbox.hear(path, &frame);
         let taken = taken.unwrap_or_else(|fault| panic!("{path} {index}: {fault:?}"));
