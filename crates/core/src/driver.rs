@@ -70,13 +70,14 @@ use convoke_proto::wire::{Cause, Executed};
 use convoke_transport::parts::{Guest, Mutex, WAKER, wake_all};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
-use tokio::time::{Instant, Timeout};
+use tokio::time::Instant;
 
 use crate::carrier::{self, BodyCarrier, Carried};
 use crate::health::Health;
 use crate::packing::Packing;
 use crate::resolve::Resolver;
 use crate::telemetry::Telemetry;
+use crate::timer::{self, Timer};
 use crate::transport::{Address, Connection, Counters, Transport};
 
 pub(crate) use caller::OpenTerms;
@@ -279,10 +280,10 @@ impl Driver {
         &self.runtime
     }
 
-    /// Bounds the time of a future, also where its caller has no runtime, or one without timers.
-    pub(crate) fn within<F: Future>(&self, time: Duration, future: F) -> Timeout<F> {
-        let _entered = self.runtime.enter();
-        tokio::time::timeout(time, future)
+    /// Bounds the time of a future, also where its caller has no runtime, or one without timers. It
+    /// is over when the runtime of the endpoint is.
+    pub(crate) async fn within<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
+        timer::in_time(Timer::after(&self.runtime, time), future).await
     }
 
     /// Lets the core of an origin work on some input, then carries out what it wants.

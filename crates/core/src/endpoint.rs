@@ -276,9 +276,11 @@ impl Endpoint {
     ///
     /// Its peers are told as it begins, and send it no request from then on: calls and branches for
     /// it fail there, and say that they did not run. They answer how many they had sent, and where
-    /// the grace allows it closes once all of those have come and were refused, or a peer has not
-    /// answered for a second. Then it waits until what was sent last has left, so that the program
-    /// may end.
+    /// the grace allows it closes once all of those have come and were refused, or a second is
+    /// over: requests that are lost with a connection may have run, for all that their callers
+    /// know. Then it waits until what was sent last has left, so that the program may end.
+    ///
+    /// It may be awaited anywhere. Where the runtime of the endpoint ends meanwhile, so does it.
     ///
     /// # Cancel safety
     /// Dropped before it resolves, the grace is over.

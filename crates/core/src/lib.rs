@@ -71,6 +71,7 @@ mod resolve;
 pub mod seam;
 mod server;
 mod telemetry;
+mod timer;
 mod trace_context;
 pub mod transport;
 mod way;

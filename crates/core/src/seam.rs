@@ -7,4 +7,5 @@ pub use crate::endpoint::EndpointSeam;
 pub use crate::method::RequestSeam;
 #[cfg(feature = "metrics")]
 pub use crate::telemetry::Rising;
+pub use crate::timer::{Timer, in_time};
 pub use convoke_transport::parts::Seldom;

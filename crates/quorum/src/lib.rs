@@ -57,7 +57,6 @@ mod quorum_call;
 mod quorum_function;
 mod replies;
 mod roster;
-mod runtime;
 mod source;
 mod system;
 

@@ -5,11 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use convoke_core::seam::EndpointSeam as _;
+use convoke_core::seam::{EndpointSeam as _, Timer};
 use convoke_core::{CallBuilder, Cause, Client, Code, Failure, Payload, Peer, Request};
-use tokio::time::{Instant, Sleep, sleep_until};
-
-use crate::runtime::in_runtime;
+use tokio::time::Instant;
 
 /// Number of times that the request of a member is sent again, and the pause before; for
 /// [`QuorumBuilder::retry`](crate::QuorumBuilder::retry).
@@ -55,7 +53,7 @@ pub(crate) struct Plan<Resp> {
     retry: Option<Retry>,
     waiting: Vec<Waiting>,
     attempts: Vec<u32>,
-    sleep: Pin<Box<Sleep>>,
+    timer: Timer,
 }
 
 struct Waiting {
@@ -102,7 +100,7 @@ impl<Resp: Payload> Plan<Resp> {
         // Those whose turn is at the deadline are asked where others fail before.
         let waiting: Vec<Waiting> = later.collect();
         let plan = Self {
-            sleep: Box::pin(in_runtime(client.endpoint().runtime(), || sleep_until(deadline))),
+            timer: Timer::at(client.endpoint().runtime(), deadline),
             attempts: vec![0; requests.len()],
             client,
             deadline,
@@ -163,10 +161,10 @@ impl<Resp: Payload> Plan<Resp> {
         let (index, next) =
             self.waiting.iter().enumerate().min_by_key(|(_, waiting)| waiting.at)?;
         if next.at > Instant::now() {
-            if self.sleep.deadline() != next.at {
-                self.sleep.as_mut().reset(next.at);
+            if self.timer.deadline() != next.at {
+                self.timer.reset(next.at);
             }
-            if self.sleep.as_mut().poll(cx) == Poll::Pending {
+            if Pin::new(&mut self.timer).poll(cx) == Poll::Pending {
                 return None;
             }
         }

@@ -7,14 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use convoke_core::seam::EndpointSeam as _;
+use convoke_core::seam::{EndpointSeam as _, Timer, in_time};
 use convoke_core::{
     CallError, Cause, Code, Context, Digest, Endpoint, Limits, Method, NodeId, Service, Status,
 };
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-use crate::runtime::in_runtime;
 
 use super::digest::digest_of;
 
@@ -242,11 +239,11 @@ impl Payloads {
         }
         let mut found = Found::default();
         let pulling = self.pull_until_given(endpoint, digest, (&asked, deadline), &mut found);
-        let given = in_runtime(endpoint.runtime(), || timeout(deadline, pulling)).await;
+        let given = in_time(Timer::after(endpoint.runtime(), deadline), pulling).await;
         let Found { liars, down } = found;
         match given {
-            Ok(Some(value)) => Ok(Pulled { value, liars }),
-            Ok(None) if !down.is_empty() => Err(PullError::NoHolder { digest, down, liars }),
+            Some(Some(value)) => Ok(Pulled { value, liars }),
+            Some(None) if !down.is_empty() => Err(PullError::NoHolder { digest, down, liars }),
             _ => Err(PullError::NotGiven { digest, asked, liars }),
         }
     }
@@ -270,16 +267,13 @@ impl Payloads {
                 down.retain(|other| *other != node);
                 asking.spawn_on(ask(endpoint.clone(), digest, node, deadline), endpoint.runtime());
             }
+            let patient = Timer::after(endpoint.runtime(), patience);
             let answer = match asking.is_empty() {
                 true => {
-                    in_runtime(endpoint.runtime(), || sleep(patience)).await;
+                    patient.await;
                     None
                 }
-                false => {
-                    let next = asking.join_next();
-                    let next = in_runtime(endpoint.runtime(), || timeout(patience, next));
-                    next.await.ok().flatten()
-                }
+                false => in_time(patient, asking.join_next()).await.flatten(),
             };
             match answer {
                 Some(Ok((_, Answer::Value(value)))) if digest_of(&value) == digest => {

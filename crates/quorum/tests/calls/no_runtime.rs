@@ -1,6 +1,7 @@
 //! Callers on threads of their own, which have no runtime, or another one than their endpoint.
 
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::transport::mem::MemTransport;
-use convoke_core::{Context, Endpoint, Method, NodeId, Service, Status};
+use convoke_core::{Code, Context, Endpoint, Method, NodeId, Service, Status};
 use convoke_quorum::echo::{EchoPlan, EchoSpace, Payloads, TaggedCast, digest_of};
 use convoke_quorum::{Configuration, Majority, QuorumExt, Retry};
 use tokio::sync::{mpsc, oneshot};
@@ -76,6 +77,33 @@ async fn a_quorum_call_with_retries_and_hedges_needs_no_runtime() {
         call.quorum(Majority).await.map(|replies| replies.len())
     });
     assert_eq!(decided.await.expect("all answer"), 2);
+}
+
+/// Its caller is elsewhere, and waits for the pause alone.
+#[test]
+fn a_pause_before_a_retry_is_over_with_the_runtime_of_its_endpoint() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().expect("the system has room");
+    let has_run = Arc::new(AtomicBool::new(false));
+    let runs = has_run.clone();
+    let service = Service::new().unary(ASK, move |_: u64, _: Context| {
+        runs.store(true, Ordering::Release);
+        async { Err::<u64, _>(Status::new(Code::Unavailable, "later")) }
+    });
+    let start = Endpoint::builder().transport(MemTransport::new()).cores(1).serve(service).start();
+    let endpoint = runtime.block_on(start).expect("nothing to bind");
+    let own = Configuration::new([endpoint.node()]).expect("it is one");
+    let minute = Duration::from_secs(60);
+    let call = endpoint.call(ASK, 7).to_all(&own).deadline(2 * minute).quorum_call();
+    let mut deciding = pin!(call.retry(Retry::times(1).pause(minute)).quorum(Majority));
+    let mut polling = Polling::from_waker(Waker::noop());
+    assert!(deciding.as_mut().poll(&mut polling).is_pending(), "it is asked by another thread");
+    while !has_run.load(Ordering::Acquire) || endpoint.load().tasks > 0 {
+        thread::yield_now();
+    }
+    assert!(deciding.as_mut().poll(&mut polling).is_pending(), "it is asked again in a minute");
+    drop(runtime);
+    block_on(deciding).expect_err("nobody can ask any more");
 }
 
 /// The third of three members answers when it is told to, long after the caller has gone: whose
