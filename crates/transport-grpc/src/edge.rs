@@ -167,7 +167,8 @@ impl GrpcEdge {
     ///
     /// # Cancel safety
     /// Dropped before it resolves, it goes on and nobody waits for it: once `grace` has passed,
-    /// calls have ended or are cancelled.
+    /// calls have ended or are cancelled. Dropped before it is polled, it ends the edge at once, as
+    /// the drop of that does.
     pub async fn shutdown(self, grace: Duration) {
         self.service.standard().health().drain();
         self.server.drain(grace).await;

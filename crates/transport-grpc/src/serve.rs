@@ -153,9 +153,14 @@ impl Server {
     }
 
     /// Tells every connection to end when its streams have ended, and to drop them after `grace`.
+    /// The first time that they are told counts.
     pub(crate) fn stop(&self, grace: Duration) {
         self.stop_accepting();
-        self.stop.send_replace(Some(grace));
+        self.stop.send_if_modified(|told| {
+            let is_first = told.is_none();
+            told.get_or_insert(grace);
+            is_first
+        });
     }
 
     /// The same, and waits for that.

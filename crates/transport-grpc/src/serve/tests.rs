@@ -1,5 +1,7 @@
 //! Clients that do not take what they ask for, over a stream in memory and a clock that stands.
 
+use std::task::Poll;
+
 use convoke_transport::parts::Settings;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use tokio::io::duplex;
@@ -24,10 +26,8 @@ impl Handler for Word {
     }
 }
 
-/// A client with so much room for each answer, whose connection and that of the server end with
-/// these tasks.
-async fn client(room: u32) -> (SendRequest<Body>, JoinHandle<()>, JoinHandle<()>) {
-    let terms = Terms {
+fn terms() -> Arc<Terms> {
+    Arc::new(Terms {
         #[cfg(feature = "tls")]
         tls: None,
         streams_max: 8,
@@ -39,10 +39,15 @@ async fn client(room: u32) -> (SendRequest<Body>, JoinHandle<()>, JoinHandle<()>
         idle_timeout: Duration::from_secs(3_600),
         ping_timeout: Duration::from_secs(20),
         grace: Duration::from_secs(1),
-    };
+    })
+}
+
+/// A client with so much room for each answer, whose connection and that of the server end with
+/// these tasks.
+async fn client(room: u32) -> (SendRequest<Body>, JoinHandle<()>, JoinHandle<()>) {
     let acceptor = Acceptor {
         handler: Arc::new(Word),
-        terms: Arc::new(terms),
+        terms: terms(),
         admission: Arc::new(Settings::default().admission()),
         stop: watch::channel(None).1,
         refusals: Refusals::new(),
@@ -127,4 +132,20 @@ async fn a_client_that_takes_its_data_late_stays() {
     drop(send);
     connection.await.expect("it ends");
     serving.await.expect("it ends");
+}
+
+/// As where the end of an edge is given up, and the edge goes with it.
+#[tokio::test]
+async fn a_server_that_has_told_a_grace_keeps_to_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let admission = Arc::new(Settings::default().admission());
+    let server = Server::start(listener, Arc::new(Word), terms(), admission);
+    let server = server.expect("it listens");
+    let hour = Duration::from_secs(3_600);
+    let mut draining = Box::pin(server.drain(hour));
+    let first = std::future::poll_fn(|cx| Poll::Ready(draining.as_mut().poll(cx).is_ready())).await;
+    assert!(!first, "its connections have an hour");
+    drop(draining);
+    server.stop(Duration::ZERO);
+    assert_eq!(*server.stop.borrow(), Some(hour));
 }
