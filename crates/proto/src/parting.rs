@@ -12,8 +12,8 @@
 //! over the cores of a node are compared. When both ends stop, each says and answers as if it were
 //! alone.
 //!
-//! A peer that never answers, or says more than it has sent, is waited for no longer than whoever stops has
-//! time. One that says less has its last requests lost with the connection.
+//! A peer that never answers, says more than it has sent, or has much under way, is waited for no
+//! longer than whoever stops allows for all: an endpoint of `convoke-core` a second. One that says less has its last requests lost with the connection.
 
 use std::collections::BTreeMap;
 
