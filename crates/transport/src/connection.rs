@@ -75,7 +75,8 @@ pub enum CloseReason {
     /// The network or the operating system.
     #[error("the network failed: {0}")]
     Network(String),
-    /// The peer does not read, and the send buffer is at its bound.
+    /// The peer does not read, and the send buffer is at its bound; or others do not, and leave no
+    /// room of all send buffers for its next frame.
     #[error("the peer does not read")]
     Overloaded,
     /// Frames over it may be stale: this process was paused for longer than the keep-alive timeout,

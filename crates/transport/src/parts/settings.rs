@@ -93,7 +93,7 @@ impl Settings {
         let control = LaneLimits { soft_bytes: reserve / 2, hard_bytes: reserve };
         let data = LaneLimits {
             soft_bytes: self.send_buffer_bytes_soft,
-            // A lane that is writable takes any frame.
+            // A lane that is writable takes any frame, as long as all connections leave room.
             hard_bytes: self
                 .send_buffer_bytes_hard
                 .max(self.send_buffer_bytes_soft.saturating_add(frame_bytes_max)),
@@ -217,8 +217,9 @@ macro_rules! setter {
     (send_buffer_bytes_hard) => {
         $crate::setter! {
             /// At how many queued bytes the data lane takes no more frames. Default 16 MiB. At
-            /// least the soft bound and the largest frame, so that a writable lane takes any frame:
-            /// where the endpoint makes that larger, the bound is raised with it.
+            /// least the soft bound and the largest frame, so that a writable lane takes any frame,
+            /// unless all connections together leave no room for it: where the endpoint makes that
+            /// larger, the bound is raised with it.
             @ send_buffer_bytes_hard: usize
         }
     };
