@@ -165,6 +165,14 @@ pub struct ReplyTruth {
     pub is_over: bool,
 }
 
+impl ReplyTruth {
+    /// A reply of one message, with its metadata.
+    pub fn whole(message: Bytes, tag: Option<Bytes>) -> Self {
+        let tags = tag.into_iter().map(|tag| (0, tag)).collect();
+        Self { messages: vec![message], tags, is_stream: false, is_over: true }
+    }
+}
+
 /// End of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskEnd {

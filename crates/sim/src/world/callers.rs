@@ -1,6 +1,6 @@
 //! The users of calls: they open, read, decide, cancel and drop them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use convoke_proto::call::{
@@ -64,6 +64,10 @@ pub(super) enum Reader {
 pub(super) struct Caller {
     reader: Reader,
     is_reading: bool,
+    /// Replies that were there when it was last handed one.
+    ahead: VecDeque<Delivered>,
+    /// The end that it was handed with the last reply: its node knows the call no more.
+    last: Option<End>,
     enough: Option<Enough>,
     /// Nodes that replied, each with what its connection says: true when it is authenticated.
     voices: Vec<(NodeId, bool)>,
@@ -280,8 +284,14 @@ impl World {
         let host = &mut self.hosts[place];
         self.trace.note(now, || format!("{} opens {call:?}: {spec:?}", host.id));
         host.watched.insert(call);
-        let (is_reading, voices) = (false, Vec::new());
-        let caller = Caller { reader: spec.reader, is_reading, enough: spec.enough, voices };
+        let caller = Caller {
+            reader: spec.reader,
+            is_reading: false,
+            ahead: VecDeque::new(),
+            last: None,
+            enough: spec.enough,
+            voices: Vec::new(),
+        };
         host.callers.insert(call, caller);
     }
 
@@ -301,24 +311,26 @@ impl World {
 
     /// The user holds the call no longer.
     pub(super) fn drop_call(&mut self, place: Place, call: CallId) {
-        if self.hosts[place].callers.remove(&call).is_none() {
-            return;
-        }
+        let Some(caller) = self.hosts[place].callers.remove(&call) else { return };
         self.note_cancel(call);
         if let Some(truth) = self.oracle.calls.get_mut(&call) {
             truth.is_dropped = truth.told_end.is_none();
         }
-        self.drive(place, call, |node, now| node.detach_call(now, call));
+        if caller.last.is_none() {
+            self.drive(place, call, |node, now| node.detach_call(now, call));
+        }
     }
 
     /// The user has enough, and holds the call no longer.
     fn decide_call(&mut self, place: Place, call: CallId) {
-        let (now, is_held) = (self.now, self.hosts[place].callers.remove(&call).is_some());
-        let Some(truth) = self.oracle.calls.get_mut(&call).filter(|_| is_held) else { return };
+        let (now, caller) = (self.now, self.hosts[place].callers.remove(&call));
+        let Some((caller, truth)) = caller.zip(self.oracle.calls.get_mut(&call)) else { return };
         truth.end.get_or_insert((now, End::Decided));
         let cancels_late = truth.cancels_late;
         self.tell(place, call, &CallEvent::Ended(End::Decided));
-        self.drive(place, call, |node, now| node.decide_call(now, call, cancels_late));
+        if caller.last.is_none() {
+            self.drive(place, call, |node, now| node.decide_call(now, call, cancels_late));
+        }
     }
 
     pub(super) fn note_cancel(&mut self, call: CallId) {
@@ -348,8 +360,7 @@ impl World {
                 return;
             }
             let reader = caller.reader;
-            let Some(node) = self.hosts[place].core_of_mut(call) else { return };
-            let event = node.poll_call(call);
+            let event = self.next_event(place, call);
             let Some(caller) = self.hosts[place].callers.get_mut(&call) else { return };
             let Some(event) = event else {
                 caller.is_reading = false;
@@ -372,6 +383,22 @@ impl World {
                 return self.schedule_in(pause, Event::Read { end, call });
             }
         }
+    }
+
+    /// The next event of a call for its user, as an endpoint has it: first what was handed out
+    /// ahead.
+    fn next_event(&mut self, place: Place, call: CallId) -> Option<CallEvent> {
+        let host = &mut self.hosts[place];
+        let caller = host.callers.get_mut(&call)?;
+        let next = caller.ahead.pop_front().map(CallEvent::Reply);
+        if let Some(event) = next.or_else(|| caller.last.map(CallEvent::Ended)) {
+            return Some(event);
+        }
+        let mut ahead = std::mem::take(&mut caller.ahead);
+        let (event, last) = host.core_of_mut(call)?.poll_last(call, &mut ahead)?;
+        let caller = host.callers.get_mut(&call)?;
+        (caller.ahead, caller.last) = (ahead, last);
+        Some(event)
     }
 
     fn tell(&mut self, place: Place, call: CallId, event: &CallEvent) {

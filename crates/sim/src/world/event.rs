@@ -58,6 +58,10 @@ pub(super) enum Event {
         end: End,
         task: TaskRef,
     },
+    /// Tasks that wait for it end with their answers.
+    Answers {
+        end: End,
+    },
     Open {
         end: End,
         spec: Box<CallSpec>,
@@ -119,6 +123,7 @@ impl Event {
             | Self::DialFailed { end, .. }
             | Self::Wake { end }
             | Self::Step { end, .. }
+            | Self::Answers { end }
             | Self::Open { end, .. }
             | Self::Cancel { end, .. }
             | Self::Drop { end, .. }

@@ -77,8 +77,9 @@ impl World {
         host.writers.clear();
         let (handlers, callers) =
             (std::mem::take(&mut host.handlers), std::mem::take(&mut host.callers));
+        let answers = std::mem::take(&mut host.answers);
         self.oracle.troubled.insert(id);
-        for task in handlers.keys() {
+        for task in handlers.keys().chain(answers.iter().map(|answer| &answer.task)) {
             let name = self.oracle.name(task);
             self.oracle.end(&name, TaskEnd::Crashed);
             self.oracle.hurt(&name);

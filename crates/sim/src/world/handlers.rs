@@ -1,9 +1,10 @@
 //! The handlers of tasks: they follow their plans, and the oracle writes down what they do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use convoke_proto::flow::cost;
 use convoke_proto::id::{MethodId, NodeId, TaskKey};
 use convoke_proto::node::Node;
 use convoke_proto::task::{Branch, SendError, TaskFailure};
@@ -13,7 +14,7 @@ use convoke_proto::wire::{Cause, Executed};
 
 use crate::invariants::Observation;
 use crate::network::Place;
-use crate::oracle::{ReplyTruth, TaskEnd, TaskTruth};
+use crate::oracle::{ReplyTruth, TaskEnd, TaskName, TaskTruth};
 use crate::plan::{self, Step, encoded, payload, tag};
 
 use super::World;
@@ -47,6 +48,19 @@ struct Stream {
     next: u64,
     ends_itself: bool,
 }
+
+/// The only message of a task from its handler's end on, as it returns with it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) task: TaskRef,
+    message: Bytes,
+    tag: Option<Bytes>,
+    /// It goes to another node.
+    leaves: bool,
+}
+
+/// Most items that an endpoint hands over together.
+const LOT_MAX: usize = 32;
 
 /// Frames that the node should hold back now, by the rules of completion.md section 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +193,9 @@ impl World {
             return self.stream_on(place, task, handler);
         }
         match handler.steps.pop_front() {
+            Some(Step::Reply(len)) if handler.steps.is_empty() => {
+                return self.last_reply(place, task, handler, len);
+            }
             Some(Step::Reply(len)) => self.send_reply(place, task, handler, len)?,
             Some(Step::Stream(items, ends_itself)) => {
                 let index = self.call_node(place, task, |node, now| node.stream(now, task))?;
@@ -212,6 +229,18 @@ impl World {
         Ok(Next::GoOn)
     }
 
+    /// An act of a handler. Nobody sees what comes of it before [`Self::settle`]: the oracle is to
+    /// know of it by then.
+    fn act<T>(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        act: impl FnOnce(&mut Node, Timestamp) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
+        let now = self.now;
+        act(self.hosts[place].core_of_mut(task.call).ok_or(SendError::Ended)?, now)
+    }
+
     fn call_node<T>(
         &mut self,
         place: Place,
@@ -228,28 +257,108 @@ impl World {
         handler: &mut Handler,
         len: usize,
     ) -> Result<(), SendError> {
+        let message = self.next_reply(place, task, handler, len)?;
+        let sent = self.act(place, task, |node, now| node.reply(now, task, encoded(&message)));
+        if sent.is_ok() {
+            self.push_reply(task, ReplyTruth::whole(message, handler.tag.take()));
+            let is_whole = len as u64 <= self.scenario.limits.unscheduled_bytes;
+            handler.held = if is_whole { Held::Reply } else { Held::Nothing };
+            self.count_messages(place, handler, 1);
+        }
+        self.settle(place);
+        sent
+    }
+
+    /// The message of the next reply of a task, whose node has its metadata.
+    fn next_reply(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        len: usize,
+    ) -> Result<Bytes, SendError> {
         let index = self.oracle.truth(task).map_or(0, |truth| truth.replies.len());
         let index = u32::try_from(index).expect("few replies");
         self.set_metadata(place, task, handler, index, 0)?;
-        let bytes = payload(&self.oracle.name(task), index, 0, len);
-        let message = bytes.clone();
-        // The oracle knows first: a reply to the node itself is there before this returns.
-        let tags = handler.tag.iter().map(|tag| (0, tag.clone())).collect();
-        let before = self.push_reply(
-            task,
-            ReplyTruth { messages: vec![bytes], tags, is_stream: false, is_over: true },
-        );
-        if let Err(refusal) =
-            self.call_node(place, task, |node, now| node.reply(now, task, encoded(&message)))
-        {
-            self.take_back_reply(task, before);
-            return Err(refusal);
+        Ok(payload(&self.oracle.name(task), index, 0, len))
+    }
+
+    /// A reply that the handler does nothing after: it returns with it, and its task ends at once
+    /// or with others, or it returns when it has sent it.
+    fn last_reply(
+        &mut self,
+        place: Place,
+        task: &TaskRef,
+        handler: &mut Handler,
+        len: usize,
+    ) -> Result<Next, SendError> {
+        let way = self.ways.index(4);
+        if way == 0 {
+            self.send_reply(place, task, handler, len)?;
+            return Ok(Next::GoOn);
         }
-        handler.tag = None;
-        let is_whole = len as u64 <= self.scenario.limits.unscheduled_bytes;
-        handler.held = if is_whole { Held::Reply } else { Held::Nothing };
-        self.count_message(place, handler);
-        Ok(())
+        let message = self.next_reply(place, task, handler, len)?;
+        let leaves = handler.origin != self.hosts[place].id;
+        let answer = Answer { task: task.clone(), message, tag: handler.tag.take(), leaves };
+        if way == 1 {
+            let message = encoded(&answer.message);
+            let refused = self.act(place, task, |node, now| node.answer(now, task, message)).err();
+            self.note_answers(place, &[answer], refused.map(|refusal| (task.clone(), refusal)));
+            return Ok(Next::Over);
+        }
+        let waiting = &mut self.hosts[place].answers;
+        waiting.push(answer);
+        if waiting.len() == 1 {
+            // It takes the thread that it runs on as long as this to start what came together.
+            let delay =
+                if self.ways.chance(50) { self.ways.micros(0..100) } else { Duration::ZERO };
+            let end = self.hosts[place].end();
+            self.schedule_in(delay, Event::Answers { end });
+        }
+        Ok(Next::Over)
+    }
+
+    /// Ends the tasks whose handlers have returned with their answers, those of one core together.
+    pub(super) fn end_tasks(&mut self, place: Place) {
+        let (now, routes) = (self.now, self.hosts[place].routes());
+        let answers = std::mem::take(&mut self.hosts[place].answers);
+        let core_of = |answer: &Answer| routes.of(answer.task.call.origin);
+        for of_core in answers.chunk_by(|one, next| core_of(one) == core_of(next)) {
+            let Some(node) = self.hosts[place].core_of_mut(of_core[0].task.call) else { return };
+            let mut messages: Vec<_> =
+                of_core.iter().map(|answer| encoded(&answer.message)).collect();
+            let each = of_core.iter().map(|answer| &answer.task).zip(&mut messages);
+            let refused = node.answer_each(now, each).into_iter();
+            let refused: Vec<_> = refused.map(|(task, why)| (task.clone(), why)).collect();
+            self.note_answers(place, of_core, refused);
+        }
+    }
+
+    /// Writes down that tasks have ended with their answers. Those that were refused fail, as those
+    /// of an endpoint do.
+    fn note_answers(
+        &mut self,
+        place: Place,
+        answers: &[Answer],
+        refused: impl IntoIterator<Item = (TaskRef, SendError)>,
+    ) {
+        let refused: BTreeMap<TaskRef, SendError> = refused.into_iter().collect();
+        for Answer { task, message, tag, leaves } in answers {
+            if refused.contains_key(task) {
+                continue;
+            }
+            self.push_reply(task, ReplyTruth::whole(message.clone(), tag.clone()));
+            self.oracle.cost.messages += u64::from(*leaves);
+            self.end_replies(task);
+            let name = self.oracle.name(task);
+            self.oracle.end(&name, TaskEnd::Finished);
+        }
+        for (task, why) in refused {
+            if why != SendError::Ended {
+                self.fail_handler(place, &task, false, false);
+            }
+        }
+        self.settle(place);
     }
 
     fn stream_on(
@@ -259,38 +368,39 @@ impl World {
         handler: &mut Handler,
     ) -> Result<Next, SendError> {
         let stream = handler.stream.as_mut().expect("the caller looked");
-        let (index, item) = (stream.index, stream.next);
-        let Some(len) = stream.items.pop_front() else {
+        let (index, first) = (stream.index, stream.next);
+        if stream.items.is_empty() {
             let ends_itself = stream.ends_itself;
             handler.stream = None;
             if ends_itself {
                 self.end_stream(place, task, handler, index)?;
             }
             return Ok(Next::GoOn);
-        };
+        }
         let credit = self.call_node(place, task, |node, _| node.stream_credit(task, index))?;
         if credit == 0 {
-            stream.items.push_front(len);
             handler.is_blocked = true;
             self.yield_handler(place, task, handler);
             return Ok(Next::Wait);
         }
-        stream.next += 1;
-        self.set_metadata(place, task, handler, index, item)?;
-        let bytes = payload(&self.oracle.name(task), index, item, len);
-        let message = bytes.clone();
-        self.push_item(task, index, bytes, handler.tag.clone());
-        let sent = self.call_node(place, task, |node, now| {
-            node.stream_items(now, task, index, [encoded(&message)])
+        let most = if self.ways.chance(50) { 1 } else { 1 + self.ways.index(LOT_MAX) };
+        let lot = stream.take_lot(&self.oracle.name(task), credit, most);
+        self.set_metadata(place, task, handler, index, first)?;
+        let mut taken = 0_usize;
+        let items = lot.iter().map(|message| {
+            taken += 1;
+            encoded(message)
         });
-        if let Err(refusal) = sent {
-            self.drop_item(task, index);
-            return Err(refusal);
+        let sent = self.act(place, task, |node, now| node.stream_items(now, task, index, items));
+        // The items before the one that was refused were sent.
+        let sent_count = if sent.is_ok() { taken } else { taken.saturating_sub(1) };
+        for message in lot.into_iter().take(sent_count) {
+            self.push_item(task, index, message, handler.tag.take());
+            handler.held = Held::Reply;
         }
-        handler.tag = None;
-        handler.held = Held::Reply;
-        self.count_message(place, handler);
-        Ok(Next::GoOn)
+        self.count_messages(place, handler, sent_count as u64);
+        self.settle(place);
+        sent.map(|_| Next::GoOn)
     }
 
     fn end_stream(
@@ -389,8 +499,8 @@ impl World {
         if truth.replies.iter().any(|reply| !reply.is_over) {
             handler.held = Held::Reply;
         }
-        truth.replies.iter_mut().for_each(|reply| reply.is_over = true);
         let is_tail = (truth.children.len(), truth.replies.len()) == (1, 0);
+        self.end_replies(task);
         if is_tail && handler.held == Held::Requests {
             let name = self.oracle.name(task);
             self.oracle.tail(&name);
@@ -413,15 +523,16 @@ impl World {
         self.drive(place, task.call, |node, now| node.fail(now, task, failure));
     }
 
-    fn push_reply(&mut self, task: &TaskRef, reply: ReplyTruth) -> usize {
-        let Some(truth) = self.oracle.truth_mut(task) else { return 0 };
-        truth.replies.push(reply);
-        truth.replies.len() - 1
+    fn push_reply(&mut self, task: &TaskRef, reply: ReplyTruth) {
+        if let Some(truth) = self.oracle.truth_mut(task) {
+            truth.replies.push(reply);
+        }
     }
 
-    fn take_back_reply(&mut self, task: &TaskRef, at: usize) {
+    /// Nothing more comes of any reply of a task.
+    fn end_replies(&mut self, task: &TaskRef) {
         if let Some(truth) = self.oracle.truth_mut(task) {
-            truth.replies.truncate(at);
+            truth.replies.iter_mut().for_each(|reply| reply.is_over = true);
         }
     }
 
@@ -451,15 +562,27 @@ impl World {
         }
     }
 
-    fn drop_item(&mut self, task: &TaskRef, index: u32) {
-        let replies = self.oracle.truth_mut(task).map(|truth| &mut truth.replies);
-        if let Some(reply) = replies.and_then(|replies| replies.get_mut(index as usize)) {
-            reply.messages.pop();
-            reply.tags.remove(&reply.messages.len());
+    fn count_messages(&mut self, place: Place, handler: &Handler, count: u64) {
+        if handler.origin != self.hosts[place].id {
+            self.oracle.cost.messages += count;
         }
     }
+}
 
-    fn count_message(&mut self, place: Place, handler: &Handler) {
-        self.oracle.cost.messages += u64::from(handler.origin != self.hosts[place].id);
+impl Stream {
+    /// Takes the next items for which there is credit, as an endpoint hands them over: only the
+    /// last may have too little, and only the first may have metadata.
+    fn take_lot(&mut self, task: &TaskName, mut credit: u64, most: usize) -> Vec<Bytes> {
+        let mut lot = Vec::new();
+        while lot.len() < most
+            && credit > 0
+            && (lot.is_empty() || tag(task, self.index, self.next).is_none())
+            && let Some(len) = self.items.pop_front()
+        {
+            lot.push(payload(task, self.index, self.next, len));
+            credit = credit.saturating_sub(cost(len));
+            self.next += 1;
+        }
+        lot
     }
 }

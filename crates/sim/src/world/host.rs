@@ -20,7 +20,7 @@ use crate::scenario::Scenario;
 
 use super::callers::Caller;
 use super::event::Event;
-use super::handlers::Handler;
+use super::handlers::{Answer, Handler};
 use super::stops::Stopping;
 use super::streams::Writer;
 
@@ -45,6 +45,8 @@ pub(super) struct Host {
     /// Its connections, as both ends and as each of its cores name them.
     pub(super) links: BTreeMap<LinkNonce, Vec<LinkId>>,
     pub(super) handlers: BTreeMap<TaskRef, Handler>,
+    /// Last words of handlers that have returned, of tasks that are to end together.
+    pub(super) answers: Vec<Answer>,
     pub(super) callers: BTreeMap<CallId, Caller>,
     /// Callers that send items.
     pub(super) writers: BTreeMap<CallId, Writer>,
@@ -72,6 +74,7 @@ impl Host {
             wake_at: None,
             links: BTreeMap::new(),
             handlers: BTreeMap::new(),
+            answers: Vec::new(),
             callers: BTreeMap::new(),
             writers: BTreeMap::new(),
             watched: BTreeSet::new(),

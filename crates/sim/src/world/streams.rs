@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use convoke_proto::id::CallId;
 use convoke_proto::task::{ItemsFailure, NextItem, SendError};
 use convoke_proto::visits::TaskRef;
@@ -34,6 +35,8 @@ pub(super) struct ItemReader {
     read: usize,
     /// It reads so many, unless they end before.
     most: usize,
+    /// Items that were there when it was last handed one.
+    ahead: VecDeque<Bytes>,
 }
 
 /// Time that the items of a call may take in microseconds, and that it may wait between them, where
@@ -137,7 +140,7 @@ impl World {
     pub(super) fn item_reader(&self, task: &TaskRef) -> ItemReader {
         let mut random = Random::of(self.scenario.seed, 11_000 + task.call.seq);
         let most = if random.chance(20) { random.index(6) } else { usize::MAX };
-        ItemReader { read: 0, most }
+        ItemReader { read: 0, most, ahead: VecDeque::new() }
     }
 
     /// Reads items until there are none for now.
@@ -157,9 +160,14 @@ impl World {
             }
             return Ok(Next::GoOn);
         }
-        let Some(next) = self.drive(place, task.call, |node, now| node.next_item(now, task, None))
-        else {
-            return Err(SendError::Ended);
+        let next = match reader.ahead.pop_front() {
+            Some(item) => Ok(Some(NextItem::Item(item))),
+            None => {
+                let ahead = &mut reader.ahead;
+                let next = self
+                    .drive(place, task.call, |node, now| node.next_item(now, task, Some(ahead)));
+                next.ok_or(SendError::Ended)?
+            }
         };
         let name = self.oracle.name(task);
         match &next {
