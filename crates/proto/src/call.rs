@@ -30,7 +30,7 @@ use crate::wire::{
 };
 
 use super::failure::Failure;
-use super::flat::{Flat, Reading};
+use super::flat::Flat;
 use super::flow::{AHEAD_BYTES, AHEAD_ITEMS};
 use super::inbox::Inbox;
 use super::limits::Limits;
@@ -136,10 +136,8 @@ impl Call {
         }
         (0..flat.read).for_each(|_| drop(call.poll_event()));
         call.wake_after = flat.wake_after;
-        match flat.reading {
-            Reading::Replies => {}
-            Reading::Ended => drop(call.poll_event()),
-            Reading::Decided => call.decide(flat.heard_at, false),
+        if flat.is_decided {
+            call.decide(flat.heard_at, false);
         }
         call
     }

@@ -24,7 +24,7 @@ use crate::key::Secret;
 use crate::time::Timestamp;
 use crate::wire::{Reply, ReplyKind, Status};
 
-use super::call::{CallEvent, CallOptions, Delivered, End, root_path};
+use super::call::{CallOptions, Delivered, End, root_path};
 use super::mutant::{self, Mutant};
 use super::{Arrival, Outbound};
 
@@ -47,18 +47,8 @@ pub(crate) struct Flat {
     pub(crate) read: u32,
     /// For how many unread replies its reader waits.
     pub(crate) wake_after: usize,
-    pub(crate) reading: Reading,
-}
-
-/// Progress of the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// It reads replies.
-    Replies,
-    /// It has read them all, and the end.
-    Ended,
-    /// It has enough; what still comes only settles the call.
-    Decided,
+    /// Its caller has enough; what still comes only settles it.
+    pub(crate) is_decided: bool,
 }
 
 /// One branch: where its request went, by which connection and to which life of the node.
@@ -102,7 +92,7 @@ impl Flat {
             heard_at: opened_at,
             read: 0,
             wake_after: options.wake_after.max(1) as usize,
-            reading: Reading::Replies,
+            is_decided: false,
         }
     }
 
@@ -146,28 +136,17 @@ impl Flat {
         if leg.answer.is_some() || by.is_relayed() || !is_sole(reply, whole_bytes_max) {
             return false;
         }
-        let payload = match self.reading {
-            Reading::Decided => Bytes::new(),
-            Reading::Replies | Reading::Ended => std::mem::take(&mut reply.payload),
-        };
+        let payload =
+            if self.is_decided { Bytes::new() } else { std::mem::take(&mut reply.payload) };
         leg.answer = Some(Answer { nth: self.heard, by, hop: task.hop, payload });
         self.heard += 1;
         self.heard_at = now;
         true
     }
 
-    /// The next reply, or the end.
-    pub(crate) fn poll_event(&mut self) -> Option<CallEvent> {
-        if self.reading != Reading::Replies {
-            return None;
-        }
-        if let Some(reply) = self.next_reply() {
-            return Some(CallEvent::Reply(reply));
-        }
-        self.is_complete().then(|| {
-            self.reading = Reading::Ended;
-            CallEvent::Ended(End::Complete)
-        })
+    /// The next reply, unless its caller has enough.
+    pub(crate) fn poll_reply(&mut self) -> Option<Delivered> {
+        if self.is_decided { None } else { self.next_reply() }
     }
 
     /// All replies that come next, in `ahead`: at most one of each branch, none larger than what
@@ -199,7 +178,7 @@ impl Flat {
 
     /// Nobody reads it any more, and what is still to come is not called back.
     pub(crate) fn decide(&mut self) {
-        self.reading = Reading::Decided;
+        self.is_decided = true;
         self.read = self.heard;
         for answer in self.legs.iter_mut().filter_map(|leg| leg.answer.as_mut()) {
             answer.payload = Bytes::new();
@@ -213,21 +192,21 @@ impl Flat {
 
     /// True when its reader knows all but the end.
     pub(crate) fn is_told(&self) -> bool {
-        self.reading == Reading::Replies && self.is_complete() && self.read == self.heard
+        self.is_complete() && self.read == self.heard
     }
 
     /// The end that it came to, once it has.
     pub(crate) fn end(&self) -> Option<End> {
-        match self.reading {
-            Reading::Decided => Some(End::Decided),
-            Reading::Replies | Reading::Ended => self.is_complete().then_some(End::Complete),
+        if self.is_decided {
+            return Some(End::Decided);
         }
+        self.is_complete().then_some(End::Complete)
     }
 
     /// True when its reader waits for no more than what is there.
     pub(crate) fn is_worth_waking(&self) -> bool {
         let unread = (self.heard - self.read) as usize;
-        self.reading == Reading::Replies && (unread >= self.wake_after || self.is_complete())
+        !self.is_decided && (unread >= self.wake_after || self.is_complete())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::wire::Statement;
 
 use super::Outbound;
 use super::call::{Call, CallEvent, CallOptions, Delivered, End, LinkView, Roots};
-use super::flat::{FLAT_BRANCHES_MAX, Flat, Leg, Reading};
+use super::flat::{FLAT_BRANCHES_MAX, Flat, Leg};
 use super::limits::Limits;
 use super::ring::Ring;
 use super::task::SendError;
@@ -321,7 +321,7 @@ impl Initiator {
                 flat.let_go(&mut self.out);
                 self.discard_flat(call.seq);
             }
-            Some(flat) if flat.reading == Reading::Decided => {}
+            Some(flat) if flat.is_decided => {}
             _ => self.with(call.seq, |call| call.detach(now)),
         }
     }
@@ -343,7 +343,7 @@ impl Initiator {
 
     /// Ends all undecided calls, as this node leaves.
     pub(crate) fn end_all(&mut self, now: Timestamp) {
-        let is_undecided = |flat: &Flat| !flat.is_complete() && flat.reading != Reading::Decided;
+        let is_undecided = |flat: &Flat| !flat.is_complete() && !flat.is_decided;
         let flat = self.flat.iter().filter(|(_, flat)| is_undecided(flat)).map(|(seq, _)| seq);
         let full = self.calls.iter().filter(|(_, armed)| armed.call.end().is_none());
         let undecided: Vec<u64> = flat.chain(full.map(|(seq, _)| *seq)).collect();
@@ -390,20 +390,9 @@ impl Initiator {
         !self.ready.is_empty() || !self.writable.is_empty()
     }
 
-    /// Next event of one call for the application.
-    pub(crate) fn poll_event(&mut self, call: CallId) -> Option<CallEvent> {
-        if let Some(flat) = self.flat.get_mut(call.seq) {
-            return flat.poll_event();
-        }
-        let armed = self.calls.get_mut(&call.seq)?;
-        let event = armed.call.poll_event()?;
-        armed.hand_over(&mut self.out);
-        Some(event)
-    }
-
-    /// Next event of one call, and replies behind it in `ahead`: small ones of a full call, all of
-    /// a flat one. Gives the end of a flat one, too, once nothing else is left to be told, and lets
-    /// it go.
+    /// Next event of one call for the application, and replies behind it in `ahead`: small ones of
+    /// a full call, all of a flat one. Gives the end of a flat one, too, once nothing else is left
+    /// to be told, and lets it go.
     pub(crate) fn poll_last(
         &mut self,
         call: CallId,
@@ -416,7 +405,7 @@ impl Initiator {
             armed.hand_over(&mut self.out);
             return Some((event, None));
         };
-        let event = flat.poll_event()?;
+        let event = CallEvent::Reply(flat.poll_reply()?);
         if !flat.is_told() {
             flat.poll_ahead(ahead);
         }

@@ -19,7 +19,7 @@
 //!              ┌────────────── Node ───────────────┐
 //!  commands ──▶│ Initiator: calls ── Tree, Inbox   │──▶ Outbox      frames for connections
 //!  frames   ──▶│ Visits: origins, records ── Task  │──▶ poll_event  tasks to start or stop, dials
-//!  timeouts ──▶│ Links: which connections are up   │──▶ poll_call   replies and ends of calls
+//!  timeouts ──▶│ Links: which connections are up   │──▶ poll_last   replies and ends of calls
 //!              └───────────────────────────────────┘
 //! ```
 //!
@@ -31,6 +31,8 @@
 //! A node that calls itself needs no connection:
 //!
 //! ```
+//! use std::collections::VecDeque;
+//!
 //! use bytes::Bytes;
 //! use convoke_proto::call::{CallEvent, CallOptions, End, RootBranch, RootRequest};
 //! use convoke_proto::id::{Incarnation, MethodId, NodeId};
@@ -60,11 +62,12 @@
 //! assert_eq!(start.payload, "21");
 //! node.answer(now, &start.task, Bytes::from_static(b"42"))?;
 //!
-//! let Some(CallEvent::Reply(reply)) = node.poll_call(call) else {
+//! let ahead = &mut VecDeque::new();
+//! let Some((CallEvent::Reply(reply), end)) = node.poll_last(call, ahead) else {
 //!     return Err("no reply came".into());
 //! };
 //! assert_eq!(reply.payload, "42");
-//! assert_eq!(node.poll_call(call), Some(CallEvent::Ended(End::Complete)));
+//! assert_eq!(end, Some(End::Complete));
 //! # Ok(())
 //! # }
 //! ```

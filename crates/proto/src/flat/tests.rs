@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::call::{LinkView, RootBranch, RootRequest};
+use crate::call::{CallEvent, LinkView, RootBranch, RootRequest};
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkNonce, MethodId, Path};
 use crate::initiator::Initiator;
@@ -170,9 +170,8 @@ fn input_about(path: impl Strategy<Value = Vec<u32>>) -> impl Strategy<Value = I
 #[derive(Clone, Debug)]
 enum Step {
     Input(Input),
+    /// Reads all that is there, and lets the call go at its end.
     Read,
-    /// Reads all that is there, ahead, and lets the call go at its end.
-    ReadAhead,
     WakeAfter(usize),
     Decide {
         cancels_late: bool,
@@ -190,7 +189,6 @@ fn step(branches: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => input_about(path).prop_map(Step::Input),
         4 => Just(Step::Read),
-        2 => Just(Step::ReadAhead),
         1 => (1..4_usize).prop_map(Step::WakeAfter),
         1 => any::<bool>().prop_map(|cancels_late| Step::Decide { cancels_late }),
         1 => Just(Step::Detach),
@@ -277,11 +275,7 @@ impl Twin {
                 self.initiator.handle_link_down(now, (node(peer), LINK), &Connected);
             }
             Step::Input(Input::Cancel) => self.initiator.cancel(now, self.call),
-            Step::Read if self.is_held => {
-                let event = self.initiator.poll_event(self.call);
-                seen.extend(event.map(|event| format!("{event:?}")));
-            }
-            Step::ReadAhead if self.is_held => seen.extend(self.read_ahead(now)),
+            Step::Read if self.is_held => seen.extend(self.read(now)),
             Step::WakeAfter(count) if self.is_held => self.initiator.wake_after(self.call, count),
             Step::Decide { cancels_late } if self.is_held => {
                 self.initiator.decide(now, self.call, cancels_late);
@@ -299,7 +293,7 @@ impl Twin {
         seen
     }
 
-    fn read_ahead(&mut self, now: Timestamp) -> Vec<String> {
+    fn read(&mut self, now: Timestamp) -> Vec<String> {
         let (mut seen, mut ahead) = (Vec::new(), VecDeque::new());
         while let Some((event, last)) = self.initiator.poll_last(self.call, &mut ahead) {
             seen.push(event);

@@ -2,7 +2,7 @@
 
 use crate::Arrival;
 use crate::call::{Call, LinkView};
-use crate::flat::{Flat, Reading};
+use crate::flat::Flat;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
@@ -131,7 +131,7 @@ impl Initiator {
         if !flat.answer(now, by, task, reply, self.limits.whole_bytes_max()) {
             return None;
         }
-        if flat.is_complete() && flat.reading == Reading::Decided {
+        if flat.is_complete() && flat.is_decided {
             self.discard_flat(seq);
         } else if flat.is_worth_waking() {
             self.ready.push_back(seq);

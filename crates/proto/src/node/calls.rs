@@ -131,17 +131,12 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Next event of a call for the application.
-    pub fn poll_call(&mut self, call: CallId) -> Option<CallEvent> {
-        self.initiator.of_mut(call)?.poll_event(call)
-    }
-
     /// True when reading a call has left frames to be sent, see [`Self::flush`].
     pub fn has_output(&self) -> bool {
         self.initiator.has_output()
     }
 
-    /// Next event of a call, and replies behind it in `ahead`: those that are small, or all of a
+    /// Next event of a call for the application, and replies behind it in `ahead`: those that are small, or all of a
     /// call whose branches reply once each. With its end if only that is left to be told and there
     /// is nothing else to be looked at: then the call is let go.
     pub fn poll_last(

@@ -499,11 +499,9 @@ fn granted_replies_wait_for_room_in_their_connection() {
     }
     assert!(!mesh.nodes[&2].visits().has_granted());
     for call in calls {
-        let mut replies = 0;
-        while let Some(event) = mesh.with(1, |node| node.poll_call(call)) {
-            replies += usize::from(matches!(event, CallEvent::Reply(_)));
-        }
-        assert_eq!(replies, 1);
+        let events = mesh.events(1, call);
+        let replies = events.iter().filter(|event| matches!(event, CallEvent::Reply(_)));
+        assert_eq!(replies.count(), 1);
     }
     assert_eq!(mesh.nodes[&2].links().shares().used(Pool::Replies), 0);
 }
@@ -786,8 +784,7 @@ fn lost_credit_is_given_again() {
         mesh.with(1, |node| node.handle_timeout(now));
         mesh.deliver_all();
     }
-    let replies = std::iter::from_fn(|| mesh.with(1, |node| node.poll_call(call)));
-    let reply = replies.into_iter().find_map(|event| match event {
+    let reply = mesh.events(1, call).into_iter().find_map(|event| match event {
         CallEvent::Reply(reply) => Some(reply.payload.len()),
         _ => None,
     });

@@ -102,16 +102,20 @@ impl Streaming {
         }
     }
 
-    /// Reads an event. False when there is none.
+    /// Reads what it is handed at once. False when there is nothing.
     fn read(&mut self) -> bool {
-        let call = self.call;
-        let Some(event) = self.mesh.with(1, |node| node.poll_call(call)) else { return false };
-        match event {
-            CallEvent::Reply(item) => *self.read.entry((item.path, item.index)).or_default() += 1,
-            CallEvent::Failure(failure) => assert_eq!(failure.cause, Cause::Application),
-            other => panic!("{other:?}"),
+        let events = self.mesh.read(1, self.call);
+        let is_any = !events.is_empty();
+        for event in events {
+            match event {
+                CallEvent::Reply(item) => {
+                    *self.read.entry((item.path, item.index)).or_default() += 1;
+                }
+                CallEvent::Failure(failure) => assert_eq!(failure.cause, Cause::Application),
+                other => panic!("{other:?}"),
+            }
         }
-        true
+        is_any
     }
 
     fn committed(&self) -> u64 {

@@ -457,10 +457,19 @@ impl Mesh {
         self.with(at, |node| node.finish(now, &task));
     }
 
+    /// Events that the user of a call is handed at once, as an endpoint is.
+    pub(super) fn read(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
+        let (core, mut ahead) = (self.core_of(at, call), VecDeque::new());
+        let news = self.with(core, |node| node.poll_last(call, &mut ahead));
+        let Some((first, end)) = news else { return Vec::new() };
+        let behind = ahead.into_iter().map(CallEvent::Reply).chain(end.map(CallEvent::Ended));
+        std::iter::once(first).chain(behind).collect()
+    }
+
     /// Events that the user of a call is told now.
     pub(super) fn events(&mut self, at: u64, call: CallId) -> Vec<CallEvent> {
-        let core = self.core_of(at, call);
-        self.with(core, |node| std::iter::from_fn(|| node.poll_call(call)).collect())
+        let lots = std::iter::from_fn(|| Some(self.read(at, call)).filter(|lot| !lot.is_empty()));
+        lots.flatten().collect()
     }
 
     /// As [`Self::events`], in short: "reply /0", "failure /0 at n2: ...", "Complete".
