@@ -131,6 +131,22 @@ impl Member {
         }
     }
 
+    /// The next line, as [`line`](Self::line) has it, if it comes `within` this time.
+    ///
+    /// # Errors
+    /// Those of [`line`](Self::line); [`ProcessError::Late`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it has taken no part of a line.
+    pub async fn line_within(
+        &mut self,
+        what: &str,
+        within: Duration,
+    ) -> Result<String, ProcessError> {
+        let printed = timeout(within, self.line(what)).await;
+        printed.unwrap_or_else(|_| Err(late(what, within)))
+    }
+
     /// Tells it the cluster.
     ///
     /// # Errors

@@ -68,6 +68,15 @@ mod unix {
     }
 
     #[tokio::test]
+    async fn a_line_that_does_not_come_is_late() {
+        let mut member = Member::spawn(shell("echo first; exec cat")).unwrap();
+        assert_eq!(member.line_within("a line", LONG).await.unwrap(), "first");
+        let moment = Duration::from_millis(1);
+        let late = member.line_within("another", moment).await.unwrap_err();
+        assert!(matches!(late, ProcessError::Late { within, .. } if within == moment), "{late}");
+    }
+
+    #[tokio::test]
     async fn a_group_is_told_what_its_members_printed() {
         let child = "echo at $$; while read line; do [ \"$line\" = '# end of cluster' ] && break; \
                      told=$told$line; done; echo ready; echo $told; cat";

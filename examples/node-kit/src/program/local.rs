@@ -155,7 +155,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
     /// Starts a node, and waits until it listens.
     ///
     /// # Errors
-    /// When it ends before: its log says why.
+    /// When it ends before, or does not listen within a minute: its log says why.
     pub async fn start(&mut self, id: u64) -> Result<()> {
         self.start_with(id, &[]).await
     }
@@ -178,7 +178,7 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
             command.env(WORKERS, self.workers().to_string());
         }
         let mut member = Member::spawn(command)?;
-        member.line("an address").await.with_context(|| {
+        member.line_within("an address", START_WITHIN).await.with_context(|| {
             format!(
                 "node {id} says why in {}",
                 self.folder.join(format!("node-{id}.log")).display()
@@ -302,6 +302,9 @@ impl<P: Protocol<Role: Serialize> + Serialize + Clone> Local<P> {
 
 /// Variable of the environment by which tokio has the number of its worker threads.
 const WORKERS: &str = "TOKIO_WORKER_THREADS";
+
+/// Time in which a node listens. One that has not by then hangs, on its disk or a lock.
+const START_WITHIN: Duration = Duration::from_secs(60);
 
 /// The cluster file, in the folder.
 const CONFIG: &str = "cluster.toml";
