@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`cluster`] | the cluster file: nodes, addresses, keys, settings; refused with line and key |
 //! | [`durable`] | values that may leave only once a ledger has made durable what they rest on |
+//! | [`ending`] | the end of a node: its last answers leave, its ledger is closed |
 //! | [`history`] | what clients asked for, what they were told, and when; as JSON |
 //! | [`lanes`] | frames of nodes in virtual time as lanes, for a picture |
 //! | [`ledger`] | records in order, durable in groups, on a disk or in memory; snapshots |
@@ -28,6 +29,7 @@
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod durable;
+pub mod ending;
 pub mod history;
 #[cfg(feature = "lanes")]
 pub mod lanes;

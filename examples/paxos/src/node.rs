@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use convoke::quorum::Configuration;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
+use node_kit::ending;
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -213,7 +214,8 @@ impl Node {
     }
 
     /// Takes no more requests, answers those that wait, hands its lead over, makes all durable and
-    /// closes the ledger: for at most this long, and a second each for the endpoint and the ledger.
+    /// closes the ledger: for at most this long, three seconds for what leaves last, and a second
+    /// for the ledger.
     ///
     /// # Errors
     /// A failure before, or of the ledger: [`LedgerError::NotInTime`] where its disk hangs.
@@ -221,10 +223,7 @@ impl Node {
         let deadline = Instant::now() + within;
         let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
         let ended = flatten((&mut self.actor).await);
-        self.endpoint.clone().shutdown(LAST_STEP).await;
-        ended?;
-        self.ledger.close_by(deadline.max(Instant::now() + LAST_STEP)).await?;
-        Ok(())
+        ending::finish(ended, &self.endpoint, &self.ledger, deadline).await
     }
 }
 
@@ -236,9 +235,6 @@ impl Drop for Node {
 
 /// Inputs that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
-
-/// Time that the endpoint gets to end, and the ledger at least to be closed.
-const LAST_STEP: Duration = Duration::from_secs(1);
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
     match ended {

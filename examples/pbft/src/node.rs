@@ -34,6 +34,7 @@ use std::time::Duration;
 use convoke::quorum::Configuration;
 use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
+use node_kit::ending;
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
 use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -300,8 +301,8 @@ impl Node {
         flatten((&mut self.actor).await)
     }
 
-    /// Takes no more part, makes all durable and closes the ledger: for at most this long, and a
-    /// second each for the endpoint and the ledger. The others go on without it.
+    /// Takes no more part, makes all durable and closes the ledger: for at most this long, three
+    /// seconds for what leaves last, and a second for the ledger. The others go on without it.
     ///
     /// # Errors
     /// A failure before, or of the ledger: [`LedgerError::NotInTime`] where its disk hangs.
@@ -309,10 +310,7 @@ impl Node {
         let deadline = Instant::now() + within;
         let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
         let ended = flatten((&mut self.actor).await);
-        self.endpoint.clone().shutdown(LAST_STEP).await;
-        ended?;
-        self.ledger.close_by(deadline.max(Instant::now() + LAST_STEP)).await?;
-        Ok(())
+        ending::finish(ended, &self.endpoint, &self.ledger, deadline).await
     }
 }
 
@@ -334,9 +332,6 @@ const KNOWN_SIGNATURES: usize = 64 << 10;
 
 /// Inputs that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
-
-/// Time that the endpoint gets to end, and the ledger at least to be closed.
-const LAST_STEP: Duration = Duration::from_secs(1);
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
     match ended {
