@@ -16,6 +16,7 @@
 //! | [`mutant`] | deliberate defects that a simulation must find, with the feature `mutants` |
 //! | [`operation`] | logs, metrics, health and readiness for others to read; the orderly end |
 //! | [`pages`] | pairs in order that a clone freezes: the store behind a key-value machine |
+//! | [`places`] | bounded places of those who ask: who asks much leaves some for others |
 //! | [`processes`] | nodes as child processes: killed, paused, started again, never left behind |
 //! | [`program`] | commands of a node program that are the same whatever its protocol |
 //! | [`sessions`] | requests that take effect once, however often they are sent |
@@ -41,6 +42,7 @@ pub mod mutant;
 #[cfg(feature = "operation")]
 pub mod operation;
 pub mod pages;
+pub mod places;
 pub mod processes;
 #[cfg(feature = "program")]
 pub mod program;

@@ -2,6 +2,9 @@
 //!
 //! An actor does its work in turns. A turn takes all that has come by now, so that batches, writes
 //! and syncs grow with the load; and everything that rests on the ledger waits for one sync.
+//!
+//! Words of other nodes and requests of clients come by two ways. Each turn takes some of both, and
+//! the words first: however much clients ask for, no word waits for more than the turn under way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +22,7 @@ pub enum News<T> {
     Durable(Durable),
     /// The time that the actor waited for has come.
     Due,
-    /// These have come, in this order: at least one.
+    /// These have come, at least one: words, and then requests, each in their order.
     Inputs(Vec<T>),
 }
 
@@ -27,15 +30,16 @@ type Sync = Pin<Box<dyn Future<Output = Result<Durable, LedgerError>> + Send>>;
 
 /// Inputs of an actor, and its wait for the ledger.
 pub struct Turns<T> {
-    inputs: mpsc::Receiver<T>,
+    words: mpsc::Receiver<T>,
+    requests: mpsc::Receiver<T>,
     /// The wait under way, and when it began.
     sync: Option<(Instant, Sync)>,
 }
 
 impl<T> Turns<T> {
-    /// Turns that take these inputs.
-    pub fn new(inputs: mpsc::Receiver<T>) -> Self {
-        Self { inputs, sync: None }
+    /// Turns that take these words of other nodes, and these requests of clients.
+    pub fn new(words: mpsc::Receiver<T>, requests: mpsc::Receiver<T>) -> Self {
+        Self { words, requests, sync: None }
     }
 
     /// Waits from now on until the ledger has made durable all before a position. One wait at a
@@ -55,7 +59,7 @@ impl<T> Turns<T> {
     }
 
     /// The beginning of the next turn, at this time at the latest. The ledger comes first, then the
-    /// time, then inputs. `None` once there are no inputs any more and nobody can send one.
+    /// time, then inputs. `None` once there are no words any more and nobody can send one.
     ///
     /// # Errors
     /// The ledger has failed.
@@ -63,31 +67,41 @@ impl<T> Turns<T> {
     /// # Cancel safety
     /// Dropped before it resolves, it has taken nothing.
     pub async fn next(&mut self, due: Instant) -> Result<Option<News<T>>, LedgerError> {
-        let mut came = Vec::new();
+        let (mut words, mut requests) = (Vec::new(), Vec::new());
         tokio::select! {
             biased;
             durable = synced(&mut self.sync) => {
                 self.sync = None;
-                durable.map(|durable| Some(News::Durable(durable)))
+                return durable.map(|durable| Some(News::Durable(durable)));
             }
-            () = tokio::time::sleep_until(due) => Ok(Some(News::Due)),
-            count = self.inputs.recv_many(&mut came, INPUTS_MAX) => {
-                Ok((count > 0).then_some(News::Inputs(came)))
-            }
+            () = tokio::time::sleep_until(due) => return Ok(Some(News::Due)),
+            count = self.words.recv_many(&mut words, WORDS_MAX) => if count == 0 {
+                return Ok(None);
+            },
+            // Of those that nobody sends any more there may be none: words go on.
+            Some(first) = self.requests.recv() => requests.push(first),
         }
+        let next = || self.requests.try_recv().ok();
+        requests.extend(std::iter::from_fn(next).take(REQUESTS_MAX - requests.len()));
+        words.append(&mut requests);
+        Ok(Some(News::Inputs(words)))
     }
 }
 
 impl<T> std::fmt::Debug for Turns<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { inputs, sync } = self;
+        let Self { words, requests, sync } = self;
         let mut f = f.debug_struct("Turns");
-        f.field("waiting", &inputs.len()).field("waits_durable", &sync.is_some()).finish()
+        f.field("words", &words.len()).field("requests", &requests.len());
+        f.field("waits_durable", &sync.is_some()).finish()
     }
 }
 
-/// Inputs of one turn, at most: timers and the ledger must not wait for long.
-const INPUTS_MAX: usize = 1_024;
+/// Words of one turn, at most: timers and the ledger must not wait for long.
+const WORDS_MAX: usize = 1_024;
+
+/// Requests of one turn, at most.
+const REQUESTS_MAX: usize = 1_024;
 
 async fn synced(sync: &mut Option<(Instant, Sync)>) -> Result<Durable, LedgerError> {
     match sync {
@@ -102,26 +116,33 @@ mod tests {
 
     use super::*;
 
-    /// Inputs of a turn are those that have come, in order and at most so many; then the time.
+    /// Words of a turn are those that have come, in order and at most so many, then so many
+    /// requests; then the time.
     #[tokio::test(start_paused = true)]
-    async fn a_turn_takes_what_has_come() {
+    async fn a_turn_takes_what_has_come_words_before_requests() {
         let (send, received) = mpsc::channel(2_000);
-        let mut turns = Turns::new(received);
-        for input in 0..1_100 {
-            send.try_send(input).unwrap();
+        let (ask, asked) = mpsc::channel(4_000);
+        let mut turns = Turns::new(received, asked);
+        for request in 10_000..13_000 {
+            ask.try_send(request).unwrap();
         }
-        let mut taken = Vec::new();
-        for count in [INPUTS_MAX, 1_100 - INPUTS_MAX] {
+        for word in 0..1_100 {
+            send.try_send(word).unwrap();
+        }
+        let (mut words, mut requests) = (0..1_100, 10_000..13_000);
+        for [of_words, of_requests] in [[WORDS_MAX, REQUESTS_MAX], [76, REQUESTS_MAX], [0, 952]] {
             let news = turns.next(Instant::now() + Duration::from_secs(1)).await.unwrap();
             let Some(News::Inputs(inputs)) = news else { panic!("{news:?}") };
-            assert_eq!(inputs.len(), count);
-            taken.extend(inputs);
+            let expected = words.by_ref().take(of_words).chain(requests.by_ref().take(of_requests));
+            assert!(inputs.into_iter().eq(expected));
         }
-        assert!(taken.into_iter().eq(0..1_100));
         let begun = Instant::now();
         let news = turns.next(begun + Duration::from_secs(1)).await.unwrap();
         assert!(matches!(news, Some(News::Due)), "{news:?}");
         assert_eq!(begun.elapsed(), Duration::from_secs(1));
+        drop(ask);
+        let news = turns.next(begun + Duration::from_secs(2)).await.unwrap();
+        assert!(matches!(news, Some(News::Due)), "words may come yet: {news:?}");
         drop(send);
         assert!(turns.next(begun + Duration::from_secs(9)).await.unwrap().is_none());
     }
@@ -131,7 +152,8 @@ mod tests {
     #[tokio::test]
     async fn the_ledger_comes_first_and_once() {
         let (send, received) = mpsc::channel(2);
-        let mut turns = Turns::new(received);
+        let (_ask, asked) = mpsc::channel(1);
+        let mut turns = Turns::new(received, asked);
         let due = Instant::now() + Duration::from_secs(60);
         let ledger = Ledger::in_memory();
         for record in ["first", "second"] {

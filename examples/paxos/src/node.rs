@@ -19,15 +19,16 @@ mod requests;
 mod service;
 mod snapshots;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use convoke::quorum::Configuration;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ending;
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
+use node_kit::places::Places;
+use node_kit::turns::Turns;
 use parking_lot::RwLock;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -53,9 +54,10 @@ pub struct Options {
     /// Decides all that is random: election pauses, and the number of a ledger that is begun now.
     /// Another for each start of a node, since a ledger that was lost must not come back as itself.
     pub seed: u64,
-    /// Requests that may wait here. What is beyond is refused unseen. Default 8,192.
+    /// Requests that may wait here, until they are answered: of one client three quarters at most,
+    /// so that others are heard. What is beyond is refused unseen. Default 8,192.
     pub requests_max: usize,
-    /// Bytes of requests that may wait here. Default 64 MiB.
+    /// Bytes of requests that may wait here, of one client as much. Default 64 MiB.
     pub request_bytes_max: usize,
     /// Batches proposed and not chosen yet, at most; requests that come meanwhile are the next
     /// batch. Default 4.
@@ -143,6 +145,7 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let state = recovery::recover(&options, &ledger, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let (asked, requests) = mpsc::channel(options.requests_max + QUESTIONS_MAX);
         let (stand, standing) = watch::channel(state.replica.standing());
         let (lacks, lacking) = watch::channel(lacking::lacking(&state.replica));
         let known = Known::new(RwLock::new(state.replica.others()));
@@ -152,9 +155,10 @@ impl Node {
             cluster: options.cluster,
             known: known.clone(),
             inputs: inputs.clone(),
+            asked,
             standing: standing.clone(),
-            request_bytes: Arc::new(Semaphore::new(options.request_bytes_max)),
-            request_bytes_max: options.request_bytes_max,
+            places: Places::new(options.requests_max, options.request_bytes_max),
+            questions: Places::with_each_max(QUESTIONS_EACH_MAX, QUESTIONS_MAX, 0),
             ledger: ledger.clone(),
             served: served.clone(),
         };
@@ -166,7 +170,7 @@ impl Node {
             .start()
             .await?;
         let shared = ledger.clone();
-        let come = (inputs.clone(), received);
+        let come = (inputs.clone(), Turns::new(received, requests));
         let shown = (known, served);
         let actor = Actor::new(options, state, shared, &endpoint, come, (stand, lacks), shown);
         let actor = tokio::spawn(actor.run());
@@ -193,7 +197,7 @@ impl Node {
     /// Its state, in numbers. `None` once it has stopped.
     pub async fn inspect(&self) -> Option<Inspection> {
         let (tell, told) = oneshot::channel();
-        self.inputs.send(Input::Inspect(tell)).await.ok()?;
+        self.inputs.send(Input::Inspect { tell, _place: None }).await.ok()?;
         told.await.ok()
     }
 
@@ -233,8 +237,14 @@ impl Drop for Node {
     }
 }
 
-/// Inputs that may wait for the actor. A sender that finds the queue full is refused.
+/// Inputs of members that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
+
+/// Questions about this node that may wait.
+const QUESTIONS_MAX: usize = 1_024;
+
+/// Those of one who asks.
+const QUESTIONS_EACH_MAX: usize = 64;
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
     match ended {

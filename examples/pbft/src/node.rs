@@ -12,9 +12,11 @@
 //!
 //! # What is bounded
 //! Each member has a share of the inputs that may wait, so a flood of one is dropped, and counted,
-//! while the others are heard. A client has as many requests as its session tells apart, and each
-//! who asks for it as many places to be answered at. Of what anybody may ask, how the node is and
-//! who the members are, few questions wait at a time.
+//! while the others are heard. Requests of clients take places before their signatures are checked,
+//! by who asks: who floods leaves some for others, and words of members never stand behind them. A
+//! client has as many requests as its session tells apart, and each who asks for it as many places
+//! to be answered at. Of what anybody may ask, how the node is and who the members are, few
+//! questions wait at a time.
 
 mod actor;
 mod counts;
@@ -22,7 +24,6 @@ mod epoch;
 mod gate;
 mod hearing;
 mod meters;
-mod questions;
 mod recovery;
 mod service;
 mod waiters;
@@ -36,6 +37,8 @@ use convoke::transport::Address;
 use convoke::{Endpoint, EndpointBuilder, NodeId, StartError};
 use node_kit::ending;
 use node_kit::ledger::{Ledger, LedgerError, Recovered};
+use node_kit::places::Places;
+use node_kit::turns::Turns;
 use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -46,7 +49,6 @@ use self::counts::Counts;
 use self::epoch::Epoch;
 use self::gate::Gate;
 use self::hearing::Hearing;
-use self::questions::Questions;
 use self::service::Front;
 use crate::core::{ClientId, Digest, Forgotten, Keys, Sequence, Settings, Signer, Trust, View};
 use crate::proto::{Inspection, PbftServer};
@@ -65,8 +67,15 @@ pub struct Options {
     /// The key of this node.
     pub signer: Signer,
     /// Words of one member that may wait here. What is beyond is dropped, and said again by the
-    /// protocol. Default 2,048.
+    /// protocol. As many replies may wait to be asked for by it, for those who asked it. Default
+    /// 2,048.
     pub member_inputs_max: usize,
+    /// Requests that may wait here for a check of their signatures, and then to be taken up: of one
+    /// asker three quarters at most, whose signatures take a fifth of a second where all are wrong.
+    /// What is beyond is refused unseen. Default 4,096.
+    pub requests_max: usize,
+    /// Bytes of requests that may wait so, of one asker as much. Default 64 MiB.
+    pub request_bytes_max: usize,
     /// Bytes of the ledger behind its last snapshot, about, before the next is written. Default
     /// 256 MiB.
     pub snapshot_bytes: u64,
@@ -119,6 +128,8 @@ impl Options {
             keys,
             signer,
             member_inputs_max: 2_048,
+            requests_max: 4_096,
+            request_bytes_max: 64 << 20,
             snapshot_bytes: 256 << 20,
             leave_after: Duration::from_secs(5),
             lie: None,
@@ -238,6 +249,7 @@ impl Node {
             epoch = epoch.after(handover, &options);
         }
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
+        let (asked, requests) = mpsc::channel(ASKED_MAX);
         let (view, has_begun) = replica.view();
         let primary = epoch.keys.primary(view);
         let shared = Arc::new(RwLock::new(Arc::new(epoch)));
@@ -246,9 +258,12 @@ impl Node {
         let counts = Arc::new(Counts::default());
         let front = Front {
             epoch: Arc::clone(&shared),
-            gate: Gate::open(),
-            questions: Questions::default(),
+            words: Gate::of_words(),
+            requests: Gate::of_requests(),
+            questions: Places::with_each_max(QUESTIONS_EACH_MAX, QUESTIONS_MAX, 0),
+            places: Places::new(options.requests_max, options.request_bytes_max),
             inputs: inputs.clone(),
+            asked,
             counts: Arc::clone(&counts),
             standing: standing.clone(),
         };
@@ -260,7 +275,7 @@ impl Node {
             .start()
             .await?;
         let links = (&endpoint, shared);
-        let come = (inputs.clone(), received);
+        let come = (inputs.clone(), Turns::new(received, requests));
         let state = (replica, hearing);
         let actor = Actor::new(options, state, ledger.clone(), links, come, stand, counts);
         let actor = tokio::spawn(actor.run());
@@ -330,8 +345,19 @@ fn are_proven(members: &Configuration) -> Result<(), NodeError> {
 /// Signatures that are not checked again: of some thousand batches, 5 MiB.
 const KNOWN_SIGNATURES: usize = 64 << 10;
 
-/// Inputs that may wait for the actor. A sender that finds the queue full is refused.
+/// Inputs of members that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
+
+/// Inputs of those who need not be members that may wait for the actor: more than have places,
+/// where a third of 64 members uses up all of theirs.
+const ASKED_MAX: usize = 65_536;
+
+/// Questions that may wait: 64 MiB of answers.
+const QUESTIONS_MAX: usize = 1_024;
+
+/// Questions of one node that may wait. Clients of one endpoint may each ask at once when the
+/// members change; those beyond ask again.
+const QUESTIONS_EACH_MAX: usize = 64;
 
 fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Result<(), NodeError> {
     match ended {

@@ -14,6 +14,7 @@ use convoke::quorum::{Configuration, QuorumExt as _};
 use convoke::{Cause, Code, Deferred, Endpoint, Failure, KeepConnected, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
+use node_kit::places::Place;
 use node_kit::turns::{News, Turns};
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -23,7 +24,7 @@ use super::lacking::{Lacking, lacking};
 use super::meters::Meters;
 use super::polls::{Poll, Polled, Polls};
 use super::recovery::{Cost, State, append};
-use super::requests::{Reading, Requests, Waiter, overloaded, stopping};
+use super::requests::{Reading, Requests, Waiter, stopping};
 use super::service::Known;
 use super::snapshots::Served;
 use super::{NodeError, Options};
@@ -55,7 +56,10 @@ pub(super) enum Input {
     /// A read of what is applied here.
     ReadStale(Reading, Waiter),
     Poll(Polled, Poll),
-    Inspect(oneshot::Sender<Inspection>),
+    Inspect {
+        tell: oneshot::Sender<Inspection>,
+        _place: Option<Place>,
+    },
     /// Reads are left that can be answered: the actor has sent this to itself, to come behind what
     /// others have sent.
     GoOn,
@@ -133,7 +137,7 @@ impl Actor {
         state: State,
         ledger: Ledger,
         endpoint: &Endpoint,
-        (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+        (inputs, turns): (mpsc::Sender<Input>, Turns<Input>),
         (stand, lacks): (watch::Sender<Standing>, watch::Sender<Option<Lacking>>),
         (known, served): (Known, Served),
     ) -> Self {
@@ -152,7 +156,7 @@ impl Actor {
             machine,
             ledger,
             inputs,
-            turns: Turns::new(received),
+            turns,
             stand,
             lacks,
             begun: Instant::now(),
@@ -238,16 +242,16 @@ impl Actor {
             | Input::Read(_, waiter)
             | Input::ReadStale(_, waiter)
             | Input::Change(_, waiter)
-                if self.is_full() =>
+                if self.stopping.is_some() =>
             {
-                waiter.fail(if self.stopping.is_some() { stopping() } else { overloaded() });
+                waiter.fail(stopping());
             }
             Input::Write(entry, waiter) => self.requests.write(entry, waiter),
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
             Input::ReadStale(reading, waiter) => self.requests.read_stale(reading, waiter),
             Input::Change(change, waiter) => self.change(&change, waiter),
             Input::Poll(polled, poll) => self.poll(polled, poll),
-            Input::Inspect(tell) => {
+            Input::Inspect { tell, _place } => {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }
             Input::GoOn => self.goes_on = false,
@@ -257,10 +261,6 @@ impl Actor {
             Input::Stop { deadline } => self.stopping = Some(deadline),
         }
         Ok(())
-    }
-
-    fn is_full(&self) -> bool {
-        self.requests.len() >= self.options.requests_max || self.stopping.is_some()
     }
 
     /// Does all that can be done now.

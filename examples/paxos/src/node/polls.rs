@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use convoke::{Code, Deferred, Status};
-use tokio::sync::OwnedSemaphorePermit;
+use node_kit::places::Place;
 
 use crate::core::{Answer, Ballot, Life, Slot};
 use crate::proto::{self, Reply, Vote, reply};
@@ -49,7 +49,7 @@ impl From<proto::Poll> for Polled {
 pub(super) struct Poll {
     pub(super) task: Deferred<Reply>,
     /// Room that its request takes, where that came to this node.
-    pub(super) _room: Option<OwnedSemaphorePermit>,
+    pub(super) _room: Option<Place>,
 }
 
 /// Those who wait, in the order of what they wait for.

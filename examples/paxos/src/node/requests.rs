@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use convoke::{Code, Deferred, NodeId, Status};
+use node_kit::places::Place;
 use prost::Message as _;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::core::{Members, Slot, Token, Value};
 use crate::kv::Machine;
@@ -20,7 +20,7 @@ pub(super) struct Waiter {
     pub(super) hint: Option<NodeId>,
     /// It counts votes.
     pub(super) counts_votes: bool,
-    pub(super) room: OwnedSemaphorePermit,
+    pub(super) room: Place,
 }
 
 impl Waiter {
@@ -260,11 +260,6 @@ pub(super) fn not_leading(leader: Option<NodeId>) -> Status {
         None => Status::new(Code::Unavailable, "no leader is known here"),
     };
     status.without_effect()
-}
-
-/// The refusal of a node that has no room. Nothing was done.
-pub(super) fn overloaded() -> Status {
-    Status::new(Code::ResourceExhausted, "too many requests wait here").without_effect()
 }
 
 /// The refusal of a node that is about to stop. Nothing was done.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use convoke::{Code, Context, Finish, NodeId, Status, Task};
 use node_kit::ledger::Ledger;
+use node_kit::places::{Places, no_place};
 use parking_lot::RwLock;
 use prost::Message as _;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Input;
 use super::polls::Poll;
-use super::requests::{Reading, Waiter, not_leading, overloaded};
+use super::requests::{Reading, Waiter, not_leading};
 use super::snapshots::{self, Served};
 use crate::core::{Ask, Standing};
 use crate::kv;
@@ -30,9 +31,13 @@ pub(super) struct Front {
     pub(super) cluster: u64,
     pub(super) known: Known,
     pub(super) inputs: mpsc::Sender<Input>,
+    /// Inputs of those who need not be members.
+    pub(super) asked: mpsc::Sender<Input>,
     pub(super) standing: watch::Receiver<Standing>,
-    pub(super) request_bytes: Arc<Semaphore>,
-    pub(super) request_bytes_max: usize,
+    /// Places of requests, until they are answered.
+    pub(super) places: Places,
+    /// Places of questions about this node.
+    pub(super) questions: Places,
     pub(super) ledger: Ledger,
     pub(super) served: Served,
 }
@@ -85,9 +90,10 @@ impl Paxos for Front {
         snapshots::part(&snapshot, if is_known { place } else { 0 }).await
     }
 
-    async fn inspect(&self, _: InspectRequest, _: Context) -> Result<Inspection, Status> {
+    async fn inspect(&self, _: InspectRequest, context: Context) -> Result<Inspection, Status> {
+        let place = self.questions.place(context.caller().node(), 0).ok_or_else(no_place)?;
         let (tell, told) = oneshot::channel();
-        self.send(Input::Inspect(tell))?;
+        self.put(&self.asked, Input::Inspect { tell, _place: Some(place) })?;
         told.await.map_err(|_| Status::new(Code::Unavailable, "the node is stopping"))
     }
 }
@@ -125,26 +131,31 @@ impl Front {
         if let request::Action::Change(change) = &action {
             check_change(change)?;
         }
-        let size = u32::try_from(size.min(self.request_bytes_max)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.request_bytes).try_acquire_many_owned(size);
-        let room = room.map_err(|_| overloaded())?;
+        // Whoever has handed it on, it is the client's.
+        let room = self.places.place(task.context().initiator(), size).ok_or_else(no_place)?;
         let (task, finish) = task.defer();
         let hint = request.is_forwarded.then_some(self.node);
         let counts_votes = request.counts_votes;
         let waiter = Waiter { task, hint, counts_votes, room };
         let read = if request.is_stale { Input::ReadStale } else { Input::Read };
-        self.send(match action {
+        let input = match action {
             request::Action::Write(entry) => Input::Write(entry, waiter),
             request::Action::Change(change) => Input::Change(change, waiter),
             request::Action::Get(get) => read(Reading::Get(get), waiter),
             request::Action::Scan(scan) => read(Reading::Scan(scan), waiter),
-        })?;
+        };
+        self.put(&self.asked, input)?;
         Ok(finish)
     }
 
+    /// Puts what a member has said before the actor.
     fn send(&self, input: Input) -> Result<(), Status> {
-        self.inputs.try_send(input).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => overloaded(),
+        self.put(&self.inputs, input)
+    }
+
+    fn put(&self, inputs: &mpsc::Sender<Input>, input: Input) -> Result<(), Status> {
+        inputs.try_send(input).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => no_place(),
             mpsc::error::TrySendError::Closed(_) => not_leading(None),
         })
     }

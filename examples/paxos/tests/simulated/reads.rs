@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke::quorum::Configuration;
 use convoke::sim::transport::{Conditions, SimNetwork};
-use convoke::{Endpoint, NodeId};
+use convoke::{Code, Endpoint, NodeId};
 use convoke_sim::random::Random;
 use node_kit::ledger::Ledger;
 use paxos::core::Standing;
@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 
 const CLUSTER: u64 = 7;
 const READS: u64 = 5_000;
+/// Requests of one who floods.
+const FLOOD: usize = 12_000;
 /// Of one turn, at most.
 const TURN: u64 = 1_024;
 
@@ -22,11 +24,16 @@ fn address(node: NodeId) -> String {
     format!("sim://node{}", node.get())
 }
 
-/// All reads wait for one round of nodes that are far from each other. A word to the node is
-/// answered between its turns, though thousands wait for theirs.
-#[tokio::test(start_paused = true)]
-async fn a_turn_answers_some_reads_of_a_round_and_others_go_on() -> Result<(), Box<dyn Error>> {
-    for seed in 1..4 {
+/// Three nodes that are far from each other, one of which leads.
+struct Cluster {
+    network: SimNetwork,
+    members: Configuration,
+    nodes: Vec<Node>,
+    random: Random,
+}
+
+impl Cluster {
+    async fn start(seed: u64) -> Result<Self, Box<dyn Error>> {
         let mut random = Random::of(seed, 1);
         let network = SimNetwork::new(random.draw());
         let latency = Duration::from_millis(random.within(15..40));
@@ -47,16 +54,44 @@ async fn a_turn_answers_some_reads_of_a_round_and_others_go_on() -> Result<(), B
                 |of: &Standing| matches!(of, Standing::Leading(_) | Standing::Following(_));
             node.standing().wait_for(is_settled).await?;
         }
-        let leads = |node: &&Node| matches!(*node.standing().borrow(), Standing::Leading(_));
-        let leader = nodes.iter().find(leads).ok_or("nobody leads")?;
+        Ok(Self { network, members, nodes, random })
+    }
 
-        let endpoint = Endpoint::builder().transport(network.transport()).seed(random.draw());
-        let client = PaxosClient::new(&endpoint.peers(&members).start().await?);
+    fn leader(&self) -> Result<&Node, Box<dyn Error>> {
+        let leads = |node: &&Node| matches!(*node.standing().borrow(), Standing::Leading(_));
+        Ok(self.nodes.iter().find(leads).ok_or("nobody leads")?)
+    }
+
+    async fn client(&mut self) -> Result<PaxosClient, Box<dyn Error>> {
+        let builder = Endpoint::builder().transport(self.network.transport());
+        let endpoint = builder.seed(self.random.draw()).peers(&self.members).start().await?;
+        Ok(PaxosClient::new(&endpoint))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.members.nodes().for_each(|node| self.network.crash(node));
+    }
+}
+
+/// A read that waits for a round.
+fn get() -> Request {
+    let action = Some(request::Action::Get(Get { key: "k".into() }));
+    Request { action, cluster: CLUSTER, ..Request::default() }
+}
+
+/// All reads wait for one round of nodes that are far from each other. A word to the node is
+/// answered between its turns, though thousands wait for theirs.
+#[tokio::test(start_paused = true)]
+async fn a_turn_answers_some_reads_of_a_round_and_others_go_on() -> Result<(), Box<dyn Error>> {
+    for seed in 1..4 {
+        let mut cluster = Cluster::start(seed).await?;
+        let client = cluster.client().await?;
+        let leader = cluster.leader()?;
         let mut reads = JoinSet::new();
         for _ in 0..READS {
-            let action = Some(request::Action::Get(Get { key: "k".into() }));
-            let request = Request { action, cluster: CLUSTER, ..Request::default() };
-            let call = client.execute(request).to(leader.endpoint().node());
+            let call = client.execute(get()).to(leader.endpoint().node());
             reads.spawn(async move { call.await.map(drop) });
         }
         let waiting = async || leader.inspect().await.map_or(0, |state| state.waiting);
@@ -73,7 +108,38 @@ async fn a_turn_answers_some_reads_of_a_round_and_others_go_on() -> Result<(), B
             before = now;
         }
         assert!(between > 0, "seed {seed}: nobody was heard between");
-        members.nodes().for_each(|node| network.crash(node));
+    }
+    Ok(())
+}
+
+/// One who asks for more than has places is refused what is beyond three quarters of them, also
+/// where a follower hands his requests on. Who asks beside him is answered.
+#[tokio::test(start_paused = true)]
+async fn who_floods_leaves_places_for_another() -> Result<(), Box<dyn Error>> {
+    for (seed, by_follower) in [(1, false), (2, true)] {
+        let mut cluster = Cluster::start(seed).await?;
+        let (flooding, honest) = (cluster.client().await?, cluster.client().await?);
+        let leader = cluster.leader()?.endpoint().node();
+        let follower = cluster.members.nodes().find(|node| *node != leader);
+        let asked = follower.filter(|_| by_follower).unwrap_or(leader);
+        let mut flood = JoinSet::new();
+        for _ in 0..FLOOD {
+            let call = flooding.execute(get()).to(asked);
+            flood.spawn(async move { call.await.map(drop) });
+        }
+        while cluster.leader()?.inspect().await.map_or(0, |state| state.waiting) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        honest.execute(get()).to(asked).await?;
+        let mut refused = 0;
+        while let Some(read) = flood.join_next().await {
+            match read?.map_err(|error| error.status().map(|status| status.code())) {
+                Ok(()) => {}
+                Err(Some(Code::ResourceExhausted)) => refused += 1,
+                Err(code) => return Err(format!("{code:?}").into()),
+            }
+        }
+        assert!(refused > 0, "seed {seed}: all had places");
     }
     Ok(())
 }

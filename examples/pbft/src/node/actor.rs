@@ -9,6 +9,7 @@ use convoke::quorum::{Configuration, MulticastError};
 use convoke::{CallError, Deferred, Endpoint, NodeId};
 use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
+use node_kit::places::Place;
 use node_kit::turns::{News, Turns};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
@@ -17,7 +18,6 @@ use super::counts::Counts;
 use super::epoch::{Epoch, Joined, Shared};
 use super::hearing::Hearing;
 use super::meters::Meters;
-use super::questions::Place;
 use super::waiters::{Waiter, Waiters};
 use super::{Lie, NodeError, Options, Part, Standing, recovery};
 use crate::core::{
@@ -31,42 +31,24 @@ use crate::wire;
 /// Something that came.
 #[derive(Debug)]
 pub(super) enum Input {
-    Words {
-        words: Verified<Signed<Message>>,
-        _share: OwnedSemaphorePermit,
-    },
-    Request {
-        request: Verified<SignedRequest>,
-        waiter: Option<Waiter>,
-        _share: Option<OwnedSemaphorePermit>,
-    },
-    Awaited {
-        waiter: Waiter,
-        _share: OwnedSemaphorePermit,
-    },
-    HandedOver {
-        handover: Verified<Handover>,
-        _share: OwnedSemaphorePermit,
-    },
-    OtherEpoch {
-        from: NodeId,
-        epoch: u64,
-        _share: OwnedSemaphorePermit,
-    },
-    Since {
-        epoch: u64,
-        tell: oneshot::Sender<Vec<Handover>>,
-        _place: Arc<Place>,
-    },
-    Inspect {
-        with_state: bool,
-        tell: oneshot::Sender<Inspection>,
-        _place: Option<Arc<Place>>,
-    },
+    Words { words: Verified<Signed<Message>>, _share: OwnedSemaphorePermit },
+    Request { request: Verified<SignedRequest>, waiter: Option<Waiter>, _room: Room },
+    Awaited { waiter: Waiter, _place: Place },
+    HandedOver { handover: Verified<Handover>, _share: OwnedSemaphorePermit },
+    OtherEpoch { from: NodeId, epoch: u64, _share: OwnedSemaphorePermit },
+    Since { epoch: u64, tell: oneshot::Sender<Vec<Handover>>, _place: Arc<Place> },
+    Inspect { with_state: bool, tell: oneshot::Sender<Inspection>, _place: Option<Arc<Place>> },
     Saved(Result<(), LedgerError>),
-    Stop {
-        deadline: Instant,
-    },
+    Stop { deadline: Instant },
+}
+
+/// Room that a request takes, until it was taken up.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// A part of the share of the member that has passed it on.
+    Member(#[expect(dead_code, reason = "it is dropped")] OwnedSemaphorePermit),
+    /// A place of the node that has asked.
+    Asker(#[expect(dead_code, reason = "it is dropped")] Place),
 }
 
 /// Words that leave once the ledger allows it, those they are for, and their epoch.
@@ -120,7 +102,7 @@ impl Actor {
         (replica, hearing): (Replica<Machine>, Hearing),
         ledger: Ledger,
         (endpoint, shared): (&Endpoint, Shared),
-        (inputs, received): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+        (inputs, turns): (mpsc::Sender<Input>, Turns<Input>),
         stand: watch::Sender<Standing>,
         counts: Arc<Counts>,
     ) -> Self {
@@ -148,7 +130,7 @@ impl Actor {
             lacks_since: None,
             ledger,
             inputs,
-            turns: Turns::new(received),
+            turns,
             stand,
             counts,
             begun: Instant::now(),
@@ -240,15 +222,15 @@ impl Actor {
                 let later = handovers.filter(|of| of.epoch() > epoch).take(HANDOVERS_MAX);
                 let _ = tell.send(later.cloned().collect()); // who asked may have given up
             }
-            Input::Request { request, waiter, _share } => {
+            Input::Request { request, waiter, _room } => {
                 waiter.into_iter().for_each(|waiter| self.wait(waiter));
                 if self.hearing.is_listening() {
-                    self.hearing.keep(Input::Request { request, waiter: None, _share });
+                    self.hearing.keep(Input::Request { request, waiter: None, _room });
                 } else {
                     self.replica.handle_request(now, request);
                 }
             }
-            Input::Awaited { waiter, _share } => {
+            Input::Awaited { waiter, _place } => {
                 let (client, number) = (waiter.client, waiter.number);
                 self.wait(waiter);
                 if let Some(outcome) = self.replica.outcome(client, number) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use convoke::quorum::Configuration;
 use convoke::{Endpoint, KeepConnected, NodeId};
+use node_kit::places::Places;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
@@ -17,8 +18,17 @@ pub(super) struct Epoch {
     pub(super) keys: Arc<Keys>,
     /// All members, this node perhaps among them.
     pub(super) members: Configuration,
-    /// Inputs that may wait, of each member, and of those that were one: they are told.
-    pub(super) shares: BTreeMap<NodeId, Arc<Semaphore>>,
+    /// What may wait of each member, and of those that were one: they are told.
+    pub(super) shares: BTreeMap<NodeId, Share>,
+}
+
+/// What may wait of a member.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    /// Its words.
+    pub(super) words: Arc<Semaphore>,
+    /// Questions for replies, by the nodes for which it asks: they take nothing of its words.
+    pub(super) awaited: Places,
 }
 
 /// The epoch as handlers see it.
@@ -46,7 +56,9 @@ impl Epoch {
 
     fn with_shares(mut self, options: &Options) -> Self {
         for node in self.members.nodes() {
-            let share = || Arc::new(Semaphore::new(options.member_inputs_max));
+            let most = options.member_inputs_max;
+            let share =
+                || Share { words: Arc::new(Semaphore::new(most)), awaited: Places::new(most, 0) };
             self.shares.entry(node).or_insert_with(share);
         }
         self

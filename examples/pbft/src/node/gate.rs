@@ -1,7 +1,8 @@
 //! The gate: signatures of what has come by now are checked together, beside the actor's task.
 //!
 //! While one batch is checked the next gathers, so that batches grow with the load and a single
-//! message never waits for another.
+//! message never waits for another. Requests of clients have a gate of their own, so that no word
+//! of a replica stands behind them, or is checked once more for a wrong one among them.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -23,10 +24,20 @@ struct Waiting {
 }
 
 impl Gate {
-    /// A gate, which is open until the last of its clones is dropped.
-    pub(super) fn open() -> Self {
+    /// That of words of replicas, which checks on as many threads as the machine has. A gate is
+    /// open until the last of its clones is dropped.
+    pub(super) fn of_words() -> Self {
+        Self::open(threads())
+    }
+
+    /// That of requests of clients: it leaves a thread to all else, where there is another.
+    pub(super) fn of_requests() -> Self {
+        Self::open((threads() - 1).max(1))
+    }
+
+    fn open(threads: usize) -> Self {
         let (waiting, received) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(check(received));
+        tokio::spawn(check(received, threads));
         Self { waiting }
     }
 
@@ -50,9 +61,12 @@ impl Gate {
     }
 }
 
-/// Checks what waits, on so many threads at once as the machine has.
-async fn check(mut received: mpsc::Receiver<Waiting>) {
-    let threads = available_parallelism().map_or(1, usize::from);
+fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// Checks what waits, on so many threads at once.
+async fn check(mut received: mpsc::Receiver<Waiting>, threads: usize) {
     let free = Arc::new(Semaphore::new(threads));
     while let Ok(turn) = Arc::clone(&free).acquire_owned().await
         && let Some(first) = received.recv().await
@@ -101,7 +115,7 @@ mod tests {
         let clients = (0..200).map(|client| (ClientId(client.into()), signer(client).checker()));
         let group = Group::new((1..=4).map(NodeId::new)).unwrap();
         let keys = Keys::new(SCOPE, group, BTreeMap::new(), clients.collect()).remembering(1_000);
-        let gate = Gate::open();
+        let gate = Gate::of_requests();
         let pass = |client: u8| {
             let (id, operation) = (ClientId(client.into()), Bytes::from_static(b"x"));
             let request = Request { client: id, number: 1, operation };

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use convoke::{Caller, Code, Context, Finish, NodeId, Status, Task};
+use node_kit::places::{Place, Places, no_place};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 
 use super::Standing;
-use super::actor::Input;
+use super::actor::{Input, Room};
 use super::counts::{Counts, Dropped};
-use super::epoch::{Epoch, Shared};
+use super::epoch::{Epoch, Share, Shared};
 use super::gate::Gate;
-use super::questions::{Place, Questions};
 use super::waiters::Waiter;
 use crate::core::{ClientId, Message, Refused, Signed, SignedRequest, Trust, Verified};
 use crate::kv::OPERATION_BYTES_MAX;
@@ -25,9 +25,15 @@ use crate::wire;
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) epoch: Shared,
-    pub(super) gate: Gate,
-    pub(super) questions: Questions,
+    pub(super) words: Gate,
+    pub(super) requests: Gate,
+    /// Places of questions that anybody may ask: so few that none keeps another from being heard.
+    pub(super) questions: Places,
+    /// Places of requests, until the actor has taken them.
+    pub(super) places: Places,
     pub(super) inputs: mpsc::Sender<Input>,
+    /// Inputs of those who need not be members.
+    pub(super) asked: mpsc::Sender<Input>,
     pub(super) counts: Arc<Counts>,
     pub(super) standing: watch::Receiver<Standing>,
 }
@@ -52,8 +58,9 @@ impl Pbft for Front {
                 self.send(Input::Words { words, _share: share })
             }
             Some(words::Words::Request(bytes)) => {
-                let request = self.open_request(from, bytes).await?;
-                self.send(Input::Request { request, waiter: None, _share: Some(share) })
+                let request = self.open_request(&self.words, from, bytes).await?;
+                let _room = Room::Member(share);
+                self.send(Input::Request { request, waiter: None, _room })
             }
             Some(words::Words::Handover(bytes)) => {
                 let handover = wire::decode(bytes);
@@ -71,18 +78,19 @@ impl Pbft for Front {
         match asked.asked {
             Some(asked::Asked::Request(bytes)) => self.delegate(asker, bytes, task).await,
             Some(asked::Asked::RequestToAll(bytes)) => {
-                let request = self.open_request(asker, bytes).await?;
+                let _room = Room::Asker(self.place_of(&self.places, asker, bytes.len())?);
+                let request = self.open_request(&self.requests, asker, bytes).await?;
                 let (client, number) = name(&request);
                 let (task, finish) = task.defer();
                 let waiter = Some(Waiter { client, number, asker, task });
-                self.send(Input::Request { request, waiter, _share: None })?;
+                self.ask(Input::Request { request, waiter, _room })?;
                 Ok(finish)
             }
             Some(asked::Asked::Awaited(Awaited { client, number })) => {
-                let share = self.share_of(asker)?;
+                let _place = self.place_of_awaited(asker, task.context().initiator())?;
                 let (task, finish) = task.defer();
                 let waiter = Waiter { client: ClientId(client), number, asker, task };
-                self.send(Input::Awaited { waiter, _share: share })?;
+                self.ask(Input::Awaited { waiter, _place })?;
                 Ok(finish)
             }
             None => Err(self.refuse(Dropped::Malformed)),
@@ -99,9 +107,9 @@ impl Pbft for Front {
             let text = format!("this is cluster {own}, and {cluster} was meant");
             return Err(Status::new(Code::FailedPrecondition, text).without_effect());
         }
-        let place = self.place_of(context.caller().node())?;
+        let place = self.place_of_question(&context)?;
         let (tell, told) = oneshot::channel();
-        self.send(Input::Since { epoch, tell, _place: Arc::clone(&place) })?;
+        self.ask(Input::Since { epoch, tell, _place: Arc::clone(&place) })?;
         let handovers = told.await.map_err(|_| stopping())?;
         Ok(Handovers { handovers: handovers.iter().map(wire::encode).collect() })
     }
@@ -111,9 +119,9 @@ impl Pbft for Front {
         InspectRequest { with_state }: InspectRequest,
         context: Context,
     ) -> Result<Inspection, Status> {
-        let place = self.place_of(context.caller().node())?;
+        let place = self.place_of_question(&context)?;
         let (tell, told) = oneshot::channel();
-        self.send(Input::Inspect { with_state, tell, _place: Some(Arc::clone(&place)) })?;
+        self.ask(Input::Inspect { with_state, tell, _place: Some(Arc::clone(&place)) })?;
         told.await.map_err(|_| stopping())
     }
 }
@@ -129,9 +137,10 @@ impl Front {
         if self.epoch().keys.trust() == Trust::Channels {
             return Err(self.refuse(Dropped::NotToAll));
         }
-        let request = self.open_request(asker, bytes).await?;
+        let _room = Room::Asker(self.place_of(&self.places, asker, bytes.len())?);
+        let request = self.open_request(&self.requests, asker, bytes).await?;
         let (client, number) = name(&request);
-        self.send(Input::Request { request, waiter: None, _share: None })?;
+        self.ask(Input::Request { request, waiter: None, _room })?;
         let awaited = Awaited { client: client.0, number };
         let asked = Asked { asked: Some(asked::Asked::Awaited(awaited)) };
         let members = self.epoch().members.clone();
@@ -147,16 +156,30 @@ impl Front {
         Ok(caller.node())
     }
 
-    /// A place among the inputs of a member.
+    /// A place among the words of a member.
     fn share_of(&self, from: NodeId) -> Result<OwnedSemaphorePermit, Status> {
-        let epoch = self.epoch();
-        let share = epoch.shares.get(&from).ok_or_else(|| self.refuse(Dropped::NoMember))?;
-        Arc::clone(share).try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
+        let words = Arc::clone(&self.member(&self.epoch(), from)?.words);
+        words.try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
     }
 
-    /// A place among the questions that anybody may ask.
-    fn place_of(&self, asker: NodeId) -> Result<Arc<Place>, Status> {
-        self.questions.place(asker).ok_or_else(|| self.refuse(Dropped::Full))
+    /// A place among the replies that a member awaits for others.
+    fn place_of_awaited(&self, member: NodeId, asker: NodeId) -> Result<Place, Status> {
+        self.place_of(&self.member(&self.epoch(), member)?.awaited, asker, 0)
+    }
+
+    fn member<'a>(&self, epoch: &'a Epoch, node: NodeId) -> Result<&'a Share, Status> {
+        epoch.shares.get(&node).ok_or_else(|| self.refuse(Dropped::NoMember))
+    }
+
+    /// A place among those of who asks.
+    fn place_of(&self, places: &Places, asker: NodeId, bytes: usize) -> Result<Place, Status> {
+        places.place(asker, bytes).ok_or_else(|| self.refuse(Dropped::Full))
+    }
+
+    /// The place of a question, until neither the actor nor the handler has it: a call that is
+    /// given up leaves its question before the actor.
+    fn place_of_question(&self, context: &Context) -> Result<Arc<Place>, Status> {
+        self.place_of(&self.questions, context.caller().node(), 0).map(Arc::new)
     }
 
     fn epoch(&self) -> Arc<Epoch> {
@@ -184,7 +207,7 @@ impl Front {
     ) -> Result<Verified<Signed<Message>>, Status> {
         let keys = Arc::clone(&self.epoch().keys);
         let opened = match size <= EXAMINED_HERE_BYTES {
-            true => self.gate.pass(keys.examine(from, words)).await,
+            true => self.words.pass(keys.examine(from, words)).await,
             false => {
                 let opened = tokio::task::spawn_blocking(move || keys.open(from, words)).await;
                 opened.map_err(|_| stopping())?
@@ -195,6 +218,7 @@ impl Front {
 
     async fn open_request(
         &self,
+        gate: &Gate,
         from: NodeId,
         bytes: Bytes,
     ) -> Result<Verified<SignedRequest>, Status> {
@@ -204,12 +228,22 @@ impl Front {
             return Err(self.refuse(Dropped::TooLarge));
         }
         let keys = Arc::clone(&self.epoch().keys);
-        let opened = self.gate.pass(keys.examine_request(from, signed)).await;
+        let opened = gate.pass(keys.examine_request(from, signed)).await;
         opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
     }
 
+    /// Puts what a member has said before the actor.
     fn send(&self, input: Input) -> Result<(), Status> {
-        self.inputs.try_send(input).map_err(|error| match error {
+        self.put(&self.inputs, input)
+    }
+
+    /// Puts what anybody may ask before the actor, behind what members have said.
+    fn ask(&self, input: Input) -> Result<(), Status> {
+        self.put(&self.asked, input)
+    }
+
+    fn put(&self, inputs: &mpsc::Sender<Input>, input: Input) -> Result<(), Status> {
+        inputs.try_send(input).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => self.refuse(Dropped::Full),
             mpsc::error::TrySendError::Closed(_) => stopping(),
         })
@@ -218,21 +252,27 @@ impl Front {
     /// Counts it, and says so to who sent it. Nothing was done.
     fn refuse(&self, cause: Dropped) -> Status {
         self.counts.count(cause);
-        let code = match cause {
-            Dropped::Malformed | Dropped::TooLarge | Dropped::NotToAll => Code::InvalidArgument,
+        let (code, text) = match cause {
+            Dropped::Malformed => {
+                (Code::InvalidArgument, "these bytes are no words of this program".to_owned())
+            }
             // It may be one already where this replica has not heard of it yet.
-            Dropped::NoMember => Code::Unavailable,
-            Dropped::Refused(_) => Code::PermissionDenied,
-            Dropped::Flood | Dropped::Full => Code::ResourceExhausted,
-        };
-        let text = match cause {
-            Dropped::Malformed => "these bytes are no words of this program".to_owned(),
-            Dropped::NoMember => "the node is no replica of this cluster".to_owned(),
-            Dropped::TooLarge => format!("an operation has {OPERATION_BYTES_MAX} bytes at most"),
-            Dropped::Flood => "too many words of this replica wait here".to_owned(),
-            Dropped::NotToAll => "requests are not signed here: ask all replicas".to_owned(),
-            Dropped::Full => "too many inputs wait here".to_owned(),
-            Dropped::Refused(refused) => refused.to_string(),
+            Dropped::NoMember => {
+                (Code::Unavailable, "the node is no replica of this cluster".to_owned())
+            }
+            Dropped::TooLarge => {
+                let text = format!("an operation has {OPERATION_BYTES_MAX} bytes at most");
+                (Code::InvalidArgument, text)
+            }
+            Dropped::Flood => {
+                (Code::ResourceExhausted, "too many words of this replica wait here".to_owned())
+            }
+            Dropped::NotToAll => {
+                let text = "requests are not signed here: ask all replicas".to_owned();
+                (Code::InvalidArgument, text)
+            }
+            Dropped::Full => return no_place(),
+            Dropped::Refused(refused) => (Code::PermissionDenied, refused.to_string()),
         };
         Status::new(code, text).without_effect()
     }

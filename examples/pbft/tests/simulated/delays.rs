@@ -11,11 +11,12 @@ use convoke::quorum::{
     Configuration, QuorumBuilder, QuorumExt as _, QuorumFunction as _, matching_by,
 };
 use convoke::sim::transport::{Action, Conditions, SimFrame, SimNetwork};
-use convoke::{Endpoint, NodeId};
+use convoke::{Code, Endpoint, NodeId};
 use convoke_proto::wire::{Frame, Message as FrameMessage};
 use node_kit::ledger::Ledger;
 use pbft::core::{
-    ClientId, Group, Keys, Message, Phase, Request, Scope, Signed, SignedReply, Signer,
+    ClientId, Group, Keys, Message, Phase, Request, Scope, Signature, Signed, SignedReply,
+    SignedRequest, Signer,
 };
 use pbft::kv::Operation;
 use pbft::node::{Node, Options, Part};
@@ -32,6 +33,10 @@ const WAY: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_secs(5);
 /// Replicas report once, before a case begins: nothing is lost here.
 const REPEAT: Duration = Duration::from_secs(60);
+/// Requests that have places.
+const REQUESTS_MAX: usize = 64;
+/// Requests of one who floods.
+const FLOOD: usize = 5_000;
 
 fn signer(of: u64) -> Signer {
     Signer::stand_in([u8::try_from(of).expect("it is small"); 32])
@@ -63,22 +68,20 @@ impl Cluster {
             let mut options = Options::new(node, members.clone(), keys.clone(), own);
             options.core.is_outlined = is_outlined;
             options.core.repeat = REPEAT;
+            options.requests_max = REQUESTS_MAX;
             let builder = builder.listen(address(node));
             nodes.push(Node::start(options, (Ledger::in_memory(), None), builder).await?);
         }
-        let endpoint = Endpoint::builder().transport(network.transport()).node(CLIENT_NODE);
-        let endpoint = endpoint.peers(&members).keep_connected().start().await?;
-        let endpoints = nodes.iter().map(Node::endpoint).chain([&endpoint]);
-        for endpoint in endpoints {
+        for endpoint in nodes.iter().map(Node::endpoint) {
             for peer in members.members().iter().filter(|peer| peer.node() != endpoint.node()) {
                 endpoint.warm_up(peer).await?;
             }
         }
+        let client = client(&network, &members, CLIENT_NODE).await?;
         for node in &nodes {
             node.standing().wait_for(|standing| standing.part == Part::Whole).await?;
         }
         tokio::time::sleep(REPEAT / 2).await; // all have reported, and do not again so soon
-        let client = PbftClient::new(&endpoint);
         Ok(Self { network, members, _nodes: nodes, client, next: 0 })
     }
 
@@ -103,6 +106,16 @@ impl Cluster {
         let call = self.client.execute(asked).to_all(&self.members).quorum_call();
         answered(call, self.members.nodes().count()).await
     }
+}
+
+/// A client of this node, connected to all.
+async fn client(network: &SimNetwork, members: &Configuration, node: NodeId) -> Result<PbftClient> {
+    let endpoint = Endpoint::builder().transport(network.transport()).node(node);
+    let endpoint = endpoint.peers(members).keep_connected().start().await?;
+    for peer in members.members() {
+        endpoint.warm_up(peer).await?;
+    }
+    Ok(PbftClient::new(&endpoint))
 }
 
 /// The time until f + 1 of them have said the same.
@@ -201,6 +214,36 @@ async fn a_batch_takes_as_many_messages_as_its_phases_have_pairs() -> Result {
         ];
         let wanted = wanted.map(|(kind, count)| (kind, count * BATCHES));
         assert_eq!(found, wanted.into(), "{n} replicas, all asked: {is_to_all}");
+        cluster.members.nodes().for_each(|node| cluster.network.crash(node));
+    }
+    Ok(())
+}
+
+/// One who asks without a pause, for what is signed wrongly or for the same again, is refused what
+/// is beyond his places. A write of another takes as long as without him.
+#[tokio::test(start_paused = true)]
+async fn a_write_takes_as_many_ways_beside_a_client_that_floods() -> Result {
+    for is_signed in [false, true] {
+        let mut cluster = Cluster::start(4, false).await?;
+        let flooding = client(&cluster.network, &cluster.members, NodeId::new(101)).await?;
+        let mut request = cluster.request();
+        if !is_signed {
+            let signed: SignedRequest = wire::decode(request)?;
+            request = wire::encode(&SignedRequest { signature: Signature([1; 64]), ..signed });
+        }
+        let asked = Asked { asked: Some(asked::Asked::Request(request)) };
+        let flood = (0..FLOOD).map(|_| flooding.execute(asked.clone()).to(NodeId::new(1)).open());
+        let flood = flood.collect::<std::result::Result<Vec<_>, _>>()?;
+        for _ in 0..3 {
+            assert_eq!(cluster.ask(1).await?, 5 * WAY, "the primary is asked, signed: {is_signed}");
+        }
+        let mut refused = 0;
+        for call in flood {
+            let status = call.first().await.err().and_then(|error| error.status());
+            let code = status.map(|status| status.code());
+            refused += usize::from(code == Some(Code::ResourceExhausted));
+        }
+        assert!(refused > 0, "all had places, signed: {is_signed}");
         cluster.members.nodes().for_each(|node| cluster.network.crash(node));
     }
     Ok(())
