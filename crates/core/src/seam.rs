@@ -3,6 +3,7 @@
 //! the facade does not have them.
 
 pub use crate::client::{CallBuilderSeam, CallSeam, Progress};
+pub use crate::driver::{SUBSCRIBER, dial_over};
 pub use crate::endpoint::EndpointSeam;
 pub use crate::method::RequestSeam;
 #[cfg(feature = "metrics")]

@@ -14,12 +14,13 @@ mod sink;
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use convoke_core::NodeId;
 use convoke_core::seam::Seldom;
 use convoke_core::time::Timestamp;
-use convoke_core::transport::parts::{Mutex, Wakers};
+use convoke_core::transport::parts::{Guest, Mutex, WAKER, Wakers};
 use convoke_core::transport::{Address, CloseReason, Hello, Listener, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -303,10 +304,14 @@ impl Driver {
             state.bodies.close();
             (connections, std::mem::take(&mut state.listeners), wakers)
         };
-        listeners.iter().for_each(|listener| listener.close());
-        connections.iter().for_each(|connection| connection.close(CloseReason::Local));
+        for listener in listeners {
+            CONNECTION.call(|| listener.close());
+        }
+        for connection in connections {
+            CONNECTION.call(|| connection.close(CloseReason::Local));
+        }
         self.dialling.notify_waiters();
-        self.changed.notify_waiters();
+        WAKER.call(|| self.changed.notify_waiters());
         self.timer.notify_one();
         wakers.wake();
     }
@@ -320,19 +325,20 @@ impl Driver {
         self.state.lock().is_closed
     }
 
+    /// Does what is left to be done without the lock: all of it, whatever of it panics.
     fn finish(self: &Arc<Self>, aftermath: Aftermath) {
         for connection in aftermath.flushes {
-            connection.flush();
+            CONNECTION.call(|| connection.flush());
         }
         for (connection, reason) in aftermath.closes {
-            connection.close(reason);
+            CONNECTION.call(|| connection.close(reason));
         }
         for (site, connection) in aftermath.full {
             self.runtime.spawn(sink::await_room(self.clone(), site, connection));
         }
         aftermath.wakers.wake();
         if aftermath.has_settled {
-            self.changed.notify_waiters();
+            WAKER.call(|| self.changed.notify_waiters());
         }
         if aftermath.rearm {
             self.timer.notify_one();
@@ -340,10 +346,18 @@ impl Driver {
     }
 }
 
+/// Transports of an overlay, which the application may have given.
+static CONNECTION: Guest = Guest::new("transport of an overlay");
+static TIMER: Guest = Guest::new("timer of an overlay");
+
+/// From a panic of the timer to its next turn: what has panicked may be due still, and do so again.
+const AFTER_PANIC: Duration = Duration::from_millis(10);
+
 /// Calls the parts when they are due, until the overlay is closed.
 async fn run_timer(driver: Arc<Driver>) {
+    let mut has_panicked = false;
     loop {
-        let at = {
+        let mut at = {
             let mut state = driver.state.lock();
             if state.is_closed {
                 return;
@@ -351,6 +365,9 @@ async fn run_timer(driver: Arc<Driver>) {
             state.armed = state.poll_timeout();
             state.armed
         };
+        if has_panicked {
+            at = at.max(driver.now() + AFTER_PANIC);
+        }
         let sleep = async {
             match at {
                 Timestamp::MAX => std::future::pending().await,
@@ -362,9 +379,7 @@ async fn run_timer(driver: Arc<Driver>) {
             () = driver.timer.notified() => false,
             () = sleep => true,
         };
-        if is_due {
-            driver.with(State::handle_timeout);
-        }
+        has_panicked = is_due && TIMER.call(|| driver.with(State::handle_timeout)).is_none();
     }
 }
 

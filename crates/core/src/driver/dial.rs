@@ -394,7 +394,10 @@ fn add(to: &mut Vec<Address>, addresses: impl IntoIterator<Item = Address>) {
 
 /// Dials over a transport. A panic of it is a failure of this dial alone, behind which the other
 /// addresses of a node are dialled.
-async fn dial_over(
+///
+/// # Errors
+/// As of [`Transport::dial`], and [`DialError::Unreachable`] where it panics.
+pub async fn dial_over(
     transport: &Arc<dyn Transport>,
     address: &Address,
     expected: Option<NodeId>,

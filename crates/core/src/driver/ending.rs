@@ -68,7 +68,7 @@ impl From<TaskFailure> for LastWord {
 }
 
 /// Subscriber of the log: it keeps no task from its start or its end.
-pub(super) static SUBSCRIBER: Guest = Guest::new("subscriber of the log");
+pub static SUBSCRIBER: Guest = Guest::new("subscriber of the log");
 
 impl Driver {
     /// Says of a failure that its details are left out, if they are.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoke_core::seam::{SUBSCRIBER, dial_over};
 use convoke_core::transport::{Address, DialError, Sink};
 use rand::RngExt as _;
 
@@ -61,22 +62,24 @@ async fn dial(driver: &Arc<Driver>, site: Site, address: &Address) -> bool {
     let node = driver.nodes[site.index()];
     let sink: Arc<dyn Sink> = driver.clone();
     let Some(transport) = driver.transport(address).cloned() else {
-        tracing::error!(
-            %address,
-            "no transport of the endpoint has the scheme of this site's address"
-        );
+        SUBSCRIBER.call(|| {
+            tracing::error!(
+                %address,
+                "no transport of the endpoint has the scheme of this site's address"
+            );
+        });
         return false;
     };
-    let dialled = transport.dial(address, Some(node), sink).await;
-    match &dialled {
-        Ok(_) => {}
+    let dialled = dial_over(&transport, address, Some(node), sink).await;
+    let Err(error) = &dialled else { return true };
+    SUBSCRIBER.call(|| match error {
         // It is there, and time alone does not help: such as when its sites are others.
-        Err(error @ (DialError::Handshake { .. } | DialError::WrongNode { .. })) => {
+        DialError::Handshake { .. } | DialError::WrongNode { .. } => {
             tracing::warn!(%node, %error, "a site refuses its flows");
         }
-        Err(error) => tracing::debug!(%node, %error, "a site cannot be dialled"),
-    }
-    dialled.is_ok()
+        _ => tracing::debug!(%node, %error, "a site cannot be dialled"),
+    });
+    false
 }
 
 /// Resolves once the site is to be dialled elsewhere, or the overlay is closed.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use convoke_core::seam::SUBSCRIBER;
 use convoke_core::time::Timestamp;
 use convoke_core::transport::{CloseReason, Connection, Hello, Lane, Link, Order, Received, Sink};
 
@@ -63,7 +64,9 @@ impl Sink for Driver {
         let opened = self
             .as_arc()
             .with_aftermath(|state, now, aftermath| state.open(now, site, &connection, aftermath));
-        opened.inspect(|()| tracing::debug!(node = %peer.node, "flow open"))
+        opened.inspect(|()| {
+            SUBSCRIBER.call(|| tracing::debug!(node = %peer.node, "flow open"));
+        })
     }
 
     fn on_batch(
@@ -116,7 +119,9 @@ impl Sink for Driver {
     fn on_closed(&self, link: &Link, reason: CloseReason) {
         let Some(site) = self.site_of(link.peer.node) else { return };
         if let Some(left_out) = self.closed.pass() {
-            tracing::info!(node = %link.peer.node, %reason, left_out, "flow closed");
+            SUBSCRIBER.call(|| {
+                tracing::info!(node = %link.peer.node, %reason, left_out, "flow closed");
+            });
         }
         let closed = |state: &mut State, now, aftermath: &mut Aftermath| {
             state.flow_closed(now, site, link, aftermath);
@@ -240,12 +245,16 @@ pub(super) async fn await_room(driver: Arc<Driver>, site: Site, connection: Arc<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use convoke_core::NodeId;
     use convoke_core::id::{Incarnation, LinkNonce};
     use convoke_core::transport::parts::Mutex;
     use convoke_core::transport::{Appended, Buffer, Counters, NotWritable};
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::bodies::{Bodies, BodyLimits};
@@ -262,17 +271,31 @@ mod tests {
     struct Bare {
         link: Link,
         kept: Option<Mutex<Vec<Vec<u8>>>>,
+        /// Tells that it has kept something.
+        keeps: Notify,
+        /// Frames at which it panics before it keeps one.
+        panics: AtomicUsize,
     }
 
     impl Bare {
         /// To the first of the nodes.
         fn deaf(incarnation: Incarnation, nonce: u64) -> Arc<dyn Connection> {
-            Arc::new(Self { link: link(1, incarnation, nonce), kept: None })
+            Arc::new(Self::new(link(1, incarnation, nonce), None))
         }
 
         fn keeper(node: u64, incarnation: Incarnation, nonce: u64) -> Arc<Self> {
-            let (link, kept) = (link(node, incarnation, nonce), Some(Mutex::default()));
-            Arc::new(Self { link, kept })
+            Arc::new(Self::new(link(node, incarnation, nonce), Some(Mutex::default())))
+        }
+
+        fn new(link: Link, kept: Option<Mutex<Vec<Vec<u8>>>>) -> Self {
+            Self { link, kept, keeps: Notify::new(), panics: AtomicUsize::new(0) }
+        }
+
+        /// Panics, if it is to.
+        fn may_panic(&self) {
+            let one_less = |left: usize| left.checked_sub(1);
+            let left = self.panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+            assert!(left.is_err(), "on purpose");
         }
 
         /// Takes what it has kept.
@@ -299,7 +322,9 @@ mod tests {
         fn with_buffer(&self, _: &mut dyn FnMut(&mut dyn Buffer)) {}
         fn append_bytes(&self, _: Lane, head: &[u8], body: Bytes) -> Result<Appended, NotWritable> {
             let kept = self.kept.as_ref().ok_or(NotWritable::Closed)?;
+            self.may_panic();
             kept.lock().push([head, &body].concat());
+            self.keeps.notify_one();
             Ok(Appended::Writable)
         }
         fn flush(&self) {}
@@ -309,7 +334,9 @@ mod tests {
         fn poll_writable(&self, _: Lane, _: &mut Context<'_>) -> Poll<()> {
             Poll::Ready(())
         }
-        fn close(&self, _: CloseReason) {}
+        fn close(&self, _: CloseReason) {
+            self.may_panic();
+        }
         fn counters(&self) -> Counters {
             Counters::default()
         }
@@ -379,6 +406,34 @@ mod tests {
         drop(second);
         assert!(!is_wanted());
         driver.close();
+    }
+
+    /// As a transport of an application may.
+    #[tokio::test(start_paused = true)]
+    async fn the_timer_goes_on_though_a_connection_panics_in_it() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let (driver, flow) = (driver(), Bare::keeper(1, Incarnation(1), 1));
+        let connection: Arc<dyn Connection> = flow.clone();
+        driver.on_open(connection.clone()).expect("it is of a site");
+        bring(&driver, &connection, driver.roster.frame().clone());
+        let sent = driver.with(|state, now| state.broadcast(now, Bytes::from_static(b"it")));
+        assert!(sent.is_ok() && !flow.take().is_empty(), "it has left");
+        flow.keeps.notified().await;
+        // Nobody says that it came, so that the timer repeats it.
+        flow.panics.store(3, Ordering::Relaxed);
+        timeout(HOUR, flow.keeps.notified()).await.expect("the timer has ended");
+        assert_eq!(flow.panics.load(Ordering::Relaxed), 0);
+        driver.close();
+    }
+
+    #[tokio::test]
+    async fn an_overlay_closes_though_a_connection_panics() {
+        let (driver, flow) = (driver(), Bare::keeper(1, Incarnation(1), 1));
+        driver.on_open(flow.clone()).expect("it is of a site");
+        flow.panics.store(1, Ordering::Relaxed);
+        let closes = async { driver.close() };
+        let ((), ()) = tokio::join!(driver.connected(), closes);
+        assert_eq!(flow.panics.load(Ordering::Relaxed), 0);
     }
 
     fn bring(driver: &Driver, by: &Arc<dyn Connection>, bytes: Bytes) {

@@ -1,0 +1,96 @@
+//! Code of an application that an overlay calls, and that panics: the overlay goes on.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as Polling, Wake, Waker};
+use std::time::Duration;
+
+use convoke_core::transport::{Address, DialFuture, ListenFuture, Sink, Transport};
+use convoke_core::{Endpoint, NodeId};
+use convoke_overlay::{Overlay, OverlayBuilder};
+use convoke_sim::transport::SimNetwork;
+use tokio::time::timeout;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn node(site: u64) -> NodeId {
+    NodeId::new(site + 1)
+}
+
+/// One of two sites.
+async fn site(network: &SimNetwork, site: u64) -> Result<OverlayBuilder> {
+    let endpoint = Endpoint::builder().node(node(site)).transport(network.transport()).seed(site);
+    let overlay = Overlay::builder(&endpoint.start().await?);
+    let of_both = overlay.site(node(0), "sim://site-0").site(node(1), "sim://site-1");
+    Ok(of_both.listen(format!("sim://site-{site}")).incarnation(site + 100))
+}
+
+/// Counts how often it is woken, and panics each time.
+#[derive(Default)]
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("on purpose");
+    }
+}
+
+/// Nobody takes what is broadcast, so that it is over when the timer says so.
+#[tokio::test(start_paused = true)]
+async fn the_timer_goes_on_though_whom_it_wakes_panics() -> Result {
+    let network = SimNetwork::new(1);
+    let overlay = site(&network, 0).await?.start().await?;
+    let panics = Arc::new(Panics::default());
+    let waker = Waker::from(panics.clone());
+    let mut connected = pin!(overlay.connected());
+    assert!(connected.as_mut().poll(&mut Polling::from_waker(&waker)).is_pending());
+    let settle = async || {
+        let broadcast = overlay.broadcast(vec![7; 100]).await?;
+        let settled = timeout(HOUR, broadcast.settled()).await?;
+        assert!(settled.is_over && settled.by.is_empty(), "{settled:?}");
+        Result::Ok(())
+    };
+    settle().await?;
+    assert_eq!(panics.0.load(Ordering::Relaxed), 1, "it is woken beside");
+    let _other = site(&network, 1).await?.start().await?;
+    timeout(HOUR, connected).await?;
+    network.partition(node(0), node(1));
+    network.partition(node(1), node(0));
+    settle().await
+}
+
+/// A transport that panics in place of its first dials, so many times.
+#[derive(Debug)]
+struct Panicking(Arc<dyn Transport>, AtomicUsize);
+
+impl Transport for Panicking {
+    fn schemes(&self) -> &'static [&'static str] {
+        self.0.schemes()
+    }
+
+    fn listen(&self, address: &Address, sink: Arc<dyn Sink>) -> ListenFuture {
+        self.0.listen(address, sink)
+    }
+
+    fn dial(&self, address: &Address, expected: Option<NodeId>, sink: Arc<dyn Sink>) -> DialFuture {
+        let left = &self.1;
+        let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |it| it.checked_sub(1));
+        assert!(left.is_err(), "on purpose");
+        self.0.dial(address, expected, sink)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_site_is_dialled_again_though_its_transport_panics() -> Result {
+    let network = SimNetwork::new(1);
+    let panicking = Arc::new(Panicking(network.transport(), AtomicUsize::new(3)));
+    let _listens = site(&network, 1).await?.start().await?;
+    let dials = site(&network, 0).await?.transports([panicking as Arc<dyn Transport>]);
+    let dials = dials.start().await?;
+    assert!(timeout(HOUR, dials.connected()).await.is_ok(), "nobody dials it again");
+    Ok(())
+}
