@@ -162,7 +162,8 @@ impl Driver {
             #[cfg(feature = "metrics")]
             meters: parts.meters,
         });
-        driver.runtime.spawn(run_timer(driver.clone()));
+        // Made here, so that it closes also where the runtime ends before it polls the timer.
+        driver.runtime.spawn(run_timer(ClosesWithRuntime(driver.clone())));
         #[cfg(feature = "metrics")]
         if driver.meters.is_some() {
             driver.runtime.spawn(crate::meters::run(Arc::downgrade(&driver)));
@@ -353,8 +354,18 @@ static TIMER: Guest = Guest::new("timer of an overlay");
 /// From a panic of the timer to its next turn: what has panicked may be due still, and do so again.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
+/// Closes an overlay whose runtime is gone: nothing dials or tells the time any more.
+struct ClosesWithRuntime(Arc<Driver>);
+
+impl Drop for ClosesWithRuntime {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// Calls the parts when they are due, until the overlay is closed.
-async fn run_timer(driver: Arc<Driver>) {
+async fn run_timer(closes: ClosesWithRuntime) {
+    let driver = &closes.0;
     let mut has_panicked = false;
     loop {
         let mut at = {

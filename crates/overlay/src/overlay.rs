@@ -5,6 +5,7 @@ mod builder;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,7 +26,8 @@ use crate::wire::OpId;
 
 pub use builder::{OverlayBuilder, StartError};
 
-/// A site of an overlay. Cheap to clone; when the last clone is dropped it closes.
+/// A site of an overlay. Cheap to clone; when the last clone is dropped it closes, or when the
+/// runtime is that it was started on.
 ///
 /// Once it is started, fan-outs of the endpoint to two other sites or more, with one message of at
 /// least [`OverlayBuilder::body_bytes_min`], and casts of such values, travel by it: nothing else
@@ -56,7 +58,8 @@ pub struct Overlay {
 struct Inner {
     driver: Arc<Driver>,
     endpoint: Endpoint,
-    carries: bool,
+    /// The endpoint gives it large messages.
+    carries: AtomicBool,
     addresses: Vec<Address>,
 }
 
@@ -68,7 +71,8 @@ impl Drop for Inner {
 
 impl Inner {
     fn close(&self) {
-        if self.carries && !self.driver.is_closed() {
+        // Once: the endpoint may have another from then on.
+        if self.carries.swap(false, Ordering::Relaxed) {
             self.endpoint.stop_carrying();
         }
         self.driver.close();

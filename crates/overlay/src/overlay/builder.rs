@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use convoke_core::carrier::CarrierTaken;
@@ -304,13 +305,14 @@ impl OverlayBuilder {
             std::mem::take(&mut self.listen).into_iter().collect::<Result<_, _>>()?;
         let body_bytes_min = self.body_bytes_min;
         let driver = Driver::start(self.parts()?);
-        let mut inner = Inner { driver, endpoint, carries: false, addresses: Vec::new() };
+        let (addresses, none_yet) = (Vec::new(), AtomicBool::new(false));
+        let mut inner = Inner { driver, endpoint, carries: none_yet, addresses };
         // From here on dropping `inner` undoes what was done. Whoever reaches this site may send it
         // references.
         if carries {
             let driver = inner.driver.clone();
             inner.endpoint.carry_bodies(Arc::new(OverlayCarrier { driver, body_bytes_min }))?;
-            inner.carries = true;
+            *inner.carries.get_mut() = true;
         }
         for address in listen.concat() {
             let transport = inner.driver.transport(&address).cloned();

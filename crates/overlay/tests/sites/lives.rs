@@ -14,6 +14,7 @@ use convoke_overlay::{
 };
 use convoke_quorum::{All, Configuration, QuorumExt};
 use convoke_sim::transport::SimNetwork;
+use tokio::runtime::Builder;
 use tokio::time::Instant;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -104,6 +105,29 @@ async fn a_fetch_that_waits_learns_that_the_overlay_was_closed() -> Result {
     assert_eq!(within(SOON, fetching).await?, Err(PullError::Closed));
     drop(second);
     Ok(())
+}
+
+/// Which ends before any of its tasks has been polled.
+#[test]
+fn an_overlay_closes_with_its_runtime_and_its_endpoint_may_have_another() -> Result {
+    let its = Builder::new_current_thread().enable_all().build()?;
+    let ours = Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    let network = SimNetwork::new(1);
+    let endpoint = ours.block_on(endpoint(&network, 0))?;
+    let builder = || Overlay::builder(&endpoint).site(node(0), "sim://0").site(node(1), "sim://1");
+    let overlay = its.block_on(builder().start())?;
+    let broadcast = its.block_on(overlay.broadcast(vec![7; 100]))?;
+    drop(its);
+    ours.block_on(async {
+        assert_eq!(within(SOON, overlay.next()).await, None);
+        assert!(within(SOON, broadcast.settled()).await.is_over);
+        within(SOON, overlay.connected()).await;
+        let refused = within(SOON, overlay.broadcast(vec![7; 100])).await;
+        assert_eq!(refused.map(|it| it.op()), Err(BroadcastError::Closed));
+        drop(overlay);
+        builder().start().await?;
+        Ok(())
+    })
 }
 
 /// Overlays start one after the other, and not everywhere.
