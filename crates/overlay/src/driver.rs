@@ -24,7 +24,7 @@ use convoke_core::transport::parts::{Guest, Mutex, WAKER, Wakers};
 use convoke_core::transport::{Address, CloseReason, Hello, Listener, Transport};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, Timeout};
 
 use crate::bodies::Bodies;
 use crate::control::Control;
@@ -234,8 +234,15 @@ impl Driver {
     pub(crate) async fn drained(&self) {
         let round_trip = self.with_quietly(|state| state.node.round_trip_max());
         self.until(State::is_drained).await;
-        tokio::time::sleep(round_trip * 2).await;
+        // Or until it is closed: a timer may not be polled once its runtime is gone.
+        let _ = self.within(round_trip * 2, self.until(|_| false)).await;
         self.until(State::is_drained).await;
+    }
+
+    /// Bounds the time of a future, also where its caller has no runtime, or one without timers.
+    pub(crate) fn within<F: Future>(&self, time: Duration, future: F) -> Timeout<F> {
+        let _entered = self.runtime.enter();
+        tokio::time::timeout(time, future)
     }
 
     async fn until(&self, holds: impl Fn(&State) -> bool) {

@@ -256,9 +256,10 @@ impl Overlay {
     /// Dropped before it resolves, it is not closed, and goes on to leave: no others have it relay,
     /// and requests carry their own bodies, until it is called again.
     pub async fn shutdown(&self, grace: Duration) {
-        self.inner.driver.leave();
+        let driver = &self.inner.driver;
+        driver.leave();
         // A grace that runs out is a site that did not answer.
-        let _ = tokio::time::timeout(grace, self.inner.driver.drained()).await;
+        let _ = driver.within(grace, driver.drained()).await;
         self.inner.close();
     }
 }

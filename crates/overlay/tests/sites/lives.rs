@@ -130,6 +130,24 @@ fn an_overlay_closes_with_its_runtime_and_its_endpoint_may_have_another() -> Res
     })
 }
 
+/// As in a program of several runtimes.
+#[test]
+fn a_shutdown_can_be_awaited_in_a_runtime_without_timers() -> Result {
+    let its = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let network = SimNetwork::new(1);
+    let overlay = its.block_on(async {
+        let endpoint = endpoint(&network, 0).await?;
+        let overlay = Overlay::builder(&endpoint).site(node(0), "sim://0").site(node(1), "sim://1");
+        Result::Ok(overlay.start().await?)
+    })?;
+    let other = Builder::new_current_thread().build()?;
+    other.block_on(overlay.shutdown(SOON));
+    assert_eq!(other.block_on(overlay.next()), None, "it is closed");
+    drop(its);
+    other.block_on(overlay.shutdown(SOON));
+    Ok(())
+}
+
 /// Overlays start one after the other, and not everywhere.
 #[tokio::test(start_paused = true)]
 async fn a_site_whose_overlay_is_not_there_gets_its_requests_whole() -> Result {
