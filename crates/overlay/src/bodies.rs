@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use convoke_core::time::Timestamp;
+use convoke_core::transport::parts::WAKER;
 use tokio::sync::oneshot;
 
 use crate::node::DELIVERY_BYTES;
@@ -57,6 +58,23 @@ pub(crate) enum Body {
     Awaited(oneshot::Receiver<Payload>),
 }
 
+/// Those who waited, with what has come for them, if it has.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Vec<(oneshot::Sender<Payload>, Option<Payload>)>);
+
+impl Told {
+    /// Tells them. To be called without any lock: a waker may run anything.
+    pub(crate) fn tell(self) {
+        for (waiting, body) in self.0 {
+            WAKER.call(|| match body {
+                // Whoever does not wait any more does not need it.
+                Some(body) => drop(waiting.send(body)),
+                None => drop(waiting),
+            });
+        }
+    }
+}
+
 impl Bodies {
     pub(crate) fn new(limits: BodyLimits) -> Self {
         Self {
@@ -71,12 +89,11 @@ impl Bodies {
 
     /// Gives an operation that came to whoever waits for it, by any of its `count` sequence
     /// numbers.
-    pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Payload) {
+    pub(crate) fn hand_out(&mut self, op: OpId, count: u64, body: &Payload, told: &mut Told) {
         let end = OpId { seq: op.seq + count, ..op };
         let names: Vec<OpId> = self.waiting.range(op..end).map(|(name, _)| *name).collect();
         for waiting in names.iter().filter_map(|name| self.waiting.remove(name)).flatten() {
-            // Whoever does not wait any more does not need it.
-            let _ = waiting.send(body.clone());
+            told.0.push((waiting, Some(body.clone())));
         }
     }
 
@@ -107,31 +124,32 @@ impl Bodies {
         if self.is_closed {
             return Body::Awaited(receiver); // Without its sender it says so at once.
         }
-        let waiting = self.waiting.entry(op).or_default();
-        waiting.retain(|one| !one.is_closed());
-        waiting.push(sender);
+        self.waiting.entry(op).or_default().push(sender);
         Body::Awaited(receiver)
     }
 
     /// Nobody has it any more: whoever waits is told.
-    pub(crate) fn give_up(&mut self, op: OpId) {
-        self.waiting.remove(&op);
+    pub(crate) fn give_up(&mut self, op: OpId, told: &mut Told) {
+        let waiting = self.waiting.remove(&op).into_iter().flatten();
+        told.0.extend(waiting.map(|waiting| (waiting, None)));
     }
 
-    /// Nothing comes any more: whoever waits, or will, is told.
-    pub(crate) fn close(&mut self) {
+    /// Nothing comes any more: whoever waits is told, and whoever will is.
+    pub(crate) fn close(&mut self) -> Told {
         self.is_closed = true;
-        self.waiting.clear();
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        Told(waiting.map(|waiting| (waiting, None)).collect())
     }
 
-    /// A request has ceased to wait.
-    pub(crate) fn forget_waiting(&mut self, op: OpId) {
-        if let Some(waiting) = self.waiting.get_mut(&op) {
-            waiting.retain(|one| !one.is_closed());
-            if waiting.is_empty() {
-                self.waiting.remove(&op);
-            }
+    /// A request has ceased to wait. Gives what it waited by, to be dropped without the lock: its
+    /// waker may run anything as it goes.
+    pub(crate) fn forget_waiting(&mut self, op: OpId) -> Vec<oneshot::Sender<Payload>> {
+        let Some(waiting) = self.waiting.get_mut(&op) else { return Vec::new() };
+        let gone = waiting.extract_if(.., |one| one.is_closed()).collect();
+        if waiting.is_empty() {
+            self.waiting.remove(&op);
         }
+        gone
     }
 
     fn forget_old(&mut self, now: Timestamp) {
@@ -162,6 +180,10 @@ fn cost(body: &Payload) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
     use super::*;
     use crate::wire::Life;
     use bytes::Bytes;
@@ -181,6 +203,18 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(seconds)
     }
 
+    fn hand_out(bodies: &mut Bodies, op: OpId, count: u64, body: &Payload) {
+        let mut told = Told::default();
+        bodies.hand_out(op, count, body, &mut told);
+        told.tell();
+    }
+
+    fn give_up(bodies: &mut Bodies, op: OpId) {
+        let mut told = Told::default();
+        bodies.give_up(op, &mut told);
+        told.tell();
+    }
+
     fn is_here(bodies: &mut Bodies, seq: u64) -> bool {
         let is_here = matches!(bodies.take(op(seq)), Body::Here(_));
         bodies.forget_waiting(op(seq));
@@ -193,11 +227,42 @@ mod tests {
         let Body::Awaited(mut first) = bodies.take(op(1)) else { panic!("nothing came yet") };
         let Body::Awaited(second) = bodies.take(op(1)) else { panic!("nothing came yet") };
         drop(second);
-        bodies.hand_out(op(1), 1, &body(b"body"));
+        hand_out(&mut bodies, op(1), 1, &body(b"body"));
         bodies.insert(at(0), op(1), body(b"body"));
         assert_eq!(first.try_recv().unwrap().into_bytes(), "body");
         assert!(is_here(&mut bodies, 1));
         assert!(bodies.waiting.is_empty());
+    }
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn nobody_is_woken_while_the_lock_is_held() {
+        let (mut bodies, mut told) = (Bodies::new(LIMITS), Told::default());
+        let wait = |bodies: &mut Bodies, seq| {
+            let Body::Awaited(waiting) = bodies.take(op(seq)) else { panic!("nothing came yet") };
+            let (mut waiting, count) = (Box::pin(waiting), Arc::new(Count::default()));
+            let waker = Waker::from(count.clone());
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            (waiting, count)
+        };
+        let waits = [1, 2, 3].map(|seq| wait(&mut bodies, seq));
+        let woken = || [0, 1, 2].map(|at: usize| waits[at].1.0.load(Ordering::Relaxed));
+        bodies.hand_out(op(1), 1, &body(b"body"), &mut told);
+        bodies.give_up(op(2), &mut told);
+        let at_the_end = bodies.close();
+        assert_eq!(woken(), [0, 0, 0]);
+        told.tell();
+        assert_eq!(woken(), [1, 1, 0]);
+        at_the_end.tell();
+        assert_eq!(woken(), [1, 1, 1]);
     }
 
     #[test]
@@ -235,7 +300,7 @@ mod tests {
     fn one_that_is_larger_than_all_room_still_reaches_who_waits() {
         let mut bodies = Bodies::new(LIMITS);
         let Body::Awaited(mut waiting) = bodies.take(op(1)) else { panic!("nothing came yet") };
-        bodies.hand_out(op(1), 1, &body(&[0; 900]));
+        hand_out(&mut bodies, op(1), 1, &body(&[0; 900]));
         bodies.insert(at(0), op(1), body(&[0; 900]));
         assert_eq!(waiting.try_recv().unwrap().len(), 900);
         assert!(!is_here(&mut bodies, 1));
@@ -249,7 +314,7 @@ mod tests {
             Body::Here(_) => panic!("nothing came yet"),
         };
         let (mut inside, mut behind) = (wait(&mut bodies, 6), wait(&mut bodies, 8));
-        bodies.hand_out(op(5), 3, &body(b"body"));
+        hand_out(&mut bodies, op(5), 3, &body(b"body"));
         assert_eq!(inside.try_recv().unwrap().into_bytes(), "body");
         assert!(behind.try_recv().is_err());
     }
@@ -273,10 +338,10 @@ mod tests {
             matches!(waiting.try_recv(), Err(oneshot::error::TryRecvError::Closed))
         };
         let given_up = wait(&mut bodies);
-        bodies.give_up(op(1));
+        give_up(&mut bodies, op(1));
         assert!(is_told(given_up));
         let at_the_end = wait(&mut bodies);
-        bodies.close();
+        bodies.close().tell();
         assert!(is_told(at_the_end));
         assert!(is_told(wait(&mut bodies)), "after the end");
     }

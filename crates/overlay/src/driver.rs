@@ -11,6 +11,7 @@ mod flows;
 mod names;
 mod roster;
 mod sink;
+mod unsaid;
 
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -51,6 +52,7 @@ pub(crate) struct Driver {
     pub(crate) me: Site,
     /// The node of each site.
     pub(crate) nodes: Arc<[NodeId]>,
+    names: Names,
     hello: Mutex<Hello>,
     roster: Roster,
     start: Instant,
@@ -75,7 +77,6 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: OverlayNode,
-    names: Names,
     pub(crate) bodies: Bodies,
     pub(crate) inbox: Inbox,
     pub(crate) watched: Watched,
@@ -122,10 +123,9 @@ pub(crate) struct Parts {
 impl Driver {
     /// Starts its timer and its dials on the current runtime.
     pub(crate) fn start(parts: Parts) -> Arc<Self> {
-        let (sites, nodes) = (parts.nodes.len(), Arc::from(parts.nodes));
+        let (sites, nodes) = (parts.nodes.len(), Arc::<[_]>::from(parts.nodes));
         let state = State {
             node: parts.node,
-            names: Names::new(Arc::clone(&nodes)),
             bodies: parts.bodies,
             inbox: Inbox::default(),
             watched: Watched::default(),
@@ -146,6 +146,7 @@ impl Driver {
         let driver = Arc::new_cyclic(|me_shared| Self {
             me: parts.me,
             roster: Roster::of(&nodes),
+            names: Names::new(nodes.clone()),
             nodes,
             hello: Mutex::new(parts.hello),
             #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
@@ -299,7 +300,7 @@ impl Driver {
 
     /// Ends it: listeners and connections close, whoever waits is told.
     pub(crate) fn close(&self) {
-        let (connections, listeners, wakers) = {
+        let (connections, listeners, wakers, told) = {
             let mut state = self.state.lock();
             if std::mem::replace(&mut state.is_closed, true) {
                 return;
@@ -309,8 +310,8 @@ impl Driver {
             let mut wakers = std::mem::take(&mut state.ready);
             state.inbox.close(&mut wakers);
             state.watched.close(&mut wakers);
-            state.bodies.close();
-            (connections, std::mem::take(&mut state.listeners), wakers)
+            let told = state.bodies.close();
+            (connections, std::mem::take(&mut state.listeners), wakers, told)
         };
         for listener in listeners {
             CONNECTION.call(|| listener.close());
@@ -322,6 +323,7 @@ impl Driver {
         WAKER.call(|| self.changed.notify_waiters());
         self.timer.notify_one();
         wakers.wake();
+        told.tell();
     }
 
     /// Transports hold the sink by `Arc`, so that there is one while they call it.
@@ -344,7 +346,9 @@ impl Driver {
         for (site, connection) in aftermath.full {
             self.runtime.spawn(sink::await_room(self.clone(), site, connection));
         }
+        aftermath.unsaid.into_iter().for_each(|unsaid| self.say(unsaid));
         aftermath.wakers.wake();
+        aftermath.told.tell();
         if aftermath.has_settled {
             WAKER.call(|| self.changed.notify_waiters());
         }
@@ -454,7 +458,8 @@ pub(crate) struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.driver.with_quietly(|state| state.bodies.forget_waiting(self.op));
+        let _dropped_unlocked =
+            self.driver.with_quietly(|state| state.bodies.forget_waiting(self.op));
     }
 }
 

@@ -7,6 +7,7 @@ use convoke_core::time::Timestamp;
 use convoke_core::transport::parts::Wakers;
 use convoke_core::transport::{CloseReason, Connection, Lane};
 
+use crate::bodies::Told;
 use crate::control::{Control, ControlEvent, ControlTransmit};
 use crate::estimate::{Estimator, HeldBy};
 use crate::event::{BroadcastError, Event, LinkEvent, Transmit, TransmitKind};
@@ -18,6 +19,7 @@ use crate::wire::OpId;
 
 use super::State;
 use super::flows::Flows;
+use super::unsaid::Unsaid;
 
 /// Work that is left to do without the lock.
 #[derive(Debug, Default)]
@@ -27,6 +29,9 @@ pub(super) struct Aftermath {
     /// Connections that have no room for data.
     pub(super) full: Vec<(Site, Arc<dyn Connection>)>,
     pub(super) wakers: Wakers,
+    /// Those who waited for bodies.
+    pub(super) told: Told,
+    pub(super) unsaid: Vec<Unsaid>,
     pub(super) rearm: bool,
     /// A link came up, or an operation is over.
     pub(super) has_settled: bool,
@@ -124,28 +129,24 @@ impl State {
                 Event::Ready => aftermath.wakers.append(&mut self.ready),
                 Event::Suspect { relay, by, evidence } => {
                     if let Some(left_out) = self.suspected.pass() {
-                        let [relay, by] = [relay, by].map(|site| self.names.of(site));
-                        let evidence = self.names.evidence(evidence);
-                        tracing::warn!(%relay, %by, %evidence, left_out, "a relay is suspected");
+                        aftermath.unsaid.push(Unsaid::Suspected { relay, by, evidence, left_out });
                     }
                     self.suspect(now, relay, by, true);
                 }
                 Event::Trusted { relay, by } => {
                     if let Some(left_out) = self.suspected.pass() {
-                        let [relay, by] = [relay, by].map(|site| self.names.of(site));
-                        tracing::info!(%relay, %by, left_out, "a relay is trusted again");
+                        aftermath.unsaid.push(Unsaid::Trusted { relay, by, left_out });
                     }
                     self.suspect(now, relay, by, false);
                 }
                 // A plan is made for what is true after all of them.
                 Event::RelaysFail { relays } => {
                     if let Some(left_out) = self.suspected.pass() {
-                        let relays = self.names.of_all(relays);
-                        tracing::info!(?relays, left_out, "relays fail");
+                        aftermath.unsaid.push(Unsaid::Failing { relays, left_out });
                     }
                 }
                 Event::ShortOfCredit { streams } => {
-                    tracing::warn!(streams, "the plan needs more memory than it may take");
+                    aftermath.unsaid.push(Unsaid::ShortOfCredit { streams });
                 }
                 Event::RoundTrip { site, rtt } => {
                     if let Some(estimator) = &mut self.estimator {
@@ -155,7 +156,7 @@ impl State {
                 Event::Gap { source, life, from, to } => {
                     self.arrive(Arrived::Gap { source, life, from, to }, aftermath);
                 }
-                Event::Unavailable { op } => self.bodies.give_up(op),
+                Event::Unavailable { op } => self.bodies.give_up(op, &mut aftermath.told),
             }
         }
         if let Some(control) = &mut self.control {
@@ -165,7 +166,7 @@ impl State {
 
     fn deliver(&mut self, now: Timestamp, op: OpId, payload: Payload, aftermath: &mut Aftermath) {
         let count = payload.chunks().len() as u64;
-        self.bodies.hand_out(op, count, &payload);
+        self.bodies.hand_out(op, count, &payload, &mut aftermath.told);
         if payload.is_body() {
             self.bodies.insert(now, op, payload);
         } else {
@@ -196,8 +197,8 @@ impl State {
         while let Some(event) = self.control.as_mut().and_then(Control::poll_event) {
             let taken = match event {
                 ControlEvent::Plan(plan) => {
-                    let relays = self.names.of_all(plan.relays());
-                    tracing::info!(epoch = plan.epoch(), ?relays, "another plan");
+                    let (epoch, relays) = (plan.epoch(), plan.relays());
+                    aftermath.unsaid.push(Unsaid::Plan { epoch, relays });
                     let taken = self.node.set_plan(now, (*plan).clone());
                     taken.map(|()| self.plan = plan)
                 }
@@ -206,7 +207,7 @@ impl State {
                 }
             };
             if let Err(refused) = taken {
-                tracing::warn!(%refused, "a plan is not used");
+                aftermath.unsaid.push(Unsaid::Refused(refused));
             }
         }
     }
@@ -247,11 +248,7 @@ impl State {
         let flows = &mut self.flows[to.index()];
         let taken = match flows.append(lane, head, body) {
             Ok(taken) => taken,
-            Err(refused) => {
-                let to = self.names.of(to);
-                tracing::debug!(%to, ?lane, %refused, "no flow takes a frame");
-                return;
-            }
+            Err(refused) => return aftermath.unsaid.push(Unsaid::Lost { to, lane, refused }),
         };
         if taken.has_filled {
             aftermath.full.push((to, taken.connection.clone()));

@@ -1,5 +1,6 @@
 //! Input from transports: flows that open, bring frames and close.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use crate::wire::{Frame, WHOLE_BYTES_MAX};
 
 use super::drain::Aftermath;
 use super::roster::Roster;
+use super::unsaid::Unsaid;
 use super::{Driver, State};
 
 /// Largest frame: a whole operation with its head, or a snapshot of 128 sites.
@@ -102,8 +104,8 @@ impl Sink for Driver {
                 match frame {
                     // It is the same, or this would not be reached.
                     Incoming::Roster(_) => state.join(now, site, link, aftermath),
-                    Incoming::Data(frame) => state.take(now, site, frame),
-                    Incoming::Control(message) => state.take_control(now, site, message),
+                    Incoming::Data(frame) => state.take(now, site, frame, aftermath),
+                    Incoming::Control(message) => state.take_control(now, site, message, aftermath),
                 }
             }
         });
@@ -203,28 +205,34 @@ impl State {
 
     /// Takes a frame. One that breaks the rules is dropped: its sender is a site, and the rest of
     /// what it says may be of use.
-    fn take(&mut self, now: Timestamp, from: Site, frame: Frame) {
+    fn take(&mut self, now: Timestamp, from: Site, frame: Frame, aftermath: &mut Aftermath) {
         if let Err(fault) = self.node.handle_frame(now, from, frame) {
-            self.note_dropped(from, &fault);
+            self.note_dropped(from, &fault, aftermath);
         }
     }
 
-    fn take_control(&mut self, now: Timestamp, from: Site, message: ControlMessage) {
+    fn take_control(
+        &mut self,
+        now: Timestamp,
+        from: Site,
+        message: ControlMessage,
+        aftermath: &mut Aftermath,
+    ) {
         // Until it has said that its sites are the same, what it counts may be others.
         if self.flows[from.index()].joined() == 0 {
             return;
         }
         let Some(control) = &mut self.control else { return };
         if let Err(fault) = control.handle_message(now, from, message) {
-            self.note_dropped(from, &fault);
+            self.note_dropped(from, &fault, aftermath);
         }
     }
 
-    /// Logs that something a site sent breaks the rules.
-    fn note_dropped(&self, from: Site, fault: &dyn std::fmt::Display) {
+    /// Has it logged that something a site sent breaks the rules.
+    fn note_dropped(&self, from: Site, fault: &dyn Display, aftermath: &mut Aftermath) {
         if let Some(left_out) = self.dropped.pass() {
-            let from = self.names.of(from);
-            tracing::warn!(%from, %fault, left_out, "a frame was dropped");
+            let fault = fault.to_string();
+            aftermath.unsaid.push(Unsaid::Dropped { from, fault, left_out });
         }
     }
 

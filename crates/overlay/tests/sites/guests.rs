@@ -1,16 +1,21 @@
-//! Code of an application that an overlay calls, and that panics: the overlay goes on.
+//! Code of an application that an overlay calls, and that panics or asks the overlay: it goes on.
 
+use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context as Polling, Wake, Waker};
 use std::time::Duration;
 
 use convoke_core::transport::{Address, DialFuture, ListenFuture, Sink, Transport};
 use convoke_core::{Endpoint, NodeId};
-use convoke_overlay::{Overlay, OverlayBuilder};
+use convoke_overlay::{Life, OpId, Overlay, OverlayBuilder, PullError, Site};
 use convoke_sim::transport::SimNetwork;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -92,5 +97,105 @@ async fn a_site_is_dialled_again_though_its_transport_panics() -> Result {
     let dials = site(&network, 0).await?.transports([panicking as Arc<dyn Transport>]);
     let dials = dials.start().await?;
     assert!(timeout(HOUR, dials.connected()).await.is_ok(), "nobody dials it again");
+    Ok(())
+}
+
+/// Asks the overlay whenever it is woken.
+struct Asks(Overlay, AtomicBool);
+
+impl Wake for Asks {
+    fn wake(self: Arc<Self>) {
+        self.0.load();
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_of_a_fetch_is_woken_without_a_lock() -> Result {
+    let network = SimNetwork::new(1);
+    let (overlay, other) = (site(&network, 0).await?, site(&network, 1).await?);
+    let (overlay, _other) = (overlay.start().await?, other.start().await?);
+    timeout(HOUR, overlay.connected()).await?;
+    let asks = Arc::new(Asks(overlay.clone(), AtomicBool::new(false)));
+    let waker = Waker::from(asks.clone());
+    let never_sent = OpId { source: Site(1), life: Life(101), seq: 5 };
+    let fetching = || {
+        let mut fetch = Box::pin(overlay.fetch(never_sent));
+        assert!(fetch.as_mut().poll(&mut Polling::from_waker(&waker)).is_pending());
+        fetch
+    };
+    let fetch = fetching();
+    let woken = async {
+        while !asks.1.swap(false, Ordering::Relaxed) {
+            sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(HOUR, woken).await?;
+    assert_eq!(fetch.await, Err(PullError::Unavailable));
+
+    let fetch = fetching();
+    overlay.shutdown(Duration::ZERO).await;
+    assert!(asks.1.load(Ordering::Relaxed), "it is told that the overlay is closed");
+    assert_eq!(fetch.await, Err(PullError::Closed));
+    Ok(())
+}
+
+thread_local! {
+    /// The overlay that is asked whenever this thread logs.
+    static ASKED: RefCell<Option<Overlay>> = const { RefCell::new(None) };
+    /// Plans of which it was told.
+    static PLANS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Subscriber of the log that asks the overlay.
+struct Callback;
+
+impl Visit for Callback {
+    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+        PLANS.set(PLANS.get() + usize::from(format!("{value:?}") == "another plan"));
+    }
+}
+
+impl Subscriber for Callback {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("convoke_overlay")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        if let Some(overlay) = ASKED.with_borrow(Clone::clone) {
+            overlay.load();
+            event.record(&mut Self);
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_of_the_log_is_called_without_a_lock() -> Result {
+    tracing::subscriber::set_global_default(Callback).expect("it is the only one");
+    let network = SimNetwork::new(1);
+    let overlay = site(&network, 0).await?.start().await?;
+    ASKED.set(Some(overlay.clone()));
+    let _other = site(&network, 1).await?.start().await?;
+    let planned = async {
+        while PLANS.get() == 0 {
+            overlay.broadcast(vec![7; 100_000]).await?;
+            sleep(Duration::from_secs(1)).await;
+        }
+        Result::Ok(())
+    };
+    timeout(HOUR, planned).await.expect("no plan is made")?;
+    ASKED.set(None);
     Ok(())
 }
