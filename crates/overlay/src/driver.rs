@@ -12,12 +12,12 @@ mod names;
 mod roster;
 mod sink;
 mod unsaid;
+mod waits;
 
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use convoke_core::NodeId;
 use convoke_core::seam::Seldom;
 use convoke_core::time::Timestamp;
@@ -30,14 +30,14 @@ use tokio::time::{Instant, Timeout};
 use crate::bodies::Bodies;
 use crate::control::Control;
 use crate::estimate::Estimator;
-use crate::event::BroadcastError;
 use crate::inbox::{Delivery, Inbox};
 #[cfg(feature = "metrics")]
 use crate::meters::Meters;
 use crate::node::OverlayNode;
 use crate::plan::Plan;
 use crate::site::Site;
-use crate::watch::Watched;
+use crate::waiting::Waiting;
+use crate::watch::{Held, Watched};
 use crate::wire::OpId;
 
 use drain::Aftermath;
@@ -45,6 +45,8 @@ use flows::Flows;
 use names::Names;
 use roster::Roster;
 pub(crate) use sink::{FLOWS_MAX, FRAME_BYTES_MAX};
+use waits::Wait;
+pub(crate) use waits::{Forget, Offer};
 
 /// Everything of an overlay that its handles share.
 #[derive(Debug)]
@@ -81,9 +83,7 @@ pub(crate) struct State {
     pub(crate) inbox: Inbox,
     pub(crate) watched: Watched,
     /// Those whose broadcast was not ready.
-    pub(crate) ready: Wakers,
-    /// And how many they are.
-    offers: usize,
+    offers: Waiting,
     flows: Vec<Flows>,
     addresses: Vec<Option<Address>>,
     /// None under a plan made by hand.
@@ -129,8 +129,7 @@ impl Driver {
             bodies: parts.bodies,
             inbox: Inbox::default(),
             watched: Watched::default(),
-            ready: Wakers::default(),
-            offers: 0,
+            offers: Waiting::default(),
             flows: (0..sites).map(|_| Flows::default()).collect(),
             addresses: parts.addresses,
             control: parts.control,
@@ -209,19 +208,20 @@ impl Driver {
         act(&mut self.state.lock())
     }
 
-    /// The next delivery, or keeps the waker until there is one. What is read makes room.
-    pub(crate) fn poll_next(self: &Arc<Self>, cx: &Context<'_>) -> Poll<Option<Delivery>> {
-        let (polled, is_asking) = self.with_quietly(|state| {
-            let polled = state.inbox.poll_next(cx);
-            let Poll::Ready(Some(arrived)) = &polled else { return (polled, false) };
-            let source = arrived.source();
-            state.node.handle_read(source, arrived.cost());
-            (polled, state.node.has_turned_away(source))
-        });
+    /// The next delivery; `None` once it is closed. What is read makes room.
+    pub(crate) async fn next(self: &Arc<Self>) -> Option<Delivery> {
+        let mut wait = Wait::new(self, |state| Some(state.inbox.readers()));
+        let (arrived, is_asking) = poll_fn(|cx| wait.poll(cx, State::poll_next)).await?;
         if is_asking {
             self.with(|_, _| ());
         }
-        polled.map(|arrived| arrived.map(Delivery::from))
+        Some(arrived.into())
+    }
+
+    /// Resolves once `count` other sites have an own operation, or nothing more comes of it.
+    pub(crate) async fn acked_by(&self, op: OpId, count: usize) -> Held {
+        let mut wait = Wait::new(self, |state| state.watched.waiting(op));
+        poll_fn(|cx| wait.poll(cx, |state| state.watched.poll(op, count))).await
     }
 
     /// Resolves once every other site can be reached.
@@ -307,7 +307,8 @@ impl Driver {
             }
             let flows = state.flows.iter().flat_map(Flows::connections);
             let connections: Vec<_> = flows.cloned().collect();
-            let mut wakers = std::mem::take(&mut state.ready);
+            let mut wakers = Wakers::default();
+            state.offers.wake(&mut wakers);
             state.inbox.close(&mut wakers);
             state.watched.close(&mut wakers);
             let told = state.bodies.close();
@@ -402,64 +403,6 @@ async fn run_timer(closes: ClosesWithRuntime) {
             () = sleep => true,
         };
         has_panicked = is_due && TIMER.call(|| driver.with(State::handle_timeout)).is_none();
-    }
-}
-
-/// An operation that is to be broadcast. Dropped, it ceases to wait until that may be.
-#[derive(Debug)]
-pub(crate) struct Offer<'a> {
-    driver: &'a Arc<Driver>,
-    payload: Bytes,
-    is_waiting: bool,
-}
-
-impl<'a> Offer<'a> {
-    pub(crate) fn new(driver: &'a Arc<Driver>, payload: Bytes) -> Self {
-        Self { driver, payload, is_waiting: false }
-    }
-
-    /// Broadcasts it, or keeps the waker until that may be tried again.
-    pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<OpId, BroadcastError>> {
-        self.driver.with(|state, now| match state.broadcast(now, self.payload.clone()) {
-            Err(BroadcastError::NotReady) => {
-                state.ready.register(cx);
-                state.offers += usize::from(!std::mem::replace(&mut self.is_waiting, true));
-                Poll::Pending
-            }
-            result => {
-                if let Ok(op) = result {
-                    state.watched.begin(op);
-                }
-                Poll::Ready(result)
-            }
-        })
-    }
-}
-
-impl Drop for Offer<'_> {
-    fn drop(&mut self) {
-        if !self.is_waiting {
-            return;
-        }
-        self.driver.with(|state, now| {
-            state.offers -= 1;
-            if state.offers == 0 {
-                state.node.withdraw(now);
-            }
-        });
-    }
-}
-
-/// Dropped, it ceases to wait for an operation: the receiver that it waited by is gone by then.
-pub(crate) struct Forget<'a> {
-    pub(crate) driver: &'a Arc<Driver>,
-    pub(crate) op: OpId,
-}
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        let _dropped_unlocked =
-            self.driver.with_quietly(|state| state.bodies.forget_waiting(self.op));
     }
 }
 

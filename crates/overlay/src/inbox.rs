@@ -1,7 +1,7 @@
 //! Deliveries that were not read yet.
 
 use std::collections::VecDeque;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use bytes::Bytes;
 use convoke_core::transport::parts::Wakers;
@@ -9,6 +9,7 @@ use convoke_core::transport::parts::Wakers;
 use crate::node::DELIVERY_BYTES;
 use crate::payload::Payload;
 use crate::site::Site;
+use crate::waiting::Waiting;
 use crate::wire::{Life, OpId};
 
 /// Something of another site.
@@ -76,7 +77,7 @@ impl From<Arrived> for Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     queue: VecDeque<Arrived>,
-    readers: Wakers,
+    readers: Waiting,
     is_closed: bool,
 }
 
@@ -92,24 +93,25 @@ impl Inbox {
             return false;
         }
         self.queue.push_back(arrived);
-        wakers.append(&mut self.readers);
+        self.readers.wake(wakers);
         true
     }
 
     /// The oldest; `None` when it is closed and empty.
-    pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<Arrived>> {
-        if let Some(arrived) = self.queue.pop_front() {
-            return Poll::Ready(Some(arrived));
+    pub(crate) fn poll_next(&mut self) -> Poll<Option<Arrived>> {
+        match self.queue.pop_front() {
+            None if !self.is_closed => Poll::Pending,
+            polled => Poll::Ready(polled),
         }
-        if self.is_closed {
-            return Poll::Ready(None);
-        }
-        self.readers.register(cx);
-        Poll::Pending
+    }
+
+    /// Those who wait for one.
+    pub(crate) fn readers(&mut self) -> &mut Waiting {
+        &mut self.readers
     }
 
     pub(crate) fn close(&mut self, wakers: &mut Wakers) {
         self.is_closed = true;
-        wakers.append(&mut self.readers);
+        self.readers.wake(wakers);
     }
 }

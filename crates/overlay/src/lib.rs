@@ -79,6 +79,7 @@ mod sustainable;
 mod tally;
 mod trust;
 mod uplink;
+mod waiting;
 mod watch;
 mod wire;
 

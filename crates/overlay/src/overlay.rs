@@ -147,7 +147,7 @@ impl Overlay {
     /// # Cancel safety
     /// Dropped before it resolves, nothing is lost.
     pub async fn next(&self) -> Option<Delivery> {
-        poll_fn(|cx| self.inner.driver.poll_next(cx)).await
+        self.inner.driver.next().await
     }
 
     /// Gets an operation that this site was told of and has not received, from whoever has it: such
@@ -288,7 +288,7 @@ impl Broadcast {
     /// # Cancel safety
     /// Safe.
     pub async fn acked_by(&self, count: usize) -> Held {
-        poll_fn(|cx| self.driver.with_quietly(|state| state.watched.poll(cx, self.op, count))).await
+        self.driver.acked_by(self.op, count).await
     }
 
     /// Resolves once all other sites have it, but for those that it is not owed to any more.

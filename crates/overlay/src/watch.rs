@@ -1,11 +1,12 @@
 //! Own operations that somebody wants to know of: which sites have them.
 
 use std::collections::BTreeMap;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use convoke_core::transport::parts::Wakers;
 
 use crate::site::{Site, SiteSet};
+use crate::waiting::Waiting;
 use crate::wire::OpId;
 
 /// See the module.
@@ -21,7 +22,7 @@ struct Watch {
     /// Nothing more comes.
     is_over: bool,
     missed: SiteSet,
-    wakers: Wakers,
+    waiting: Waiting,
 }
 
 /// Sites that have an operation.
@@ -47,30 +48,34 @@ impl Watched {
     pub(crate) fn acked(&mut self, op: OpId, by: Site, wakers: &mut Wakers) {
         if let Some(watch) = self.ops.get_mut(&op) {
             watch.acked.insert(by);
-            wakers.append(&mut watch.wakers);
+            watch.waiting.wake(wakers);
         }
     }
 
     pub(crate) fn over(&mut self, op: OpId, missed: SiteSet, wakers: &mut Wakers) {
         if let Some(watch) = self.ops.get_mut(&op) {
             (watch.is_over, watch.missed) = (true, missed);
-            wakers.append(&mut watch.wakers);
+            watch.waiting.wake(wakers);
         }
     }
 
     /// Ready once `count` sites have it, or nothing more comes.
-    pub(crate) fn poll(&mut self, cx: &Context<'_>, op: OpId, count: usize) -> Poll<Held> {
-        let Some(watch) = self.ops.get_mut(&op) else { return Poll::Ready(Held::default()) };
+    pub(crate) fn poll(&self, op: OpId, count: usize) -> Poll<Held> {
+        let Some(watch) = self.ops.get(&op) else { return Poll::Ready(Held::default()) };
         let is_over = watch.is_over || self.is_closed;
         if watch.acked.len() < count && !is_over {
-            watch.wakers.register(cx);
             return Poll::Pending;
         }
         Poll::Ready(Held { by: watch.acked, is_over, missed: watch.missed })
     }
 
+    /// Those who wait for news of an operation.
+    pub(crate) fn waiting(&mut self, op: OpId) -> Option<&mut Waiting> {
+        self.ops.get_mut(&op).map(|watch| &mut watch.waiting)
+    }
+
     pub(crate) fn close(&mut self, wakers: &mut Wakers) {
         self.is_closed = true;
-        self.ops.values_mut().for_each(|watch| wakers.append(&mut watch.wakers));
+        self.ops.values_mut().for_each(|watch| watch.waiting.wake(wakers));
     }
 }

@@ -1,6 +1,7 @@
 //! Carries out what the parts want, under the lock as far as it must be.
 
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use bytes::Bytes;
 use convoke_core::time::Timestamp;
@@ -97,6 +98,15 @@ impl State {
         Ok(op)
     }
 
+    /// The oldest delivery, and whether its source waits to be asked for what found no room; `None`
+    /// when it is closed, and all were read.
+    pub(super) fn poll_next(&mut self) -> Poll<Option<(Arrived, bool)>> {
+        let Some(arrived) = ready!(self.inbox.poll_next()) else { return Poll::Ready(None) };
+        let source = arrived.source();
+        self.node.handle_read(source, arrived.cost());
+        Poll::Ready(Some((arrived, self.node.has_turned_away(source))))
+    }
+
     fn note_offered(&mut self, bytes: u64) {
         if let Some(estimator) = &mut self.estimator {
             estimator.handle_offered(bytes);
@@ -126,7 +136,7 @@ impl State {
                     aftermath.has_settled = true;
                     self.watched.over(op, missed, &mut aftermath.wakers);
                 }
-                Event::Ready => aftermath.wakers.append(&mut self.ready),
+                Event::Ready => self.offers.wake(&mut aftermath.wakers),
                 Event::Suspect { relay, by, evidence } => {
                     if let Some(left_out) = self.suspected.pass() {
                         aftermath.unsaid.push(Unsaid::Suspected { relay, by, evidence, left_out });

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context as Polling, Wake, Waker};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use convoke_core::transport::{Address, DialFuture, ListenFuture, Sink, Transport};
 use convoke_core::{Endpoint, NodeId};
-use convoke_overlay::{Life, OpId, Overlay, OverlayBuilder, PullError, Site};
+use convoke_overlay::{Life, Limits, OpId, Overlay, OverlayBuilder, PullError, Site};
 use convoke_sim::transport::SimNetwork;
 use tokio::time::{sleep, timeout};
 use tracing::field::{Field, Visit};
@@ -66,6 +66,62 @@ async fn the_timer_goes_on_though_whom_it_wakes_panics() -> Result {
     network.partition(node(0), node(1));
     network.partition(node(1), node(0));
     settle().await
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Polls for what does not come yet. Gives whom it would wake.
+fn begin<F: Future>(wait: Pin<&mut F>) -> Arc<Count> {
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(count.clone());
+    assert!(wait.poll(&mut Polling::from_waker(&waker)).is_pending());
+    count
+}
+
+fn is_kept(count: &Arc<Count>) -> bool {
+    Arc::strong_count(count) > 1
+}
+
+/// Polls twice, and gives up.
+fn give_up<F: Future>(wait: F) {
+    let mut wait = Box::pin(wait);
+    let first = begin(wait.as_mut());
+    let second = begin(wait.as_mut());
+    assert!(!is_kept(&first) && is_kept(&second), "one waker each");
+    drop(wait);
+    assert!(!is_kept(&second), "it waits no more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_ceases_to_wait_leaves_no_waker() -> Result {
+    let mut limits = Limits::default();
+    (limits.payload_bytes_max, limits.unacked_bytes_max) = (1 << 20, 1 << 20);
+    let overlay = site(&SimNetwork::new(1), 0).await?.limits(limits).start().await?;
+    let broadcast = overlay.broadcast(vec![7; 1 << 20]).await?;
+    let is_sent = || {
+        let broadcast = pin!(overlay.broadcast(vec![7; 1 << 20]));
+        broadcast.poll(&mut Polling::from_waker(Waker::noop())).is_ready()
+    };
+    assert!((0..100).any(|_| !is_sent()), "it is owed to the other");
+    for _ in 0..3 {
+        give_up(overlay.next());
+        give_up(overlay.broadcast(vec![7; 1 << 20]));
+        give_up(broadcast.settled());
+    }
+    let waits = (overlay.next(), overlay.broadcast(vec![7; 1 << 20]), broadcast.settled());
+    let (mut next, mut offer, mut settled) = (pin!(waits.0), pin!(waits.1), pin!(waits.2));
+    let woken = [begin(next.as_mut()), begin(offer.as_mut()), begin(settled.as_mut())];
+    overlay.shutdown(Duration::ZERO).await;
+    assert_eq!(woken.map(|count| count.0.load(Ordering::Relaxed)), [1, 1, 1], "it is closed");
+    Ok(())
 }
 
 /// A transport that panics in place of its first dials, so many times.
