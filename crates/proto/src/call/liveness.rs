@@ -57,8 +57,9 @@ pub(crate) trait LinkView {
     fn lost_at(&self, node: NodeId) -> Option<Timestamp>;
     /// True when a connection to `node` has ended since then.
     fn has_lost(&self, node: NodeId, since: Timestamp) -> bool;
-    /// True when there is a connection to `node` or an address to dial.
-    fn is_reachable(&self, node: NodeId) -> bool;
+    /// True when there is a connection to `node`, or one may be dialled now: not in the pause after
+    /// a dial that has failed.
+    fn is_reachable(&self, now: Timestamp, node: NodeId) -> bool;
     /// The present life of `node`, and since when it is known.
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)>;
 }
@@ -333,7 +334,7 @@ impl Call {
         &mut self,
         now: Timestamp,
         asked: Holder,
-        tasks: &[Asked],
+        Probe { fence, tasks, .. }: &Probe,
         links: &dyn LinkView,
     ) {
         if self.end.is_some() {
@@ -341,10 +342,22 @@ impl Call {
         }
         let mut elsewhere = Vec::new();
         for Asked { task, .. } in tasks {
-            if asked.relay.is_none() || !links.is_reachable(asked.node) {
+            // Where a dial has failed it can be asked through the root. Who is fenced cannot: the
+            // task that sent it there says that it does not reach it either.
+            let through_root = match asked.relay {
+                None if !fence => self.way_to(now, &task.path, asked, links),
+                _ => None,
+            };
+            let through_root = through_root.filter(|way| *way != asked);
+            let is_away = match asked.relay {
+                None => through_root.is_none(),
+                Some(_) => !links.is_reachable(now, asked.node),
+            };
+            if is_away {
                 self.liveness.note_away(task, asked.node);
             }
-            if self.lose_way(now, asked, task, links) {
+            let has_way = through_root.is_some() && self.is_held(task, asked);
+            if has_way || self.lose_way(now, asked, task, links) {
                 elsewhere.push(task.clone());
             }
         }
@@ -362,7 +375,7 @@ impl Call {
     ) -> bool {
         if let Some(sender) = self.liveness.senders.get(task).map(|sender| sender.node)
             && sender != by.from
-            && !links.is_reachable(sender)
+            && !links.is_reachable(now, sender)
         {
             self.liveness.note_away(task, sender);
         }
@@ -371,9 +384,16 @@ impl Call {
         // Who knows the key of a task is above it, and so on the way through the root, by whichever
         // way this came.
         let through_root =
-            self.way_to(&task.path, holder, links).filter(|_| holder.relay.is_none());
+            self.way_to(now, &task.path, holder, links).filter(|_| holder.relay.is_none());
         let relay = through_root.map_or(Some(by.via), |way| way.relay);
         relay.is_some() && self.lose_way(now, Holder { relay, ..holder }, task, links)
+    }
+
+    /// True while this is the holder of a task that has not ended.
+    fn is_held(&self, task: &TaskKey, holder: Holder) -> bool {
+        self.tree.get(&task.path).is_some_and(|branch| {
+            branch.is_unsettled() && branch.hop == task.hop && branch.holder == Some(holder)
+        })
     }
 
     /// The way by which the holder of a task was asked leads nowhere: it is suspected, unless there
@@ -391,12 +411,12 @@ impl Call {
         let is_lost = holder == asked;
         if is_lost && asked.relay.is_some() {
             self.tree.lose_relay(task, asked);
-            let way = self.way_to(&task.path, Holder { relay: None, ..asked }, links);
+            let way = self.way_to(now, &task.path, Holder { relay: None, ..asked }, links);
             if way != Some(asked) {
                 return way.is_some();
             }
         }
-        if is_lost || self.way_to(&task.path, holder, links) == Some(asked) {
+        if is_lost || self.way_to(now, &task.path, holder, links) == Some(asked) {
             self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
         }
         false
@@ -481,7 +501,7 @@ impl Call {
                     if self.liveness.unknown.contains(path) {
                         senders.extend(self.sender_of(&task));
                     }
-                    let Some(holder) = self.way_to(path, holder, links) else { continue };
+                    let Some(holder) = self.way_to(now, path, holder, links) else { continue };
                     let fence = self.may_fence(path, holder, links);
                     asked.entry((holder, fence)).or_default().insert(task);
                 }
@@ -497,8 +517,8 @@ impl Call {
         for (sender, holder) in senders {
             // Straight there if possible: what could not be said through others is to be said now.
             let straight = Holder { node: holder.node, relay: None };
-            let holder = if links.is_reachable(holder.node) { straight } else { holder };
-            if let Some(way) = self.way_to(&sender.path, holder, links) {
+            let holder = if links.is_reachable(now, holder.node) { straight } else { holder };
+            if let Some(way) = self.way_to(now, &sender.path, holder, links) {
                 self.liveness.note_asked(&sender, holder.node);
                 asked.entry((way, false)).or_default().insert(sender);
             }
@@ -512,13 +532,20 @@ impl Call {
         self.liveness.worry_interval = doubled.min(self.liveness.worry_max);
     }
 
-    /// Way by which the holder of a branch is asked. One that this node cannot reach is asked
+    /// Way by which the holder of a branch is asked. One that this node cannot reach now is asked
     /// through the node that the root branch was sent to: every task on the way knows where it sent
     /// the next one. Nobody is asked who is being dialled: the end of the dial says more than a
     /// question behind it.
-    fn way_to(&self, path: &Path, holder: Holder, links: &dyn LinkView) -> Option<Holder> {
-        let is_direct = holder.relay.is_some() || links.is_reachable(holder.node);
+    fn way_to(
+        &self,
+        now: Timestamp,
+        path: &Path,
+        holder: Holder,
+        links: &dyn LinkView,
+    ) -> Option<Holder> {
+        let is_direct = holder.relay.is_some() || links.is_reachable(now, holder.node);
         let root = self.root_of(path).filter(|root| !is_direct && *root != holder.node);
+        let root = root.filter(|root| links.is_reachable(now, *root));
         let way = Holder { relay: holder.relay.or(root), ..holder };
         (!links.is_dialling(way.relay.unwrap_or(way.node))).then_some(way)
     }
@@ -558,7 +585,8 @@ impl Call {
         let mut asked = BTreeMap::<Holder, Vec<TaskKey>>::new();
         for task in moved {
             let holder = self.tree.get(&task.path).and_then(|branch| branch.holder);
-            if let Some(way) = holder.and_then(|holder| self.way_to(&task.path, holder, links)) {
+            let way = holder.and_then(|holder| self.way_to(now, &task.path, holder, links));
+            if let Some(way) = way {
                 asked.entry(way).or_default().push(task);
             }
         }

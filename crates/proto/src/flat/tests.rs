@@ -61,7 +61,7 @@ impl LinkView for Connected {
     fn lost_at(&self, _: NodeId) -> Option<Timestamp> {
         None
     }
-    fn is_reachable(&self, _: NodeId) -> bool {
+    fn is_reachable(&self, _: Timestamp, _: NodeId) -> bool {
         true
     }
     fn life(&self, _: NodeId) -> Option<(Incarnation, Timestamp)> {

@@ -7,7 +7,7 @@ use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
 use crate::mutant::{self, Mutant};
 use crate::time::Timestamp;
 use crate::tree::Holder;
-use crate::wire::{Asked, Cause, Frame, Header, Message, Reply};
+use crate::wire::{Cause, Frame, Header, Message, Probe, Reply};
 
 use super::{Armed, Initiator};
 
@@ -151,16 +151,16 @@ impl Initiator {
         false
     }
 
-    /// A PROBE for these tasks of a call found no way to their holder.
+    /// A PROBE for tasks of a call found no way to their holder.
     pub(crate) fn handle_unasked(
         &mut self,
         now: Timestamp,
         call: CallId,
         asked: Holder,
-        tasks: &[Asked],
+        probe: &Probe,
         links: &dyn LinkView,
     ) {
-        self.with(call.seq, |call| call.handle_unasked(now, asked, tasks, links));
+        self.with(call.seq, |call| call.handle_unasked(now, asked, probe, links));
     }
 
     /// A connection to `node` ended. The cost is that of the calls which have anything there.

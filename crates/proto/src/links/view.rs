@@ -4,7 +4,7 @@ use crate::call::LinkView;
 use crate::id::{Incarnation, LinkId, LinkNonce, NodeId};
 use crate::time::Timestamp;
 
-use super::Links;
+use super::{Links, Way};
 
 impl LinkView for Links {
     fn current(&self, node: NodeId) -> Option<LinkId> {
@@ -45,13 +45,8 @@ impl LinkView for Links {
         neighbour.is_some_and(|of| !of.dead.is_empty() && of.lost_at >= since)
     }
 
-    fn is_reachable(&self, node: NodeId) -> bool {
-        node == self.me.node
-            || self.neighbours.get(&node).is_some_and(|neighbour| {
-                !neighbour.up.is_empty()
-                    || !neighbour.configured.is_empty()
-                    || !neighbour.advertised.is_empty()
-            })
+    fn is_reachable(&self, now: Timestamp, node: NodeId) -> bool {
+        self.way(now, node) != Way::Dead
     }
 
     fn life(&self, node: NodeId) -> Option<(Incarnation, Timestamp)> {

@@ -425,7 +425,7 @@ impl<O: Outbox> Node<O> {
                 let is_own = relayed.is_none_or(|relayed| relayed.at == Rung::default());
                 match self.initiator.of_mut(call).filter(|_| is_own) {
                     Some(initiator) => {
-                        initiator.handle_unasked(now, call, asked, &probe.tasks, &self.links);
+                        initiator.handle_unasked(now, call, asked, &probe, &self.links);
                     }
                     None => self.visits.handle_unasked(now, call, &probe, &mut self.links),
                 }

@@ -2,6 +2,7 @@
 //! drop none, wherever they go. Those that go nowhere are handed to its outbox.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -140,8 +141,9 @@ impl One {
     }
 
     fn drop_all(&mut self, call: CallId) {
-        while let Some(event) = self.with(|node, _| node.poll_call(call)) {
-            drop(event);
+        let mut ahead = VecDeque::new();
+        while let Some(news) = self.with(|node, _| node.poll_last(call, &mut ahead)) {
+            drop((news, std::mem::take(&mut ahead)));
         }
     }
 
@@ -290,8 +292,8 @@ fn a_request_of_a_node_to_itself_is_let_go_where_it_is_refused() {
     let (options, branches) = (CallOptions::default(), &mut vec![root]);
     let mut opening = Opening { budget: None, options, branches };
     let call = one.with(|node, now| node.open(now, &mut opening)).expect("there is room");
-    let event = one.with(|node, _| node.poll_call(call));
-    assert!(matches!(event, Some(CallEvent::Failure(_))), "{event:?}");
+    let news = one.with(|node, _| node.poll_last(call, &mut VecDeque::new()));
+    assert!(matches!(news, Some((CallEvent::Failure(_), None))), "{news:?}");
     one.drop_all(call);
     one.check("refused");
 }

@@ -150,6 +150,64 @@ fn a_node_out_of_reach_is_asked_through_the_root() {
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
+/// The initiator has an address of a node that is good for others alone: what runs there is asked
+/// for through the root, as if it had none. Its branch failed as if a connection had been lost.
+#[test]
+fn what_runs_where_no_dial_leads_is_asked_for_through_the_root() {
+    for is_tail in [false, true] {
+        let (mut mesh, call) = hidden_client();
+        mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://away".parse().unwrap()]);
+        let path = if is_tail { "/0" } else { "/0/0" };
+        if is_tail {
+            send_on(&mut mesh, "/0", 3);
+        } else {
+            mesh.delegate("/0", &[3]);
+            mesh.finish("/0");
+        }
+        mesh.deliver_all();
+        let mut dials = 0;
+        for _ in 0..20 {
+            mesh.pass(millis(100));
+            for (node, to) in std::mem::take(&mut mesh.dials) {
+                let now = mesh.now;
+                mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
+                dials += 1;
+            }
+            assert!(mesh.on_wire().contains(&"1-2 PROBE".to_owned()) || mesh.wire.is_empty());
+            mesh.deliver_all();
+            assert_eq!(mesh.end(1, call), None, "it runs");
+        }
+        assert!(dials > 0, "a dial is tried first");
+        mesh.answer(path, b"there all the time");
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call), [format!("reply {path}"), "Complete".to_owned()]);
+    }
+}
+
+/// A node that no dial reaches, and the root neither, has failed.
+#[test]
+fn what_ran_where_nobody_leads_any_more_fails() {
+    let (mut mesh, call) = hidden_client();
+    mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://away".parse().unwrap()]);
+    send_on(&mut mesh, "/0", 3);
+    mesh.deliver_all();
+    for (at, to) in [(2, 3), (4, 3)] {
+        let link = mesh.link_between(at, to);
+        mesh.disconnect(at, link);
+    }
+    for _ in 0..100 {
+        mesh.deliver_all();
+        mesh.pass(millis(100));
+        for (node, to) in std::mem::take(&mut mesh.dials) {
+            let now = mesh.now;
+            mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
+        }
+    }
+    let told = mesh.told(1, call);
+    assert!(told[0].contains("/0") && told[0].contains("may have run"), "{told:?}");
+    assert!(mesh.end(1, call).is_some());
+}
+
 /// Found by the simulation: when the budget was up, giving up the dial began another one at once,
 /// for ever.
 #[test]
