@@ -46,21 +46,23 @@ impl Visits {
         if request_bytes > 0 {
             links.shares_mut().give(payer, Pool::Requests, request_bytes);
         }
+        let ask_min = self.limits.ask_min;
+        let mut is_worth_asking = false; // As after few tasks.
         if let Some(of_ring) = self.origins.ring_mut(ring) {
             of_ring.over += 1;
-            if of_ring.again.at.is_none()
-                && (of_ring.over > self.limits.ask_min || is_short(links.shares()))
-            {
+            is_worth_asking = of_ring.over > ask_min;
+            if of_ring.again.at.is_none() && (is_worth_asking || is_short(links.shares())) {
                 self.ask_later(now, ring);
             }
         }
         let of_origin = self.origins.get_mut(origin);
         of_origin.over += 1;
+        is_worth_asking |= of_origin.over > ask_min;
         if of_origin.is_settled(seq) {
             if let Some(record) = self.take_out(&place()) {
                 self.forget_settled(ring, &record, links);
             }
-        } else {
+        } else if is_worth_asking {
             self.ask_if_many(now, ring, origin, links);
         }
     }

@@ -41,8 +41,9 @@ impl Visits {
         let origin = self.origins.get_mut(index);
         let floor = floor.min(origin.settles_below());
         if floor > origin.floor {
+            let is_first = origin.floor == 0; // Once it has had its effect, it is 0 again.
             origin.floor = floor;
-            if !self.risen.contains(&index) {
+            if is_first {
                 self.risen.push(index);
             }
         }
@@ -270,9 +271,6 @@ impl Visits {
     ) {
         let (of_origin, of_ring) = (self.origins.get(origin), self.origins.ring(ring));
         let Limits { ask_min, ask_every, .. } = self.limits;
-        if of_origin.over <= ask_min && of_ring.is_none_or(|ring| ring.over <= ask_min) {
-            return; // As after most tasks.
-        }
         let is_many = |over: usize, asked: &Asked, every: Duration| {
             over > ask_min.max(2 * asked.left) && asked.is_due(now, every)
         };
