@@ -1,17 +1,19 @@
 //! Forgetting of what a node remembers: when it is settled, at the latest when nothing of it
 //! can come any more.
 
+use std::collections::BTreeMap;
+
 use crate::id::CallId;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
-use crate::share::Pool;
+use crate::share::{PeerIndex, Pool, Shares};
 use crate::time::{Timestamp, earliest};
 use crate::wire::Cause;
 
 use super::origins::{Origin, OriginIndex};
 use super::records::{Accounts, Over, Record, State};
 use super::settle::is_short;
-use super::{Place, RingIndex, Visits};
+use super::{Left, Place, RingIndex, Visits};
 
 impl Visits {
     /// Turns a task that is over and has sent all into what is remembered of it, or nothing.
@@ -81,18 +83,51 @@ impl Visits {
         is_settled: bool,
         links: &mut Links,
     ) -> CallId {
-        debug_assert!(record.is_over(), "what runs is kept");
-        links.shares_mut().give(record.payer, Pool::Records, record.cost());
-        let origin = self.origins.get_mut(record.origin);
-        origin.held -= 1;
-        origin.over -= 1;
-        let call = CallId { origin: origin.name.life, seq: record.seq };
+        let call = CallId { origin: self.origins.get(record.origin).name.life, seq: record.seq };
+        let mut gone = Gone::of(record.origin);
+        gone.add(record, links.shares_mut());
+        forget_left(&mut self.left, (call, ring), record);
+        self.count_gone(ring, gone, is_settled, links);
+        call
+    }
+
+    /// Lets go of what is over at the front of a ring, of calls of an origin in `[from, to)` that
+    /// are settled.
+    pub(super) fn let_go_of_front(
+        &mut self,
+        ring: RingIndex,
+        index: OriginIndex,
+        calls: (u64, u64),
+        links: &mut Links,
+    ) {
+        let life = self.origins.get(index).name.life;
+        let Self { origins, left, .. } = self;
+        let Some(of_ring) = origins.ring_mut(ring) else { return };
+        let (mut gone, shares) = (Gone::of(index), links.shares_mut());
+        let is_meant = |record: &Record| record.origin == index;
+        of_ring.records.drop_front_over(calls, is_meant, |record| {
+            gone.add(record, shares);
+            forget_left(left, (CallId { origin: life, seq: record.seq }, ring), record);
+        });
+        self.count_gone(ring, gone, true, links);
+    }
+
+    /// Undoes what all of these, of one ring, are counted in.
+    fn count_gone(&mut self, ring: RingIndex, gone: Gone, is_settled: bool, links: &mut Links) {
+        let Gone { origin: index, count, forget_at, .. } = gone;
+        if count == 0 {
+            return;
+        }
+        gone.give_back(links.shares_mut());
+        let origin = self.origins.get_mut(index);
+        origin.held -= count;
+        origin.over -= count;
         if is_settled {
             let before = match mutant::is(Mutant::IntervalsLiveAsLastRecord) {
                 true => Timestamp::ZERO,
                 false => origin.keep_until,
             };
-            origin.keep_until = before.max(record.forget_at);
+            origin.keep_until = before.max(forget_at);
         }
         if origin.held == 0 && !origin.is_idle {
             origin.is_idle = true;
@@ -100,21 +135,11 @@ impl Visits {
                 true => Timestamp::ZERO,
                 false => origin.keep_until,
             };
-            self.idle.push(at, record.origin);
+            self.idle.push(at, index);
         }
         if let Some(ring) = self.origins.ring_mut(ring) {
-            ring.over -= 1;
+            ring.over -= count;
         }
-        for child in record.children().iter().filter(|child| child.link.is_some()) {
-            let left = (child.node, call, ring);
-            if let Some(count) = self.left.get_mut(&left) {
-                *count -= 1;
-                if *count == 0 {
-                    self.left.remove(&left);
-                }
-            }
-        }
-        call
     }
 
     /// Sets the timer of a ring itself: for what grows old in it, and for its stubs.
@@ -243,6 +268,58 @@ impl Visits {
         }
         self.origins.remove(index);
         links.shares_mut().give(payer, Pool::Records, paid);
+    }
+}
+
+/// Records of one ring and one origin that were taken out, in all.
+struct Gone {
+    origin: OriginIndex,
+    count: usize,
+    /// When the last of them would have been forgotten.
+    forget_at: Timestamp,
+    /// Peer that pays for the latest of them, most often for all.
+    payer: Option<PeerIndex>,
+    /// Records that it is still to be given back.
+    cost: usize,
+}
+
+impl Gone {
+    const fn of(origin: OriginIndex) -> Self {
+        Self { origin, count: 0, forget_at: Timestamp::ZERO, payer: None, cost: 0 }
+    }
+
+    fn add(&mut self, record: &Record, shares: &mut Shares) {
+        debug_assert!(record.is_over(), "what runs is kept");
+        if self.payer != Some(record.payer) {
+            self.give_back(shares);
+            (self.payer, self.cost) = (Some(record.payer), 0);
+        }
+        self.cost += record.cost();
+        self.count += 1;
+        self.forget_at = self.forget_at.max(record.forget_at);
+    }
+
+    fn give_back(&self, shares: &mut Shares) {
+        if let Some(payer) = self.payer {
+            shares.give(payer, Pool::Records, self.cost);
+        }
+    }
+}
+
+/// The branches of a task that is forgotten are not noted as sent any more.
+fn forget_left(
+    noted: &mut BTreeMap<Left, usize>,
+    (call, ring): (CallId, RingIndex),
+    record: &Record,
+) {
+    for child in record.children().iter().filter(|child| child.link.is_some()) {
+        let left = (child.node, call, ring);
+        if let Some(count) = noted.get_mut(&left) {
+            *count -= 1;
+            if *count == 0 {
+                noted.remove(&left);
+            }
+        }
     }
 }
 

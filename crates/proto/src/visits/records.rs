@@ -540,19 +540,27 @@ impl Records {
         }
     }
 
-    /// Takes out the oldest if it is over and numbered in `[from, to)`, where `is_meant`. What has
-    /// gone behind it stays until the next call, so this is called until there is none.
-    pub(super) fn pop_over(
+    /// Drops the oldest of the recent ones as far as they are over and numbered in `[from, to)`,
+    /// where `is_meant`, and shows each to `act` before.
+    pub(super) fn drop_front_over(
         &mut self,
         (from, to): (u64, u64),
         is_meant: impl Fn(&Record) -> bool,
-    ) -> Option<Record> {
-        self.trim();
-        let first = self.recent.front()?;
-        if !(from..to).contains(&first.seq) || !first.is_over() || !is_meant(first) {
-            return None;
+        mut act: impl FnMut(&Record),
+    ) {
+        let mut places = 0;
+        for record in &self.recent {
+            if record.is_there() {
+                if !(from..to).contains(&record.seq) || !record.is_over() || !is_meant(record) {
+                    break;
+                }
+                act(record);
+            } else {
+                self.gone -= 1;
+            }
+            places += 1;
         }
-        self.recent.pop_front()
+        self.recent.drain(..places);
     }
 
     /// Takes out what is over and numbered in `[from, to)`, where `is_meant`, and gives it to

@@ -126,11 +126,9 @@ impl Visits {
         }
         for ring in rings {
             let is_meant = |record: &Record| record.origin == index;
-            // Most often it is the oldest, one with each request.
-            while let Some(records) = self.origins.ring_mut(ring).map(|ring| &mut ring.records)
-                && let Some(record) = &records.pop_over((from, to), is_meant)
-            {
-                self.forget_settled(ring, record, links);
+            // Most often all are the oldest, one with each request, and there are no refusals.
+            if self.refusals.len() == 0 {
+                self.let_go_of_front(ring, index, (from, to), links);
             }
             let mut gone = Vec::new();
             if let Some(of_ring) = self.origins.ring_mut(ring) {

@@ -71,6 +71,7 @@ enum Step {
     End,
     Remove,
     Drain { len: u64, key: Option<u64> },
+    DropFront { len: u64 },
     Age { back: u64 },
 }
 
@@ -81,6 +82,7 @@ fn steps() -> impl Strategy<Value = Vec<(Step, Name)>> {
         3 => Just(Step::Remove),
         1 => (0..20_u64, prop::option::of(1..3_u64))
             .prop_map(|(len, key)| Step::Drain { len, key }),
+        1 => (0..20_u64).prop_map(|len| Step::DropFront { len }),
         1 => (0..10_u64).prop_map(|back| Step::Age { back }),
     ];
     // The lowest key there is and the lowest number, too.
@@ -160,6 +162,20 @@ proptest! {
                         !goes
                     });
                     prop_assert_eq!(drained, expected);
+                }
+                Step::DropFront { len } => {
+                    let range = (name.0, name.0 + len);
+                    let recent: Vec<Name> = records.recent.iter().map(Record::name).collect();
+                    let mut dropped = Vec::new();
+                    let act = |record: &Record| dropped.push(record.name());
+                    records.drop_front_over(range, |record| record.key != Key(0), act);
+                    let is_meant = |name: &Name| {
+                        (range.0..range.1).contains(&name.0) && name.2 != Key(0) && model[name].1
+                    };
+                    let there = recent.into_iter().filter(|name| model.contains_key(name));
+                    let expected: Vec<Name> = there.take_while(is_meant).collect();
+                    prop_assert_eq!(&dropped, &expected);
+                    dropped.iter().for_each(|name| _ = model.remove(name));
                 }
                 Step::Age { back } => {
                     let limit = at(now.saturating_sub(back));
