@@ -485,7 +485,7 @@ impl Visits {
             return self.records_of(call).any(|(_, record)| record.task == name.1);
         }
         ring.and_then(|ring| self.origins.ring(ring)).is_some_and(|ring| {
-            ring.records.get(by(name)).is_some()
+            (!ring.records.is_later(name.0) && ring.records.get(by(name)).is_some())
                 || (ring.stubs.len() > 0 && ring.stubs.contains(name.0, self.stub_name(name)))
         })
     }

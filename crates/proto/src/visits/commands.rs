@@ -55,17 +55,16 @@ impl Visits {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let bytes = payload.len();
         let fits = bytes <= message_bytes_max && cost(bytes) <= unscheduled_bytes;
-        let found = self.origins.ring(task.ring).and_then(|ring| {
-            let spot = ring.records.find(task.name()).filter(|_| fits)?;
-            Some((ring.records.at(&spot).filter(|record| record.is_quiet())?, spot))
-        });
         let me = (self.me.node, &task.task);
-        let way =
-            found.map(|(record, spot)| (self.way_up(now, (task.ring, record), me, links), spot));
-        if let Some((Ok(way), spot)) = way
+        if fits
+            && let Some(ring) = self.origins.ring(task.ring)
+            && let Some(spot) = ring.records.find(task.name())
+            && let Some(record) = ring.records.at(spot, task.name())
+            && record.is_quiet()
+            && let Ok(way) = self.way_up(now, (task.ring, record), me, links)
             && (links.full_count() == 0 || self.has_room_up(now, &task.place(), links))
             && let Some(ring) = self.origins.ring_mut(task.ring)
-            && let Some(record) = ring.records.at_mut(&spot)
+            && let Some(record) = ring.records.at_mut(spot, task.name())
         {
             let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
             let of = (task.ring, task.call.seq);
@@ -248,14 +247,15 @@ impl Visits {
         let link = links.current(branch.to).filter(|link| !links.is_leaving(*link))?;
         let ring = self.origins.ring(task.ring)?;
         let spot = ring.records.find(task.name())?;
-        let record = ring.records.at(&spot)?;
+        let record = ring.records.at(spot, task.name())?;
         let State::Quiet(quiet) = &record.state else { return None };
         let deadlines = (branch.deadline_within(quiet.deadline), quiet.call_deadline);
         let terms = self.terms(now, (task.call, record.origin), deadlines, links);
         branch.inherit(&quiet.extensions).ok()?; // Told where it is delegated.
         let child = Child { node: branch.to, link: Some(link) };
-        let (_, accounts) =
-            self.origins.ring_mut(task.ring)?.records.at_mut(&spot)?.end(Over::Tailed(child));
+        let ring = self.origins.ring_mut(task.ring)?;
+        let record = ring.records.at_mut(spot, task.name())?;
+        let (_, accounts) = record.end(Over::Tailed(child));
         self.add_left(branch.to, task.call, task.ring);
         let of = (task.ring, task.call.seq);
         self.note_over(now, of, accounts, || task.place(), links);

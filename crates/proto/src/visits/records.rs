@@ -405,10 +405,11 @@ pub(super) fn refused_entry(task: &TaskKey, cause: Cause) -> Entry {
 }
 
 /// The place of a record among those of its ring, until one is added or taken out.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Spot {
     Recent(usize),
-    Old(Name),
+    /// By its name.
+    Old,
 }
 
 /// The records of one ring.
@@ -461,12 +462,12 @@ impl Records {
     }
 
     pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {
-        self.at(&self.find(name)?)
+        self.at(self.find(name)?, name)
     }
 
     pub(super) fn get_mut(&mut self, name: NameRef<'_>) -> Option<&mut Record> {
         let spot = self.find(name)?;
-        self.at_mut(&spot)
+        self.at_mut(spot, name)
     }
 
     /// The place of a record.
@@ -474,24 +475,34 @@ impl Records {
         match self.position(name) {
             Ok(place) => Some(Spot::Recent(place)),
             Err(_) if self.old.is_empty() => None,
-            Err(_) => Some(Spot::Old(owned(name))),
+            Err(_) => Some(Spot::Old),
         }
     }
 
-    /// The record of a place, if it is still there.
-    pub(super) fn at(&self, spot: &Spot) -> Option<&Record> {
+    /// The record of a name at its place, if it is still there.
+    #[inline]
+    pub(super) fn at(&self, spot: Spot, name: NameRef<'_>) -> Option<&Record> {
         match spot {
-            Spot::Recent(place) => self.recent.get(*place).filter(|record| record.is_there()),
-            Spot::Old(name) => self.old.get(name),
+            Spot::Recent(place) => self.recent.get(place).filter(|record| record.is_there()),
+            Spot::Old => self.old.get(&owned(name)),
         }
     }
 
     /// The same, to be changed.
-    pub(super) fn at_mut(&mut self, spot: &Spot) -> Option<&mut Record> {
+    #[inline]
+    pub(super) fn at_mut(&mut self, spot: Spot, name: NameRef<'_>) -> Option<&mut Record> {
         match spot {
-            Spot::Recent(place) => self.recent.get_mut(*place).filter(|record| record.is_there()),
-            Spot::Old(name) => self.old.get_mut(name),
+            Spot::Recent(place) => self.recent.get_mut(place).filter(|record| record.is_there()),
+            Spot::Old => self.old.get_mut(&owned(name)),
         }
+    }
+
+    /// True when a call is later than those of all records here, as that of most requests is.
+    #[inline]
+    pub(super) fn is_later(&self, seq: u64) -> bool {
+        let is_above = |last: Option<u64>| last.is_none_or(|last| last < seq);
+        is_above(self.recent.back().map(|record| record.seq))
+            && is_above(self.old.last_key_value().map(|((last, _, _), _)| *last))
     }
 
     /// The records of one call.

@@ -43,14 +43,14 @@ impl Visits {
     ) -> Result<u64, SendError> {
         let ring = self.origins.ring(task.ring).ok_or(SendError::Ended)?;
         let spot = ring.records.find(task.name()).ok_or(SendError::Ended)?;
-        let record = ring.records.at(&spot).ok_or(SendError::Ended)?;
+        let record = ring.records.at(spot, task.name()).ok_or(SendError::Ended)?;
         let from = (self.me.node, &task.task);
         let way = self.way_up(now, (task.ring, record), from, links).ok();
         // Whatever else waits for its peer: who has more waits with it, and holds one in hand.
         let has_room = way.is_none_or(|way| links.has_room(way.link_now(links)));
         let way = way.and_then(|way| Some((way.link.filter(|link| *link != LinkId::LOCAL)?, way)));
         let ring = self.origins.ring_mut(task.ring).ok_or(SendError::Ended)?;
-        let record = ring.records.at_mut(&spot).ok_or(SendError::Ended)?;
+        let record = ring.records.at_mut(spot, task.name()).ok_or(SendError::Ended)?;
         let running = record.running().ok_or(SendError::Ended)?;
         running.note_room(has_room);
         let mut has_left = false;
