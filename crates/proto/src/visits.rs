@@ -279,18 +279,17 @@ impl Visits {
         request: &mut Request,
         (links, starts): (&mut Links, &mut Vec<Start>),
     ) {
-        let Header { call, task } = header.clone();
+        let (Header { call, task }, key) = (header, request.key);
+        let call = *call;
         let ring_name = RingName { life: call.origin, sender: by.sender() };
         let ring = self.origins.find_ring(ring_name);
-        let name: Name = (call.seq, task, request.key);
-        if self.knows(ring_name, ring, &name) && !mutant::is(Mutant::NoDedupe) {
+        if self.knows(ring_name, ring, (call.seq, task, key)) && !mutant::is(Mutant::NoDedupe) {
             return; // A duplicate.
         }
-        let (_, task, key) = name;
         let mut inherited = std::mem::take(&mut request.inherited);
         if mutant::is(Mutant::RefusalDropsInherited)
-            && (self.refusals.cause(call, &task, key).is_some()
-                || self.refusal(&by, &task, request, links).is_some())
+            && (self.refusals.cause(call, task, key).is_some()
+                || self.refusal(&by, task, request, links).is_some())
         {
             inherited.clear();
         }
@@ -300,7 +299,7 @@ impl Visits {
         {
             (initiator, origin) = (self.origins.get(first.origin).name, Some(first.origin));
         }
-        if let Some(cause) = self.refusals.cause(call, &task, key) {
+        if let Some(cause) = self.refusals.cause(call, task, key) {
             if mutant::is(Mutant::MarkWithoutWord) && cause == Cause::Cancelled {
                 return;
             }
@@ -309,16 +308,16 @@ impl Visits {
                 let failure = TaskFailure::new(cause, Executed::No, "");
                 Message::Fail(failure.into_fail(None, inherited))
             } else {
-                let own = Some(refused_entry(&task, cause));
+                let own = Some(refused_entry(task, cause));
                 Message::Manifest(Manifest { own, inherited })
             };
-            self.send_back(&by, initiator, (Header { call, task }, key), message, links);
+            self.send_back(&by, initiator, (header.clone(), key), message, links);
             return;
         }
-        let refusal = self.refusal(&by, &task, request, links);
+        let refusal = self.refusal(&by, task, request, links);
         if let Some(Refusal { failure, unrecorded: true }) = refusal {
             let fail = failure.into_fail(None, inherited);
-            let header = (Header { call, task }, key);
+            let header = (header.clone(), key);
             self.send_back(&by, initiator, header, Message::Fail(fail), links);
             return;
         }
@@ -347,21 +346,36 @@ impl Visits {
             let task = Task::new(id, deadlines, inherited, extensions, &self.limits);
             State::Running(self.spare.boxed(task))
         };
+        let payer = self.payer(&by, origin);
         let record = Record {
             seq: call.seq,
             task: task.clone(),
             key,
             origin,
             link: by.link,
-            payer: self.payer(&by, origin),
+            payer,
             since: now,
             forget_at: call_deadline + self.limits.keep_alive_timeout,
             waiting_bytes: 0,
             request_bytes,
             state,
         };
-        self.insert(now, ring, deadline, record, links);
-        let task = TaskRef { call, task, key, ring };
+        let cost = record.cost();
+        let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
+        let is_first = records.oldest_recent().is_none();
+        let is_old = records.insert(record);
+        self.take_for(payer, (cost, request_bytes as usize), links);
+        let of_origin = self.origins.get_mut(origin);
+        of_origin.held += 1;
+        of_origin.highest = of_origin.highest.max(call.seq);
+        if is_first {
+            self.arm_ring(ring); // Else it is armed for what is older.
+        }
+        let task = TaskRef { call, task: task.clone(), key, ring };
+        // What ends before it is old, or is old at once, needs its timer from the start.
+        if is_old || deadline < now + self.limits.worry_min {
+            self.timers.push(deadline, (ring, Some(task.place().1)));
+        }
         if has_items && refusal.is_none() {
             self.open_intake(&task.place(), by.link);
         }
@@ -386,36 +400,15 @@ impl Visits {
         });
     }
 
-    /// Keeps the record of a task that begins to run.
-    fn insert(
-        &mut self,
-        now: Timestamp,
-        ring: RingIndex,
-        deadline: Timestamp,
-        record: Record,
-        links: &mut Links,
-    ) {
-        let (payer, bytes) = (record.payer, record.request_bytes as usize);
-        links.shares_mut().take(payer, Pool::Records, record.cost());
-        links.shares_mut().take(payer, Pool::Running, 1);
-        if bytes > 0 {
-            links.shares_mut().take(payer, Pool::Requests, bytes);
-        }
+    /// Counts a task that begins to run, and has its peer pay for so many records, and bytes of its
+    /// request.
+    fn take_for(&mut self, payer: PeerIndex, (records, bytes): (usize, usize), links: &mut Links) {
         self.running += 1;
-        let origin = self.origins.get_mut(record.origin);
-        origin.held += 1;
-        origin.highest = origin.highest.max(record.seq);
-        let records = &mut self.origins.ring_mut(ring).expect("it was just found").records;
-        let is_first = records.oldest_recent().is_none();
-        // What ends before it is old, or is old at once, needs its timer from the start.
-        let is_short = deadline < now + self.limits.worry_min;
-        let short = is_short.then(|| record.name());
-        let timed = records.insert(record).or(short);
-        if is_first {
-            self.arm_ring(ring); // Else it is armed for what is older.
-        }
-        if timed.is_some() {
-            self.timers.push(deadline, (ring, timed));
+        let shares = links.shares_mut();
+        shares.take(payer, Pool::Records, records);
+        shares.take(payer, Pool::Running, 1);
+        if bytes > 0 {
+            shares.take(payer, Pool::Requests, bytes);
         }
     }
 
@@ -479,13 +472,13 @@ impl Visits {
     }
 
     /// True when a task is here, or was and only a stub is left of it.
-    fn knows(&self, ring_name: RingName, ring: Option<RingIndex>, name: &Name) -> bool {
+    fn knows(&self, ring_name: RingName, ring: Option<RingIndex>, name: NameRef<'_>) -> bool {
         if mutant::is(Mutant::KeyNotInIdentity) {
             let call = CallId { origin: ring_name.life, seq: name.0 };
-            return self.records_of(call).any(|(_, record)| record.task == name.1);
+            return self.records_of(call).any(|(_, record)| record.task == *name.1);
         }
         ring.and_then(|ring| self.origins.ring(ring)).is_some_and(|ring| {
-            (!ring.records.is_later(name.0) && ring.records.get(by(name)).is_some())
+            (!ring.records.is_later(name.0) && ring.records.get(name).is_some())
                 || (ring.stubs.len() > 0 && ring.stubs.contains(name.0, self.stub_name(name)))
         })
     }

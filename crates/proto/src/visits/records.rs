@@ -433,18 +433,17 @@ impl Records {
         self.len() == 0
     }
 
-    /// Keeps a record whose name is not known yet. Gives the name of one that is among the old at
-    /// once.
+    /// Keeps a record whose name is not known yet. True of one that is among the old at once.
     #[inline]
-    pub(super) fn insert(&mut self, record: Record) -> Option<Name> {
+    pub(super) fn insert(&mut self, record: Record) -> bool {
         if self.recent.back().is_none_or(|last| last.seq < record.seq) {
             self.recent.push_back(record);
-            return None;
+            return false;
         }
         self.insert_between(record)
     }
 
-    fn insert_between(&mut self, record: Record) -> Option<Name> {
+    fn insert_between(&mut self, record: Record) -> bool {
         match self.position(record.name_ref()) {
             Ok(place) => {
                 let place = &mut self.recent[place];
@@ -452,13 +451,12 @@ impl Records {
                 *place = record;
             }
             Err(place) if place.min(self.recent.len() - place) > MOVED_MAX => {
-                let name = record.name();
-                self.old.insert(name.clone(), record);
-                return Some(name);
+                self.old.insert(record.name(), record);
+                return true;
             }
             Err(place) => self.recent.insert(place, record),
         }
-        None
+        false
     }
 
     pub(super) fn get(&self, name: NameRef<'_>) -> Option<&Record> {

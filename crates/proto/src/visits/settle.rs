@@ -22,7 +22,7 @@ use crate::{Arrival, Outbound};
 
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
-use super::records::{Name, Record};
+use super::records::{Name, NameRef, Record, by};
 use super::{Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
@@ -91,11 +91,11 @@ impl Visits {
         task: &TaskKey,
         key: Key,
     ) -> bool {
-        let name = (call.seq, task.clone(), key);
+        let name = (call.seq, task, key);
         let mut rings = self.origins.rings_of(call.origin);
         self.is_settled_for(by, call)
             || rings.any(|(_, ring)| {
-                ring.stubs.len() > 0 && ring.stubs.contains(call.seq, self.stub_name(&name))
+                ring.stubs.len() > 0 && ring.stubs.contains(call.seq, self.stub_name(name))
             })
     }
 
@@ -241,7 +241,7 @@ impl Visits {
     }
 
     fn keep_stub(&mut self, ring: RingIndex, name: &Name, until: Timestamp, links: &mut Links) {
-        let stub = self.stub_name(name);
+        let stub = self.stub_name(by(name));
         let Some(ring) = self.origins.ring_mut(ring) else { return };
         let before = stub_cost(ring.stubs.len());
         ring.stubs.insert(name.0, stub, until);
@@ -250,7 +250,7 @@ impl Visits {
     }
 
     /// Hash that a stub remembers of a task besides its call.
-    pub(super) fn stub_name(&self, (_, task, key): &Name) -> u64 {
+    pub(super) fn stub_name(&self, (_, task, key): NameRef<'_>) -> u64 {
         let mut bytes = SmallVec::<[u8; 48]>::new();
         bytes.extend_from_slice(&key.0.to_le_bytes());
         bytes.extend_from_slice(&task.hop.to_le_bytes());

@@ -251,7 +251,7 @@ fn many_records_of_one_call_move_few_others() {
     let mut old = 0;
     for name in &names {
         let is_old = records.insert(maker.record(name.clone(), at(0), false));
-        assert!(is_old.is_none_or(|old| old == *name));
+        assert_eq!(is_old, records.old.contains_key(name));
         old = records.old.len();
     }
     assert!(old > names.len() / 10 * 9, "{} in the ring", records.recent.len());
