@@ -318,11 +318,11 @@ impl<O: Outbox> Node<O> {
         bytes: Bytes,
     ) -> Result<(), Fault> {
         self.observe(now);
-        let mut opened = Opened::new(bytes);
-        opened.read()?;
+        let mut opened = Opened::nothing();
+        opened.read(&bytes)?;
         // What a connection that was reset still brings may be stale.
         let Some(by) = self.links.arrive(link, opened.is_request()) else { return Ok(()) };
-        self.dispatch_opened(now, by, &mut opened)
+        self.dispatch_opened(now, by, &mut opened, bytes)
     }
 
     /// Time passes.
@@ -538,6 +538,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
+    #[inline(never)] // So that what asks for it once a frame is in line.
     fn observe_progress(&mut self, now: Timestamp) {
         let paused = now.since(self.last_seen) > self.keep_alive_timeout;
         self.last_seen = now;

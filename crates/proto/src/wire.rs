@@ -406,9 +406,9 @@ impl Frame {
     /// # Errors
     /// [`WireError`]: the sender's doing.
     pub fn decode(bytes: Bytes) -> Result<Self, WireError> {
-        let mut opened = Opened::new(bytes);
-        opened.read()?;
-        opened.frame()
+        let mut opened = Opened::nothing();
+        opened.read(&bytes)?;
+        opened.frame(bytes)
     }
 
     fn write_head(&self, out: &mut impl Out) {
@@ -419,7 +419,7 @@ impl Frame {
     }
 }
 
-/// A frame of which all before the message has been read: enough to know whose it is. The messages
+/// All before the message of a frame that has been read: enough to know whose it is. The messages
 /// of which most frames are one need not be moved into a [`Frame`] first.
 pub(crate) struct Opened {
     kind: u8,
@@ -427,23 +427,22 @@ pub(crate) struct Opened {
     pub(crate) header: Header,
     pub(crate) relayed: Option<Relayed>,
     pub(crate) key: Option<Key>,
-    bytes: Bytes,
-    /// Offset of the message.
+    /// Offset of the message in the frame.
     at: usize,
 }
 
 impl Opened {
-    /// One of which nothing has been read.
+    /// That of a frame of which nothing has been read.
     #[inline]
-    pub(crate) fn new(bytes: Bytes) -> Self {
+    pub(crate) fn nothing() -> Self {
         let header = Header::without_call();
-        Self { kind: 0, flags: 0, header, relayed: None, key: None, bytes, at: 0 }
+        Self { kind: 0, flags: 0, header, relayed: None, key: None, at: 0 }
     }
 
-    /// Reads all before the message.
+    /// Reads all before the message of a frame, where nothing has been read.
     #[inline]
-    pub(crate) fn read(&mut self) -> Result<(), WireError> {
-        let mut input = Reader::new(&self.bytes);
+    pub(crate) fn read(&mut self, frame: &[u8]) -> Result<(), WireError> {
+        let mut input = Reader::new(frame);
         let First { is_keyed, kind } = First::read(&mut input)?;
         let flags = input.u8()?;
         (self.kind, self.flags) = (kind, flags & !FLAG_RELAYED);
@@ -454,7 +453,7 @@ impl Opened {
         if is_keyed {
             self.key = Some(Key(input.u64()?));
         }
-        self.at = self.bytes.len() - input.len();
+        self.at = frame.len() - input.len();
         Ok(())
     }
 
@@ -466,23 +465,27 @@ impl Opened {
         self.kind == KIND_REPLY
     }
 
-    /// Reads the message of one that is a request into a blank one.
+    /// Reads the message of a frame that is a request into a blank one.
     #[inline]
-    pub(crate) fn read_request(&mut self, request: &mut Request) -> Result<(), WireError> {
-        let mut input = Reader::new(&self.bytes[self.at..]);
+    pub(crate) fn read_request(
+        &self,
+        frame: Bytes,
+        request: &mut Request,
+    ) -> Result<(), WireError> {
+        let mut input = Reader::new(&frame[self.at..]);
         request.read(self.flags, &mut input)?; // To its end, where the payload is.
         let len = input.payload_len();
-        request.payload = self.payload(len);
+        request.payload = last_of(frame, len);
         Ok(())
     }
 
-    /// The same of one that is a reply without extensions.
+    /// The same of a frame that is a reply without extensions.
     #[inline]
-    pub(crate) fn read_reply(&mut self, reply: &mut Reply) -> Result<(), WireError> {
-        let mut input = Reader::new(&self.bytes[self.at..]);
+    pub(crate) fn read_reply(&self, frame: Bytes, reply: &mut Reply) -> Result<(), WireError> {
+        let mut input = Reader::new(&frame[self.at..]);
         reply.read(self.flags, &mut input)?;
         let len = input.payload_len();
-        reply.payload = self.payload(len);
+        reply.payload = last_of(frame, len);
         Ok(())
     }
 
@@ -493,18 +496,18 @@ impl Opened {
         Frame { header, relayed, key, message }
     }
 
-    /// The whole of it.
-    pub(crate) fn frame(&mut self) -> Result<Frame, WireError> {
-        let (mut message, len) = self.message(0)?;
+    /// The whole of the frame.
+    pub(crate) fn frame(&mut self, frame: Bytes) -> Result<Frame, WireError> {
+        let (mut message, len) = self.message(&frame, 0)?;
         if let Some(payload) = message.payload_mut() {
-            *payload = self.payload(len);
+            *payload = last_of(frame, len);
         }
         Ok(self.with(message))
     }
 
-    /// The whole of it, where its payload is not behind its head.
-    fn frame_with(&mut self, payload: Bytes) -> Result<Frame, WireError> {
-        let (mut message, _) = self.message(payload.len())?;
+    /// The whole of a frame whose payload is not behind its head.
+    fn frame_with(&mut self, head: &[u8], payload: Bytes) -> Result<Frame, WireError> {
+        let (mut message, _) = self.message(head, payload.len())?;
         if let Some(place) = message.payload_mut() {
             *place = payload;
         }
@@ -512,19 +515,19 @@ impl Opened {
     }
 
     /// The message without its payload, and how long that is. So much of it is elsewhere.
-    fn message(&self, elsewhere: usize) -> Result<(Message, usize), WireError> {
-        let mut input = Reader::of_parts(&self.bytes[self.at..], elsewhere);
+    fn message(&self, frame: &[u8], elsewhere: usize) -> Result<(Message, usize), WireError> {
+        let mut input = Reader::of_parts(&frame[self.at..], elsewhere);
         let message = Message::read(self.kind, self.flags, &mut input)?;
         input.finish()?;
         Ok((message, input.payload_len()))
     }
+}
 
-    /// The last bytes, in the frame's memory.
-    fn payload(&mut self, len: usize) -> Bytes {
-        let mut payload = std::mem::take(&mut self.bytes);
-        payload.advance(payload.len() - len);
-        payload
-    }
+/// The last bytes of a frame, in its memory.
+#[inline]
+fn last_of(mut frame: Bytes, len: usize) -> Bytes {
+    frame.advance(frame.len() - len);
+    frame
 }
 
 /// Contents of the first byte of a frame.

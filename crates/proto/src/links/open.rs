@@ -103,11 +103,13 @@ impl OpenLinks {
         Some(open)
     }
 
+    #[inline]
     pub(super) fn get(&self, link: LinkId) -> Option<&Open> {
         let (generation, open) = self.places.get(link.index as usize)?;
         open.as_ref().filter(|_| *generation == link.generation)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut Open> {
         let (generation, open) = self.places.get_mut(link.index as usize)?;
         open.as_mut().filter(|_| *generation == link.generation)

@@ -1,5 +1,7 @@
 //! Ways of frames: the part that each is for, and the connection that a message takes.
 
+use bytes::Bytes;
+
 use crate::encoded::Encoded;
 use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
@@ -27,23 +29,24 @@ impl<O: Outbox> Node<O> {
         now: Timestamp,
         by: Arrival,
         opened: &mut Opened,
+        bytes: Bytes,
     ) -> Result<(), Fault> {
         let by = by.said(opened.relayed, opened.key);
         if opened.is_request() && opened.relayed.is_none() {
             let mut request = Request::blank();
-            opened.read_request(&mut request)?;
+            opened.read_request(bytes, &mut request)?;
             return self.dispatch_request(now, by, &opened.header, &mut request);
         }
         if opened.is_plain_reply()
             && let Some(initiator) = self.initiator.of_mut(opened.header.call)
         {
             let mut reply = Reply::blank();
-            opened.read_reply(&mut reply)?;
+            opened.read_reply(bytes, &mut reply)?;
             let counts = initiator.handle_reply(now, by, &opened.header, &mut reply);
             self.note(now, &by, counts, Ignored::SpeaksForOther);
             return Ok(());
         }
-        self.dispatch(now, by, &mut opened.frame()?)
+        self.dispatch(now, by, &mut opened.frame(bytes)?)
     }
 
     pub(super) fn dispatch(

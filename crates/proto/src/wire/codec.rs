@@ -230,6 +230,21 @@ impl<'a> Reader<'a> {
         if fits { Ok(count) } else { Err(WireError::OverLimit) }
     }
 
+    /// Reads a list where it stays, which is empty before.
+    #[inline]
+    pub(super) fn list_into<T>(
+        &mut self,
+        list: &mut Vec<T>,
+        each: usize,
+        read: impl FnMut(&mut Self) -> Result<T, WireError>,
+    ) -> Result<(), WireError> {
+        let count = self.count(each)?;
+        if count > 0 {
+            *list = self.list_of(count, read)?; // Most are empty.
+        }
+        Ok(())
+    }
+
     pub(super) fn list<T>(
         &mut self,
         each: usize,

@@ -195,3 +195,12 @@ pub(super) fn write_sealed(entries: &[Sealed], out: &mut impl Out) {
 pub(super) fn read_sealed(input: &mut Reader<'_>) -> Result<Vec<Sealed>, WireError> {
     input.list(ENTRY_BYTES_MIN + SEAL_BYTES, Sealed::read)
 }
+
+/// The same into a list that is empty.
+#[inline]
+pub(super) fn read_sealed_into(
+    list: &mut Vec<Sealed>,
+    input: &mut Reader<'_>,
+) -> Result<(), WireError> {
+    input.list_into(list, ENTRY_BYTES_MIN + SEAL_BYTES, Sealed::read)
+}

@@ -67,9 +67,9 @@ impl<'a> Head<'a> {
     /// # Errors
     /// [`WireError`] for what no peer would take, such as an extension above its limit.
     pub fn frame(self, payload: Bytes) -> Result<Frame, WireError> {
-        let mut opened = Opened::new(Bytes::copy_from_slice(self.0));
-        opened.read()?;
-        opened.frame_with(payload)
+        let mut opened = Opened::nothing();
+        opened.read(self.0)?;
+        opened.frame_with(self.0, payload)
     }
 
     /// The frames of a reply or an item that is too large for one of `bytes_max`: parts of its

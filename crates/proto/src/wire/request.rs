@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::link::Principal;
 
 use super::codec::{Out, Reader, WireError};
-use super::entry::{Sealed, read_sealed, write_sealed};
+use super::entry::{Sealed, read_sealed_into, write_sealed};
 
 const FLAG_EXTENSIONS: u8 = 0x01;
 pub(super) const FLAG_OUTLASTED: u8 = 0x02;
@@ -225,8 +225,10 @@ impl Request {
         }
         self.floor = input.varint()?;
         self.method = MethodId(input.u32()?);
-        self.reply_route = ReplyRoute::read(input)?;
-        self.inherited = read_sealed(input)?;
+        if let Some(addresses) = input.u8()?.checked_sub(1) {
+            self.reply_route = ReplyRoute::read_node(addresses, input)?;
+        }
+        read_sealed_into(&mut self.inherited, input)?;
         if flags & FLAG_EXTENSIONS != 0 {
             self.extensions = read_extensions(input)?;
         }
@@ -276,8 +278,8 @@ impl ReplyRoute {
         }
     }
 
-    fn read(input: &mut Reader<'_>) -> Result<Self, WireError> {
-        let Some(count) = input.u8()?.checked_sub(1) else { return Ok(Self::Sender) };
+    /// Reads that of a node with so many addresses.
+    fn read_node(count: u8, input: &mut Reader<'_>) -> Result<Self, WireError> {
         if usize::from(count) > ADDRESSES_MAX {
             return Err(WireError::OverLimit);
         }
