@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use convoke_proto::encoded::Encoded;
 use convoke_proto::task::TaskFailure;
 use convoke_proto::time::Timestamp;
 use convoke_proto::visits::{Start, TaskRef};
@@ -49,7 +50,14 @@ impl Job {
 /// The end of a task. Its handler is gone, and its handle with it, whose room the next one takes.
 struct Ending {
     task: TaskRef,
-    word: LastWord,
+    word: Word,
+}
+
+/// Last word of a task among others. Most are replies, which are moved less than what is larger.
+enum Word {
+    Reply(Encoded),
+    /// The next of [`Endings::others`].
+    Other,
 }
 
 /// Tasks of one driver that are to be ended together.
@@ -58,6 +66,8 @@ struct Endings {
     /// While there are any.
     driver: Option<Arc<Driver>>,
     tasks: Vec<Ending>,
+    /// Words of them that are no replies, in their order.
+    others: Vec<LastWord>,
     /// That they end with.
     bytes: usize,
 }
@@ -223,13 +233,19 @@ impl Driver {
         mut word: LastWord,
     ) -> Result<(), LastWord> {
         let mut put = |queue: &mut Queue| {
-            let Endings { driver, tasks, bytes } = &mut queue.endings;
+            let Endings { driver, tasks, others, bytes } = &mut queue.endings;
             let is_draining = queue.busy == Some(Busy::Draining);
             if !is_draining || !Arc::ptr_eq(driver.get_or_insert_with(|| self.clone()), self) {
                 return None;
             }
             *bytes += word.len();
-            let word = std::mem::replace(&mut word, LastWord::Nothing);
+            let word = match &mut word {
+                LastWord::Reply(payload) => Word::Reply(std::mem::take(payload)),
+                other => {
+                    others.push(std::mem::replace(other, LastWord::Nothing));
+                    Word::Other
+                }
+            };
             tasks.push(Ending { task: task.clone(), word });
             Some(*bytes >= ENDING_BYTES_MAX)
         };
@@ -249,12 +265,13 @@ impl Driver {
 /// True when there were any.
 fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
     let endings = with_queue(|queue| {
-        let Endings { driver, tasks, bytes } = &mut queue.endings;
+        let Endings { driver, tasks, others, bytes } = &mut queue.endings;
         let driver = driver.take()?;
         *bytes = 0;
-        Some((driver, std::mem::take(tasks)))
+        Some((driver, std::mem::take(tasks), std::mem::take(others)))
     });
-    let Some((driver, mut tasks)) = endings.flatten() else { return false };
+    let Some((driver, mut tasks, mut others)) = endings.flatten() else { return false };
+    let mut words = others.drain(..);
     let routes = &driver.cores.routes;
     let origin_of = |ending: &Ending| ending.task.call.origin;
     let are_of_one_core = |one: &Ending, next: &Ending| {
@@ -265,7 +282,7 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
         let spare = spare.take_if(|(of, _)| Arc::ptr_eq(of, &driver)).map(|(_, spare)| spare);
         let core = routes.of(origin_of(&of_core[0]));
         let _dropped_unlocked = driver.with_core(core, |core, now, aftermath| {
-            say_all(&mut core.node, now, of_core);
+            say_all(&mut core.node, now, of_core, &mut words);
             if !core.stoppers.is_empty() || !core.parts.is_empty() {
                 for Ending { task, .. } in of_core {
                     // A token that ended the task before its handler returned. Its waker is not to
@@ -279,28 +296,34 @@ fn end_tasks(spare: &mut Option<(&Arc<Driver>, Spare)>) -> bool {
             spare.map(|spare| std::mem::replace(&mut core.spare, spare))
         });
     }
+    drop(words);
     tasks.clear();
     with_queue(|queue| {
         if queue.endings.driver.is_none() {
-            queue.endings.tasks = tasks; // Their room, for the next batch.
+            // Their room, for the next batch.
+            (queue.endings.tasks, queue.endings.others) = (tasks, others);
         }
     });
     true
 }
 
 /// Ends the tasks of one core, in their order; those that answer one after the other together.
-fn say_all(node: &mut Node, now: Timestamp, endings: &mut [Ending]) {
-    let is_answer = |ending: &Ending| matches!(ending.word, LastWord::Reply(_));
+fn say_all(
+    node: &mut Node,
+    now: Timestamp,
+    endings: &mut [Ending],
+    others: &mut impl Iterator<Item = LastWord>,
+) {
+    let is_answer = |ending: &Ending| matches!(ending.word, Word::Reply(_));
     for alike in endings.chunk_by_mut(|one, next| is_answer(one) && is_answer(next)) {
-        if let [Ending { task, word, .. }] = alike
-            && !matches!(word, LastWord::Reply(_))
-        {
-            std::mem::replace(word, LastWord::Nothing).say(node, now, task);
+        if let [Ending { task, word: Word::Other }] = alike {
+            let word = others.next().expect("it came with its task");
+            word.say(node, now, task);
             continue;
         }
-        let answers = alike.iter_mut().filter_map(|Ending { task, word, .. }| match word {
-            LastWord::Reply(payload) => Some((&*task, payload)),
-            _ => None,
+        let answers = alike.iter_mut().filter_map(|Ending { task, word }| match word {
+            Word::Reply(payload) => Some((&*task, payload)),
+            Word::Other => None,
         });
         let refused = node.answer_each(now, answers);
         for (task, refusal) in refused {
