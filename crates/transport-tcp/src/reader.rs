@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use convoke_transport::CloseReason;
 use convoke_transport::parts::{
-    Carrier, FRAMES_PER_TURN, Inbound, Life, LifeTerms, Lifetime, Stop, Valve, Verdict,
+    Carrier, FRAMES_PER_TURN, Inbound, Life, LifeTerms, Lifetime, Stop, Valve, Verdict, Whole,
 };
 use tokio::io::{self, AsyncReadExt};
 use tokio::time::{Instant, sleep_until};
@@ -160,9 +160,13 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
             }
             Verdict::Deliver => {
                 let lifetime = self.life.lifetime();
-                let (valve, buffer) = (&*self.valve, &mut self.buffer);
-                let delivered =
-                    self.inbound.deliver_through(valve, buffer, FRAMES_PER_TURN, lifetime);
+                let mut chunks = Whole::of(&mut self.buffer, FRAMES_PER_TURN);
+                let delivered = self.inbound.deliver_through(
+                    &*self.valve,
+                    &mut chunks,
+                    FRAMES_PER_TURN,
+                    lifetime,
+                );
                 self.has_more = delivered.has_more;
                 delivered.stop
             }

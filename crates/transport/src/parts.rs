@@ -43,7 +43,7 @@ mod waiters;
 pub use admission::Admission;
 pub use batch::{Batch, Completed, SLICES_MAX};
 pub use chunk::{
-    Decoder, Fault, Head, Input, Item, Kind, LENGTH_MAX, WORD_BYTES, Words, put_goodbye,
+    Decoder, Fault, Head, Input, Item, Kind, LENGTH_MAX, WORD_BYTES, Whole, Words, put_goodbye,
 };
 pub use counters::{Count, LiveCounters};
 pub use credit::{ReceiveCredit, SendCredit};

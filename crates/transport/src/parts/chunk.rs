@@ -19,6 +19,8 @@
 //!
 //! Chunks of the two lanes may alternate; chunks of one lane make up one frame after the other.
 
+use std::ops::Deref;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::lanes::index;
@@ -234,7 +236,7 @@ pub enum Item {
 }
 
 /// Bytes that came: the chunks at their front become frames that share them.
-pub trait Input: Buf + std::ops::Deref<Target = [u8]> {
+pub trait Input: Deref<Target = [u8]> {
     /// True when nothing follows, so that a chunk must not go on: a message.
     fn is_whole(&self) -> bool;
 
@@ -251,6 +253,58 @@ impl Input for BytesMut {
     #[inline]
     fn take(&mut self, len: usize) -> Bytes {
         self.split_to(len).freeze()
+    }
+}
+
+/// The same, of which the chunks that are there were taken off the front together: to take each off
+/// the buffer itself costs three times as much.
+#[derive(Debug)]
+pub struct Whole<'a> {
+    /// Before what is in the buffer.
+    taken: Bytes,
+    buffer: &'a mut BytesMut,
+}
+
+impl<'a> Whole<'a> {
+    /// Takes whole chunks off the front of a buffer, with at most so many that end a frame. All of
+    /// them are to be taken: what is not is lost.
+    pub fn of(buffer: &'a mut BytesMut, frames_max: usize) -> Self {
+        let (mut at, mut frames) = (0, 0);
+        while frames < frames_max
+            && let Some(word) = buffer[at..].first_chunk()
+        {
+            let word = u32::from_le_bytes(*word);
+            let end = at + WORD_BYTES + (word & LENGTH_MAX) as usize;
+            if end > buffer.len() {
+                break;
+            }
+            frames += usize::from(word >> KIND_SHIFT == 0);
+            at = end;
+        }
+        Self { taken: buffer.split_to(at).freeze(), buffer }
+    }
+}
+
+impl Deref for Whole<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        if self.taken.is_empty() { self.buffer } else { &self.taken }
+    }
+}
+
+impl Input for Whole<'_> {
+    fn is_whole(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn take(&mut self, len: usize) -> Bytes {
+        match self.taken.is_empty() {
+            true => Input::take(self.buffer, len),
+            false => self.taken.split_to(len),
+        }
     }
 }
 
@@ -300,7 +354,7 @@ impl Decoder {
         if input.len() < total {
             return if input.is_whole() { Err(Fault::Cut) } else { Ok(None) };
         }
-        // At once, word and all: to advance what shares its memory costs more than a slice does.
+        // At once, word and all: one cut for each.
         let mut body = input.take(total);
         body.advance(WORD_BYTES);
         Ok(Some(self.item(head, body)))

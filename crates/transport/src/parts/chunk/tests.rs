@@ -28,6 +28,24 @@ fn decode_in_pieces(bytes: &[u8], cuts: &[usize]) -> Result<Vec<Item>, Fault> {
     Ok(items)
 }
 
+/// Everything in `input`, so many frames at a time.
+fn decode_together(mut input: BytesMut, frames_max: usize) -> Result<Vec<Item>, Fault> {
+    let (mut decoder, mut items) = (decoder(), Vec::new());
+    loop {
+        let (mut chunks, mut left) = (Whole::of(&mut input, frames_max), frames_max);
+        while left > 0
+            && let Some(item) = decoder.decode(&mut chunks)?
+        {
+            left -= usize::from(matches!(item, Item::Frame { .. }));
+            items.push(item);
+        }
+        assert!(chunks.taken.is_empty(), "what was taken off the buffer is lost");
+        if left > 0 {
+            return Ok(items);
+        }
+    }
+}
+
 fn put_frame(out: &mut BytesMut, lane: Lane, bytes: &[u8]) {
     let mut chunks = bytes.chunks(CHUNK_MAX as usize).peekable();
     if chunks.peek().is_none() {
@@ -38,6 +56,15 @@ fn put_frame(out: &mut BytesMut, lane: Lane, bytes: &[u8]) {
             &Head::chunk(lane, chunks.peek().is_none(), chunk.len()).encode(Words::WITH_CREDIT),
         );
         out.extend_from_slice(chunk);
+    }
+}
+
+fn put(out: &mut BytesMut, sent: &Sent) {
+    match sent {
+        Sent::Frame(lane, bytes) => put_frame(out, *lane, bytes),
+        Sent::Credit(lane, bytes) => put_credit(out, *lane, *bytes),
+        Sent::KeepAlive => put_keep_alive(out),
+        Sent::Goodbye(text) => put_goodbye(out, Words::WITH_CREDIT, text),
     }
 }
 
@@ -72,12 +99,7 @@ proptest! {
         let mut wire = BytesMut::new();
         let mut expected = Vec::new();
         for each in &sent {
-            match each {
-                Sent::Frame(lane, bytes) => put_frame(&mut wire, *lane, bytes),
-                Sent::Credit(lane, bytes) => put_credit(&mut wire, *lane, *bytes),
-                Sent::KeepAlive => put_keep_alive(&mut wire),
-                Sent::Goodbye(text) => put_goodbye(&mut wire, Words::WITH_CREDIT, text),
-            }
+            put(&mut wire, each);
             expected.push(each.clone());
         }
         let items = decode_in_pieces(&wire, &cuts).unwrap();
@@ -89,6 +111,18 @@ proptest! {
             Item::Goodbye(text) => Some(Sent::Goodbye(text)),
         }).collect();
         prop_assert_eq!(format!("{got:?}"), format!("{expected:?}"));
+    }
+
+    #[test]
+    fn chunks_that_are_taken_together_are_those_that_are_taken_one_by_one(
+        sent in prop::collection::vec(sent(), 0..12),
+        (behind, frames_max) in (prop::collection::vec(any::<u8>(), 0..40), 1..4_usize),
+    ) {
+        let mut wire = BytesMut::new();
+        sent.iter().for_each(|sent| put(&mut wire, sent));
+        wire.extend_from_slice(&behind);
+        let one_by_one = decode_in_pieces(&wire, &[]);
+        prop_assert_eq!(decode_together(wire, frames_max), one_by_one);
     }
 
     #[test]
