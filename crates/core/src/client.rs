@@ -11,7 +11,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use convoke_proto::call::{CallOptions, RootRequest, Roots};
@@ -223,13 +223,12 @@ impl<Resp: Payload> CallBuilder<Resp> {
     /// [`CallError`] when this endpoint has too many calls, or a request is too large; then nothing
     /// was sent. A peer that cannot be reached is a failure of its branch.
     pub fn open(self) -> Result<Call<Resp>, CallError> {
-        self.open_with(false)
+        self.open_with(OpenTerms::default())
     }
 
-    fn open_with(mut self, apart: bool) -> Result<Call<Resp>, CallError> {
+    fn open_with(mut self, terms: OpenTerms<'_>) -> Result<Call<Resp>, CallError> {
         let mut probe = self.begin()?;
         let (driver, opening) = self.opening();
-        let terms = OpenTerms { apart, ..OpenTerms::default() };
         let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
         let id = opened.expect("it needs no room");
         Ok(self.opened(id, probe))
@@ -258,8 +257,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
     }
 }
 
-/// More news of the call that a [`CallBuilder`] opens.
-pub trait CallBuilderSeam: Sized {
+/// More ways to open the call of a [`CallBuilder`].
+pub trait CallBuilderSeam {
     /// The call that it opens.
     type Call;
 
@@ -267,55 +266,26 @@ pub trait CallBuilderSeam: Sized {
     /// another task of the runtime: a handler that blocks its thread does not hold up the caller.
     /// On a runtime of one thread it starts in place.
     ///
+    /// With a waker it is as if the call had been polled at once and had nothing yet: its caller
+    /// need not poll it before it is woken.
+    ///
     /// # Errors
     /// As [`CallBuilder::open`].
-    fn open_apart(self) -> Result<Self::Call, CallError>;
+    fn open_apart(self, waker: Option<&Waker>) -> Result<Self::Call, CallError>;
 
-    /// Tells also of branches that end without a reply, or after what they have streamed, as
-    /// [`Progress::Silent`].
-    #[must_use]
-    fn tell_silent(self) -> Self;
-
-    /// Tells also of branches whose request was handed to a connection, as [`Progress::Sent`].
-    /// Those at this node itself are not told of.
-    #[must_use]
-    fn tell_sent(self) -> Self;
-
-    /// Does not end a branch by what the task above it says of it, such as that its node cannot be
-    /// reached: it may live and answer.
-    #[must_use]
-    fn ignore_hearsay(self) -> Self;
-
-    /// Opens the call as if [`Call::wake_after`] had been called on it.
-    #[must_use]
-    fn wake_after(self, count: usize) -> Self;
+    /// What the caller wants to be told, and when.
+    fn options_mut(&mut self) -> &mut CallOptions;
 }
 
 impl<Resp: Payload> CallBuilderSeam for CallBuilder<Resp> {
     type Call = Call<Resp>;
 
-    fn open_apart(self) -> Result<Call<Resp>, CallError> {
-        self.open_with(true)
+    fn open_apart(self, waker: Option<&Waker>) -> Result<Call<Resp>, CallError> {
+        self.open_with(OpenTerms { waker, apart: true, ..OpenTerms::default() })
     }
 
-    fn tell_silent(mut self) -> Self {
-        self.options.tells_silent = true;
-        self
-    }
-
-    fn ignore_hearsay(mut self) -> Self {
-        self.options.ignores_hearsay = true;
-        self
-    }
-
-    fn wake_after(mut self, count: usize) -> Self {
-        self.options.wake_after = count.try_into().unwrap_or(u32::MAX);
-        self
-    }
-
-    fn tell_sent(mut self) -> Self {
-        self.options.tells_sent = true;
-        self
+    fn options_mut(&mut self) -> &mut CallOptions {
+        &mut self.options
     }
 }
 

@@ -129,7 +129,7 @@ impl<Resp> fmt::Debug for Multicast<Resp> {
 pub(crate) fn send_and_forget<Resp: Payload>(
     call: CallBuilder<Resp>,
 ) -> Result<(), MulticastError> {
-    call.open_apart()?.let_run();
+    call.open_apart(None)?.let_run();
     Ok(())
 }
 
@@ -142,7 +142,7 @@ impl<Resp: Payload> Sending<Resp> {
         if !matches!(self.0, State::Ready(_) | State::Refused(_)) {
             return Ok(());
         }
-        let builder = match std::mem::replace(&mut self.0, State::Over) {
+        let mut builder = match std::mem::replace(&mut self.0, State::Over) {
             State::Ready(builder) => builder,
             State::Refused(error) => return Err(error),
             State::Open { .. } | State::Over => unreachable!("it was seen above"),
@@ -152,7 +152,8 @@ impl<Resp: Payload> Sending<Resp> {
         // What is for this node itself is there already.
         let remote = members.iter().enumerate().filter(|(_, node)| **node != me);
         let unsent: MemberSet = remote.map(|(index, _)| index).collect();
-        let call = builder.tell_sent().open_apart()?;
+        builder.options_mut().tells_sent = true;
+        let call = builder.open_apart(None)?;
         self.0 = State::Open { call, members, unsent, failed: Vec::new() };
         Ok(())
     }

@@ -359,6 +359,11 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         }
     }
 
+    /// True when more members may be asked later.
+    pub(crate) fn has_plan(&self) -> bool {
+        self.source.has_plan()
+    }
+
     pub(crate) fn replies_mut(&mut self) -> &mut Replies<Resp> {
         &mut self.replies
     }

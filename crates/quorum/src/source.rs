@@ -1,6 +1,6 @@
 //! Source of the news of a quorum call: one core call, and those that a plan adds to it later.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use convoke_core::id::TaskKey;
 use convoke_core::proto::call::{End, root_path};
@@ -74,7 +74,8 @@ pub(crate) enum Event<Resp> {
 }
 
 impl<Resp: Payload> Source<Resp> {
-    /// Sends the requests, or those that the plan has not put off.
+    /// Sends the requests, or those that the plan has not put off. With a waker and without a plan
+    /// nothing is to be heard before that is woken.
     ///
     /// # Errors
     /// As [`CallBuilder::open`].
@@ -82,13 +83,19 @@ impl<Resp: Payload> Source<Resp> {
         call: CallBuilder<Resp>,
         plan: Option<Box<Plan<Resp>>>,
         manner: Manner,
+        waker: Option<&Waker>,
     ) -> Result<Self, CallError> {
         let budget = call.budget();
         let is_of_one = plan.is_some() && call.branches().len() == 1;
-        let round = Round { is_of_one, ..Round::open(call, 0, manner)? };
+        let round = Round::open(call, (0, is_of_one), manner, waker)?;
         let ends_at = round.opened_at.checked_add(budget);
-        let rounds = SmallVec::from_iter([round]);
+        let rounds = SmallVec::from_buf([round]);
         Ok(Self { rounds, plan, manner, ends_at, has_run_out: false, end: End::Complete })
+    }
+
+    /// True when more may be asked later.
+    pub(crate) fn has_plan(&self) -> bool {
+        self.plan.is_some()
     }
 
     /// The next event; `None` when nothing can come any more.
@@ -103,13 +110,15 @@ impl<Resp: Payload> Source<Resp> {
                 plan.hasten_if_none_is_due(); // Nobody who was asked has anything more to say.
             }
             match plan.poll_due(cx) {
-                Some(Due::Ask(branch, call)) => match Round::open(call, branch, self.manner) {
-                    Ok(round) => self.rounds.push(Round { is_of_one: true, ..round }),
-                    Err(error) => {
-                        let reason = error.to_string();
-                        return Poll::Ready(Some(Event::NotSent { branch, reason }));
+                Some(Due::Ask(branch, call)) => {
+                    match Round::open(call, (branch, true), self.manner, None) {
+                        Ok(round) => self.rounds.push(round),
+                        Err(error) => {
+                            let reason = error.to_string();
+                            return Poll::Ready(Some(Event::NotSent { branch, reason }));
+                        }
                     }
-                },
+                }
                 Some(Due::TooLate(branch, failure)) => {
                     self.has_run_out = true;
                     if let Some(failure) = failure {
@@ -217,14 +226,15 @@ impl<Resp: Payload> Source<Resp> {
 
 impl<Resp: Payload> Round<Resp> {
     fn open(
-        call: CallBuilder<Resp>,
-        first: usize,
+        mut call: CallBuilder<Resp>,
+        (first, is_of_one): (usize, bool),
         Manner { ignores_hearsay, .. }: Manner,
+        waker: Option<&Waker>,
     ) -> Result<Self, CallError> {
         let opened_at = Instant::now();
-        let call = if ignores_hearsay { call.ignore_hearsay() } else { call };
-        let call = call.tell_silent().open_apart()?;
-        Ok(Self { call, opened_at, first, is_of_one: false })
+        let options = call.options_mut();
+        (options.tells_silent, options.ignores_hearsay) = (true, ignores_hearsay);
+        Ok(Self { call: call.open_apart(waker)?, opened_at, first, is_of_one })
     }
 
     /// The failure of the only branch of a call that has outgrown a bound: such a call has no room

@@ -143,16 +143,16 @@ pub enum Progress<Resp> {
     /// A branch failed.
     Failed(Failure),
     /// The request of this root branch was handed to a connection; see
-    /// [`tell_sent`](crate::seam::CallBuilderSeam::tell_sent).
+    /// [`tells_sent`](convoke_proto::call::CallOptions::tells_sent).
     Sent(Path),
     /// This branch ended without a reply; see
-    /// [`tell_silent`](crate::seam::CallBuilderSeam::tell_silent).
+    /// [`tells_silent`](convoke_proto::call::CallOptions::tells_silent).
     Silent {
         /// The branch.
         path: Path,
         /// The node that had it, as far as is known; with
-        /// [`ignore_hearsay`](crate::seam::CallBuilderSeam::ignore_hearsay), only one that has said
-        /// so itself.
+        /// [`ignores_hearsay`](convoke_proto::call::CallOptions::ignores_hearsay), only one that
+        /// has said so itself.
         node: Option<NodeId>,
     },
 }

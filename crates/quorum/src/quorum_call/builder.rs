@@ -1,6 +1,7 @@
 //! A quorum call being put together.
 
 use std::fmt;
+use std::task::Waker;
 use std::time::Duration;
 
 use convoke_core::seam::{CallBuilderSeam as _, EndpointSeam as _};
@@ -165,7 +166,7 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
     pub fn open(self) -> Result<QuorumCall<Resp>, QuorumError> {
         let roster = self.roster()?;
         // The rule that is to decide on it, if any, may bear liars.
-        self.open_with(roster, Needs { believes_relays: false, fewest: 1 })
+        self.open_with(roster, Needs { believes_relays: false, fewest: 1 }, None)
     }
 
     /// Decides on the replies by a rule; see [`QuorumExt::quorum`](crate::QuorumExt::quorum).
@@ -252,12 +253,15 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         Ok(roster)
     }
 
+    /// Opens it; with a waker as [`CallBuilderSeam::open_apart`] has it.
     pub(super) fn open_with(
         self,
         roster: Roster,
         needs: Needs,
+        waker: Option<&Waker>,
     ) -> Result<QuorumCall<Resp>, QuorumError> {
-        let Self { call, configuration, place, cancels_late, retry, hedge, latencies, late } = self;
+        let Self { mut call, configuration, place, cancels_late, retry, hedge, latencies, late } =
+            self;
         let leaves = match place {
             Place::Branches => None,
             Place::NoLeaves => return Err(QuorumError::NoLeaves),
@@ -279,19 +283,18 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         });
         let epoch = call.branches().next().map_or(0, |(peer, _)| peer.epoch());
         let members = configuration.map_or(Members::Peers(epoch), Members::Of);
-        let (call, plan) = match (retry, hedge) {
-            // Who measures how long members take looks at each.
-            (None, None) if latencies.is_some() => (call, None),
-            (None, None) => (call.wake_after(needs.fewest), None),
+        let mut plan = None;
+        if retry.is_some() || hedge.is_some() {
             // Replies may come to several rounds.
-            (retry, hedge) => {
-                let (now, plan) = Plan::new(call, retry, hedge);
-                (now, Some(plan))
-            }
-        };
+            let (now, later) = Plan::new(call, retry, hedge);
+            (call, plan) = (now, Some(later));
+        } else if latencies.is_none() {
+            // Who measures how long members take looks at each.
+            call.options_mut().wake_after = needs.fewest.try_into().unwrap_or(u32::MAX);
+        }
         let ignores_hearsay = leaves.is_some() && !needs.believes_relays;
         let manner = Manner { cancels_late, ignores_hearsay };
-        let source = Source::open(call, plan, manner)?;
+        let source = Source::open(call, plan, manner, waker)?;
         let (replies, is_late, failed_count) = (Replies::new(roster), false, 0);
         Ok(QuorumCall {
             source,

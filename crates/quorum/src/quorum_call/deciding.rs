@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use convoke_core::{NodeId, Payload};
 
@@ -89,10 +89,13 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
 
     /// Resolves to the answer, with the call still open, or to the reason why there is none.
     fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Result<F::Output, QuorumError>> {
-        self.open()?;
+        let is_new = self.open(cx.waker())?;
         let State::Open(call, function, heard) = &mut self.0 else {
             panic!("polled after it was ready");
         };
+        if is_new && !call.has_plan() {
+            return Poll::Pending; // Its waker is kept.
+        }
         let decided = ready!(poll_verdict(call, function, heard, cx));
         if decided.is_err() {
             self.let_go(QuorumCall::give_up);
@@ -106,9 +109,10 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
         }
     }
 
-    fn open(&mut self) -> Result<(), QuorumError> {
+    /// Opens the call, unless it is open. True when it was not.
+    fn open(&mut self, waker: &Waker) -> Result<bool, QuorumError> {
         if matches!(self.0, State::Open(..)) {
-            return Ok(());
+            return Ok(false);
         }
         match std::mem::replace(&mut self.0, State::Over) {
             State::Ready(builder, mut function) => {
@@ -122,12 +126,12 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
                 let hopeless = (roster.remaining() + 1).saturating_sub(fewest);
                 let believes_relays = function.believes_relays();
                 let needs = Needs { believes_relays, fewest: fewest.min(hopeless) };
-                let call = builder.open_with(roster, needs)?;
+                let call = builder.open_with(roster, needs, Some(waker))?;
                 self.0 = State::Open(call, function, Heard::Nothing);
-                Ok(())
+                Ok(true)
             }
             State::Refused(unsuitable) => Err(unsuitable.into()),
-            State::Open(..) | State::Over => Ok(()),
+            State::Open(..) | State::Over => Ok(false),
         }
     }
 }

@@ -723,6 +723,14 @@ async fn calls_that_are_joined_in_one_task_do_not_wake_it_without_end() {
     assert!(polls < 40, "{polls}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_awaited_call_is_polled_as_it_is_opened_and_as_it_is_decided() {
+    let cluster = Cluster::start(3).await;
+    let call = async { cluster.all(ASK, 7).quorum(Majority).await };
+    let (answers, polls) = Polls(Box::pin(call), 0).await;
+    assert_eq!((answers.expect("all of them answer").len(), polls), (2, 2));
+}
+
 /// A rule that is put on a stream decides on what has failed by then, without further news.
 #[tokio::test(start_paused = true)]
 async fn a_rule_on_a_stream_that_has_failed_is_told_at_once() {
