@@ -60,8 +60,8 @@ pub(crate) enum Members {
     Peers(u64),
 }
 
-/// Follows a call after its decision; how what it has asked runs on without it.
-pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>, fn(Source<Resp>)) + Send>;
+/// Follows a call after its decision, which may be that it has failed.
+pub(crate) type Follow<Resp> = Box<dyn FnOnce(QuorumCall<Resp>, bool) + Send>;
 
 /// News of one member.
 pub(crate) enum News<Resp> {
@@ -123,21 +123,21 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
     /// Lets go of it. What was asked runs on to its end or deadline: a write still reaches the slow
     /// members. The answers go to the callback for late replies, if there is one.
     pub fn let_run(self) {
-        self.let_go(Source::let_run);
+        self.let_go(false);
     }
 
     /// The same of one that has failed, which its spans and the metrics say.
     pub(crate) fn give_up(self) {
-        self.let_go(Source::fail);
+        self.let_go(true);
     }
 
-    fn let_go(mut self, end: fn(Source<Resp>)) {
+    fn let_go(mut self, has_failed: bool) {
         match self.late.take() {
             Some(follow) => {
                 self.source.drop_hedges();
-                follow(self, end);
+                follow(self, has_failed);
             }
-            None => end(self.source),
+            None => self.source.let_go(has_failed),
         }
     }
 

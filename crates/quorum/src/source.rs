@@ -208,19 +208,11 @@ impl<Resp: Payload> Source<Resp> {
         self.ends_at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// The caller has decided: what was asked runs on, what was not asked yet is not asked.
-    pub(crate) fn let_run(self) {
-        for round in self.rounds {
-            match self.manner.cancels_late {
-                true => round.call.cancel_late(),
-                false => round.call.let_run(),
-            }
-        }
-    }
-
-    /// The same where the decision is that the call has failed.
-    pub(crate) fn fail(self) {
-        self.rounds.into_iter().for_each(|round| round.call.fail(self.manner.cancels_late));
+    /// The caller has decided, or `has_failed`: what was asked runs on. What was not asked yet is
+    /// not asked, as this is to be dropped.
+    pub(crate) fn let_go(&mut self, has_failed: bool) {
+        let cancels_late = self.manner.cancels_late;
+        self.rounds.iter_mut().for_each(|round| round.call.let_go(cancels_late, has_failed));
     }
 }
 

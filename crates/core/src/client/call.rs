@@ -363,8 +363,9 @@ pub trait CallSeam<Resp> {
     fn note_failed(&mut self);
 
     /// As [`Call::cancel_late`] where it `cancels_late`, else as [`Call::let_run`], of a call that
-    /// has failed by a rule of its caller: spans and metrics have it as partial.
-    fn fail(self, cancels_late: bool);
+    /// stays where it lies. Spans and metrics have it as partial where it `has_failed` by a rule of
+    /// its caller.
+    fn let_go(&mut self, cancels_late: bool, has_failed: bool);
 }
 
 impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
@@ -408,9 +409,9 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         self.has_failed = true;
     }
 
-    fn fail(mut self, cancels_late: bool) {
-        let cancels_late = cancels_late && self.is_read_only;
-        self.end_early(cancels_late, End::Partial);
+    fn let_go(&mut self, cancels_late: bool, has_failed: bool) {
+        let told = if has_failed { End::Partial } else { End::Decided };
+        self.end_early(cancels_late && self.is_read_only, told);
     }
 }
 

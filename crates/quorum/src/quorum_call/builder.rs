@@ -46,7 +46,7 @@ enum Place {
 struct Following<Resp: Payload + 'static> {
     /// Taken as it goes.
     call: Option<QuorumCall<Resp>>,
-    end: fn(Source<Resp>),
+    has_failed: bool,
 }
 
 /// Needs of whoever decides on a call.
@@ -106,8 +106,8 @@ impl<Resp: Payload + 'static> QuorumBuilder<Resp> {
         F: FnMut(NodeId, Result<Resp, MemberError>) + Send + 'static,
     {
         let runtime = self.call.client().endpoint().runtime().clone();
-        self.late = Some(Box::new(move |call, end| {
-            let mut following = Following { call: Some(call), end };
+        self.late = Some(Box::new(move |call, has_failed| {
+            let mut following = Following { call: Some(call), has_failed };
             runtime.spawn(async move {
                 while let Some((member, answer)) = following.next().await {
                     late(member, answer);
@@ -318,8 +318,8 @@ impl<Resp: Payload + 'static> Following<Resp> {
 
 impl<Resp: Payload + 'static> Drop for Following<Resp> {
     fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            (self.end)(call.source);
+        if let Some(mut call) = self.call.take() {
+            call.source.let_go(self.has_failed);
         }
     }
 }

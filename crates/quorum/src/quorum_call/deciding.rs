@@ -23,12 +23,15 @@ use super::{News, QuorumBuilder, QuorumCall};
 /// # Cancel safety
 /// Dropped before it resolves, what still runs is cancelled.
 #[must_use = "nothing is sent until it is awaited"]
-pub struct Deciding<Resp, F>(State<Resp, F>);
+pub struct Deciding<Resp, F> {
+    state: State<Resp>,
+    function: F,
+}
 
 #[allow(clippy::large_enum_variant, reason = "a box would be an allocation for every call")]
-enum State<Resp, F> {
-    Ready(QuorumBuilder<Resp>, F),
-    Open(QuorumCall<Resp>, F, Heard),
+enum State<Resp> {
+    Ready(QuorumBuilder<Resp>),
+    Open(QuorumCall<Resp>, Heard),
     /// The rule does not fit.
     Refused(Unsuitable),
     Over,
@@ -56,17 +59,18 @@ pub struct Decided<T> {
 
 impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
     pub(super) fn new(builder: QuorumBuilder<Resp>, function: F) -> Self {
-        Self(State::Ready(builder, function))
+        Self { state: State::Ready(builder), function }
     }
 
     pub(super) fn of(mut call: QuorumCall<Resp>, function: F) -> Self {
-        Self(match function.system().check(call.replies.members()) {
+        let state = match function.system().check(call.replies.members()) {
             Ok(()) => {
                 call.replies.discount_taken();
-                State::Open(call, function, Heard::Something)
+                State::Open(call, Heard::Something)
             }
             Err(unsuitable) => State::Refused(unsuitable),
-        })
+        };
+        Self { state, function }
     }
 
     /// Resolves to the answer together with the members that had replied and those that had failed.
@@ -78,48 +82,58 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
     /// Dropped before it resolves, what still runs is cancelled.
     pub async fn detailed(mut self) -> Result<Decided<F::Output>, QuorumError> {
         let value = poll_fn(|cx| self.poll_decision(cx)).await?;
-        let State::Open(call, ..) = &self.0 else {
+        let State::Open(call, _) = &self.state else {
             unreachable!("it stays open until it is let run");
         };
         let answered = call.answered();
         let failed = call.replies.failed().map(|(node, error)| (node, error.clone())).collect();
-        self.let_go(QuorumCall::let_run);
+        self.let_go(false);
         Ok(Decided { value, answered, failed })
     }
 
     /// Resolves to the answer, with the call still open, or to the reason why there is none.
     fn poll_decision(&mut self, cx: &mut Context<'_>) -> Poll<Result<F::Output, QuorumError>> {
         let is_new = self.open(cx.waker())?;
-        let State::Open(call, function, heard) = &mut self.0 else {
+        let State::Open(call, heard) = &mut self.state else {
             panic!("polled after it was ready");
         };
         if is_new && !call.has_plan() {
             return Poll::Pending; // Its waker is kept.
         }
-        let decided = ready!(poll_verdict(call, function, heard, cx));
+        let decided = ready!(poll_verdict(call, &mut self.function, heard, cx));
         if decided.is_err() {
-            self.let_go(QuorumCall::give_up);
+            self.let_go(true);
         }
         Poll::Ready(decided)
     }
 
-    fn let_go(&mut self, end: impl FnOnce(QuorumCall<Resp>)) {
-        if let State::Open(call, ..) = std::mem::replace(&mut self.0, State::Over) {
-            end(call);
+    fn let_go(&mut self, has_failed: bool) {
+        match &mut self.state {
+            // Where it lies.
+            State::Open(call, _) if call.late.is_none() => {
+                call.source.let_go(has_failed);
+                self.state = State::Over;
+            }
+            state => {
+                if let State::Open(call, _) = std::mem::replace(state, State::Over) {
+                    call.let_go(has_failed);
+                }
+            }
         }
     }
 
     /// Opens the call, unless it is open. True when it was not.
     fn open(&mut self, waker: &Waker) -> Result<bool, QuorumError> {
-        if matches!(self.0, State::Open(..)) {
+        if matches!(self.state, State::Open(..)) {
             return Ok(false);
         }
-        match std::mem::replace(&mut self.0, State::Over) {
-            State::Ready(builder, mut function) => {
+        let function = &mut self.function;
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Ready(builder) => {
                 let roster = builder.roster()?;
                 function.system().check(roster.members())?;
                 if !roster.skipped().is_empty() {
-                    refuse_hopeless(&roster, &mut function)?;
+                    refuse_hopeless(&roster, function)?;
                 }
                 let fewest = function.system().fewest(roster.members().len());
                 // Replies that do not count may make it impossible sooner.
@@ -127,7 +141,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Deciding<Resp, F> {
                 let believes_relays = function.believes_relays();
                 let needs = Needs { believes_relays, fewest: fewest.min(hopeless) };
                 let call = builder.open_with(roster, needs, Some(waker))?;
-                self.0 = State::Open(call, function, Heard::Nothing);
+                self.state = State::Open(call, Heard::Nothing);
                 Ok(true)
             }
             State::Refused(unsuitable) => Err(unsuitable.into()),
@@ -186,7 +200,7 @@ impl<Resp: Payload + 'static, F: QuorumFunction<Resp>> Future for Deciding<Resp,
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let deciding = self.get_mut();
         let value = ready!(deciding.poll_decision(cx))?;
-        deciding.let_go(QuorumCall::let_run);
+        deciding.let_go(false);
         Poll::Ready(Ok(value))
     }
 }
@@ -196,9 +210,9 @@ impl<Resp, F> Unpin for Deciding<Resp, F> {}
 
 impl<Resp, F> fmt::Debug for Deciding<Resp, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            State::Ready(builder, _) => f.debug_tuple("Deciding").field(builder).finish(),
-            State::Open(call, ..) => f.debug_tuple("Deciding").field(call).finish(),
+        match &self.state {
+            State::Ready(builder) => f.debug_tuple("Deciding").field(builder).finish(),
+            State::Open(call, _) => f.debug_tuple("Deciding").field(call).finish(),
             State::Refused(unsuitable) => f.debug_tuple("Deciding").field(unsuitable).finish(),
             State::Over => f.write_str("Deciding(over)"),
         }
