@@ -355,7 +355,8 @@ impl Path {
     }
 
     /// The index of a root branch; `None` for any other path.
-    pub(crate) fn root_index(&self) -> Option<u32> {
+    #[inline]
+    pub fn root_index(&self) -> Option<u32> {
         match self.as_wire() {
             [] => None,
             [level] => Some((*level).into()),

@@ -213,11 +213,12 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
 
     fn take(&mut self, event: Event<Resp>) -> Option<News<Resp>> {
         match event {
-            Event::Reply { branch, path, from, way, item, asked_at, message } => {
+            Event::Reply { branch, asked_at, reply } => {
+                let (from, way, item) = (reply.from(), reply.way(), reply.item());
                 let is_item = item.is_some();
                 let heard = |index, is_first| Heard { index, is_first, is_item };
-                let counts = self.is_answer(branch, &path, (from, way));
-                match self.replies.hear(from, counts, is_item) {
+                let member = self.member_that_answers(branch, reply.path(), (from, way));
+                match self.replies.hear(member, is_item) {
                     Worth::New(index) => {
                         // An item is the first that counts, where those before were filtered out.
                         if let Some(latencies) = &self.latencies
@@ -225,10 +226,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
                         {
                             latencies.observe(from, Instant::now() - asked_at);
                         }
-                        Some(News::Reply(heard(index, true), message))
+                        Some(News::Reply(heard(index, true), reply.into_inner()))
                     }
                     Worth::Again(index) if is_item => {
-                        Some(News::Reply(heard(index, false), message))
+                        Some(News::Reply(heard(index, false), reply.into_inner()))
                     }
                     Worth::Again(_) => None,
                     Worth::Nothing if self.leaves.is_some() || is_item => None,
@@ -238,8 +239,10 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
             Event::Undecodable { branch, path, from, way, message } => {
                 let error = MemberError::Undecodable { message };
                 match self.leaves.is_some() {
-                    true if !self.is_answer(branch, &path, (from, way)) => None,
-                    true => self.fail(self.replies.index_of(from)?, branch, error),
+                    true => {
+                        let member = self.member_that_answers(branch, &path, (from, way))?;
+                        self.fail(member, branch, error)
+                    }
                     false => self.lose(branch, error),
                 }
             }
@@ -314,18 +317,23 @@ impl<Resp: Payload + 'static> QuorumCall<Resp> {
         }
     }
 
-    /// True when a reply answers the branch on which its member was asked. A member may be led to
+    /// The member whose reply answers the branch on which it was asked. A member may be led to
     /// answer others of the same call: who was given a branch can ask anybody on its own below it.
     /// Who passes a reply on may claim any sender.
-    fn is_answer(&self, branch: usize, path: &Path, (from, way): (NodeId, Way)) -> bool {
+    fn member_that_answers(
+        &self,
+        branch: usize,
+        path: &Path,
+        (from, way): (NodeId, Way),
+    ) -> Option<usize> {
         if way == Way::Relayed {
-            return false;
+            return None;
         }
         match &self.leaves {
-            Some(leaves) => leaves.is_of(from, path),
+            Some(leaves) => self.replies.index_of(from).filter(|_| leaves.is_of(from, path)),
             None => {
-                let asked = self.member_of(branch).and_then(|index| self.replies.member(index));
-                path.level_count() == 1 && asked == Some(from)
+                let asked = self.member_of(branch).filter(|_| path.root_index().is_some());
+                asked.filter(|index| self.replies.member(*index) == Some(from))
             }
         }
     }

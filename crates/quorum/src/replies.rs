@@ -43,9 +43,9 @@ impl<Resp> Replies<Resp> {
         Self { standing: Standing { roster, ..Standing::default() }, values: Vec::new() }
     }
 
-    /// Says what a reply that has come is worth.
-    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool, is_item: bool) -> Worth {
-        let worth = self.standing.roster.hear(from, is_authenticated, is_item);
+    /// Says what a reply that has come is worth, which this member sent.
+    pub(crate) fn hear(&mut self, member: Option<usize>, is_item: bool) -> Worth {
+        let worth = self.standing.roster.hear(member, is_item);
         if let Worth::New(index) = worth {
             self.standing.failed.retain(|(failed, _)| *failed != index);
         }

@@ -27,7 +27,7 @@ pub(crate) enum Worth {
     New(usize),
     /// A further one of this member.
     Again(usize),
-    /// It is from no member, or cannot be known to be.
+    /// It is from no member that was asked, or cannot be known to be.
     Nothing,
 }
 
@@ -61,15 +61,12 @@ impl Roster {
         self.possible.remove(index);
     }
 
-    /// A reply of this node has come, or an item, which others may follow.
-    pub(crate) fn hear(&mut self, from: NodeId, is_authenticated: bool, is_item: bool) -> Worth {
-        let Some(index) = self.index_of(from).filter(|_| is_authenticated) else {
+    /// A reply of this member has come, or an item, which others may follow.
+    pub(crate) fn hear(&mut self, member: Option<usize>, is_item: bool) -> Worth {
+        // Nobody asked one that is skipped, so it is not known what it answers.
+        let Some(index) = member.filter(|index| !self.skipped.contains(*index)) else {
             return Worth::Nothing;
         };
-        // Nobody asked it, so it is not known what it answers.
-        if self.skipped.contains(index) {
-            return Worth::Nothing;
-        }
         self.possible.insert(index);
         if is_item {
             self.streaming.insert(index);

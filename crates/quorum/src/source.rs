@@ -6,7 +6,7 @@ use convoke_core::id::TaskKey;
 use convoke_core::proto::call::{End, root_path};
 use convoke_core::seam::{CallBuilderSeam, CallSeam, Progress};
 use convoke_core::{
-    Call, CallBuilder, CallError, Cause, Executed, Failure, NodeId, Path, Payload, Way,
+    Call, CallBuilder, CallError, Cause, Executed, Failure, NodeId, Path, Payload, Reply, Way,
 };
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -53,14 +53,8 @@ pub(crate) enum Event<Resp> {
     Reply {
         /// The root branch it belongs to.
         branch: usize,
-        /// The branch that it answers.
-        path: Path,
-        from: NodeId,
-        way: Way,
-        /// Its number, where it is an item of a stream.
-        item: Option<u64>,
         asked_at: Instant,
-        message: Resp,
+        reply: Reply<Resp>,
     },
     /// A reply that is invalid.
     Undecodable { branch: usize, path: Path, from: NodeId, way: Way, message: String },
@@ -239,15 +233,10 @@ impl<Resp: Payload> Round<Resp> {
 
     fn event(&self, progress: Progress<Resp>) -> Option<Event<Resp>> {
         Some(match progress {
-            Progress::Reply(reply) => Event::Reply {
-                branch: self.branch(reply.path())?,
-                path: reply.path().clone(),
-                from: reply.from(),
-                way: reply.way(),
-                item: reply.item(),
-                asked_at: self.opened_at,
-                message: reply.into_inner(),
-            },
+            Progress::Reply(reply) => {
+                let branch = self.branch(reply.path())?;
+                Event::Reply { branch, asked_at: self.opened_at, reply }
+            }
             Progress::Undecodable { path, from, way, message } => {
                 Event::Undecodable { branch: self.branch(&path)?, path, from, way, message }
             }
@@ -264,6 +253,7 @@ impl<Resp: Payload> Round<Resp> {
     }
 
     fn branch(&self, path: &Path) -> Option<usize> {
-        Some(self.first + path.indices().next()? as usize)
+        let index = path.root_index().or_else(|| path.indices().next())?;
+        Some(self.first + index as usize)
     }
 }
