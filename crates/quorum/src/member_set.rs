@@ -1,15 +1,19 @@
 //! A set of members by their index, as a row of bits.
 
+use std::cmp::Ordering;
 use std::fmt;
-
-use smallvec::SmallVec;
 
 /// A set of the members, by index. Up to 128 need no heap.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MemberSet {
-    /// Without trailing zeros, so that equal sets are equal.
-    words: SmallVec<[u64; 2]>,
+    /// The first 128, which are all in most sets.
+    low: [u64; LOW],
+    /// The others. Without trailing zeros, so that equal sets are equal.
+    rest: Vec<u64>,
 }
+
+/// Words that need no heap.
+const LOW: usize = 2;
 
 impl MemberSet {
     /// The empty set.
@@ -20,53 +24,65 @@ impl MemberSet {
     /// The first `count` members.
     pub fn first(count: usize) -> Self {
         let (full, bit) = place(count);
-        let mut words = SmallVec::from_elem(u64::MAX, full);
-        words.extend((bit > 1).then_some(bit - 1));
-        Self { words }
+        let word = |at: usize| match at.cmp(&full) {
+            Ordering::Less => u64::MAX,
+            Ordering::Equal => bit - 1,
+            Ordering::Greater => 0,
+        };
+        let mut set = Self { low: std::array::from_fn(word), rest: Vec::new() };
+        set.rest.extend((LOW..=full).map(word));
+        set.trim();
+        set
     }
 
     /// Adds a member. True when it was not in yet.
     pub fn insert(&mut self, index: usize) -> bool {
-        let (word, bit) = place(index);
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        let is_new = self.words[word] & bit == 0;
-        self.words[word] |= bit;
+        let (at, bit) = place(index);
+        let word = match self.low.get_mut(at) {
+            Some(word) => word,
+            None => {
+                self.rest.resize(self.rest.len().max(at - LOW + 1), 0);
+                &mut self.rest[at - LOW]
+            }
+        };
+        let is_new = *word & bit == 0;
+        *word |= bit;
         is_new
     }
 
     /// Takes a member out. True when it was in.
     pub fn remove(&mut self, index: usize) -> bool {
-        let (word, bit) = place(index);
-        let was_in = self.contains(index);
-        if was_in {
-            self.words[word] &= !bit;
-            self.trim();
-        }
-        was_in
+        let (at, bit) = place(index);
+        let word = match self.low.get_mut(at) {
+            Some(word) => Some(word),
+            None => self.rest.get_mut(at - LOW),
+        };
+        let Some(word) = word.filter(|word| **word & bit != 0) else { return false };
+        *word &= !bit;
+        self.trim();
+        true
     }
 
     /// True when a member is in.
     pub fn contains(&self, index: usize) -> bool {
-        let (word, bit) = place(index);
-        self.words.get(word).is_some_and(|word| word & bit != 0)
+        let (at, bit) = place(index);
+        self.word(at) & bit != 0
     }
 
     /// Number of members in it.
     pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        self.words().map(|word| word.count_ones() as usize).sum()
     }
 
     /// True when no member is in it.
     pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
+        self.low == [0; LOW] && self.rest.is_empty()
     }
 
     /// The indices, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
-        self.words.iter().enumerate().flat_map(|(word, bits)| {
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word * 64 + bit)
+        self.words().enumerate().flat_map(|(at, bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| at * 64 + bit)
         })
     }
 
@@ -83,17 +99,26 @@ impl MemberSet {
     }
 
     fn combine(&self, other: &Self, with: impl Fn(u64, u64) -> u64) -> Self {
-        let word = |set: &Self, index: usize| set.words.get(index).copied().unwrap_or(0);
-        let len = self.words.len().max(other.words.len());
-        let words = (0..len).map(|index| with(word(self, index), word(other, index))).collect();
-        let mut set = Self { words };
+        let word = |at| with(self.word(at), other.word(at));
+        let len = LOW + self.rest.len().max(other.rest.len());
+        let mut set = Self { low: std::array::from_fn(word), rest: Vec::new() };
+        set.rest.extend((LOW..len).map(word));
         set.trim();
         set
     }
 
+    fn word(&self, at: usize) -> u64 {
+        let word = self.low.get(at).or_else(|| self.rest.get(at - LOW));
+        word.copied().unwrap_or(0)
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> {
+        self.low.iter().chain(&self.rest).copied()
+    }
+
     fn trim(&mut self) {
-        while self.words.last() == Some(&0) {
-            self.words.pop();
+        while self.rest.last() == Some(&0) {
+            self.rest.pop();
         }
     }
 }
