@@ -15,11 +15,11 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use convoke_proto::call::{CallOptions, RootRequest, Roots};
-use convoke_proto::id::{CallId, NodeId};
+use convoke_proto::id::NodeId;
 use convoke_proto::node::Opening;
 use smallvec::SmallVec;
 
-use crate::driver::{Driver, OpenTerms};
+use crate::driver::{Driver, OpenTerms, Opened};
 use crate::error::CallError;
 use crate::message::Payload;
 use crate::method::Request;
@@ -230,8 +230,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
         let mut probe = self.begin()?;
         let (driver, opening) = self.opening();
         let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
-        let id = opened.expect("it needs no room");
-        Ok(self.opened(id, probe))
+        let opened = opened.expect("it needs no room");
+        Ok(self.opened(opened, probe))
     }
 
     /// Makes the requests what they leave as, once.
@@ -252,8 +252,8 @@ impl<Resp: Payload> CallBuilder<Resp> {
     }
 
     /// The call that it has become.
-    fn opened(self, id: CallId, probe: CallProbe) -> Call<Resp> {
-        Call::new(self.client.into_endpoint(), id, probe, &self.branches)
+    fn opened(self, opened: Opened, probe: CallProbe) -> Call<Resp> {
+        Call::new(self.client.into_endpoint(), opened, probe, &self.branches)
     }
 }
 

@@ -80,7 +80,7 @@ use crate::telemetry::Telemetry;
 use crate::timer::{self, Timer};
 use crate::transport::{Address, Connection, Counters, Transport};
 
-pub(crate) use caller::OpenTerms;
+pub(crate) use caller::{OpenTerms, Opened};
 use carried::CarriedCasts;
 use cores::{Core, Cores};
 pub use dial::dial_over;
@@ -275,6 +275,11 @@ impl Driver {
         #[expect(clippy::disallowed_methods, reason = "the driver is the reader of the clock")]
         let now = Instant::now();
         Timestamp::ZERO + now.duration_since(self.start)
+    }
+
+    /// A time of this driver as the clock tells it.
+    pub(crate) fn instant(&self, at: Timestamp) -> Instant {
+        self.start + at.since(Timestamp::ZERO)
     }
 
     pub(crate) fn runtime(&self) -> &Handle {

@@ -217,10 +217,10 @@ impl<Resp: Payload> Round<Resp> {
         Manner { ignores_hearsay, .. }: Manner,
         waker: Option<&Waker>,
     ) -> Result<Self, CallError> {
-        let opened_at = Instant::now();
         let options = call.options_mut();
         (options.tells_silent, options.ignores_hearsay) = (true, ignores_hearsay);
-        Ok(Self { call: call.open_apart(waker)?, opened_at, first, is_of_one })
+        let call = call.open_apart(waker)?;
+        Ok(Self { opened_at: call.opened_at(), call, first, is_of_one })
     }
 
     /// The failure of the only branch of a call that has outgrown a bound: such a call has no room

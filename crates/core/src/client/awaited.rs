@@ -92,11 +92,11 @@ impl<Resp: Payload + 'static> State<Resp> {
         let terms = OpenTerms { waker: Some(cx.waker()), needs_room, apart: false };
         let opened = driver.open_call(opening, terms).inspect_err(|_| probe.refused())?;
         let Self::Ready(builder, _) = std::mem::replace(self, Self::Over) else { unreachable!() };
-        let Some(id) = opened else {
+        let Some(opened) = opened else {
             *self = Self::Waiting(Box::pin(when_writable((builder, probe))));
             return self.open(cx);
         };
-        *self = Self::Open(Open { call: builder.opened(id, probe), failed: Failed::default() });
+        *self = Self::Open(Open { call: builder.opened(opened, probe), failed: Failed::default() });
         Poll::Ready(Ok(()))
     }
 }

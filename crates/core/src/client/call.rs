@@ -11,13 +11,15 @@ use convoke_proto::call::{CallEvent, Delivered, End};
 use convoke_proto::failure::Failure;
 use convoke_proto::id::{CallId, NodeId, Path};
 use convoke_proto::metadata::{Extensions, Metadata};
+use convoke_proto::time::Timestamp;
 use convoke_proto::trace::TraceEvent;
 use convoke_proto::wire::{Cause, Extension};
 use futures_core::Stream;
+use tokio::time::Instant;
 
 use crate::carrier;
 use crate::coop::poll_in_budget;
-use crate::driver::{Driver, Node};
+use crate::driver::{Driver, Node, Opened};
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::message::Payload;
@@ -36,6 +38,7 @@ use super::Branches;
 pub struct Call<Resp> {
     endpoint: Endpoint,
     id: CallId,
+    opened_at: Timestamp,
     failures: Vec<Failure>,
     end: Option<End>,
     /// Replies that were handed out with the one before.
@@ -167,7 +170,7 @@ impl<Resp: Payload> Call<Resp> {
     /// A call that is open.
     pub(super) fn new(
         endpoint: Endpoint,
-        id: CallId,
+        Opened { id, at: opened_at }: Opened,
         probe: CallProbe,
         branches: &Branches<Resp>,
     ) -> Self {
@@ -175,6 +178,7 @@ impl<Resp: Payload> Call<Resp> {
         Self {
             endpoint,
             id,
+            opened_at,
             failures: Vec::new(),
             end: None,
             ahead: VecDeque::new(),
@@ -358,6 +362,9 @@ pub trait CallSeam<Resp> {
     /// count members rather than replies; failures seen so are not in the outcome.
     fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<Progress<Resp>>>;
 
+    /// When its requests were sent.
+    fn opened_at(&self) -> Instant;
+
     /// A rule of its caller says no: spans and metrics have it as partial from now on, also where
     /// it is read on and ends complete.
     fn note_failed(&mut self);
@@ -405,6 +412,10 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
         }
     }
 
+    fn opened_at(&self) -> Instant {
+        self.endpoint.driver().instant(self.opened_at)
+    }
+
     fn note_failed(&mut self) {
         self.has_failed = true;
     }
@@ -417,8 +428,9 @@ impl<Resp: Payload> CallSeam<Resp> for Call<Resp> {
 
 /// The method of all branches, if it is one.
 fn method_of<Resp>(branches: &[(Peer, Request<Resp>)]) -> Option<&'static str> {
-    let (_, first) = branches.first()?;
-    branches.iter().all(|(_, request)| request.name == first.name).then_some(first.name)
+    let ((_, first), others) = branches.split_first()?;
+    let is_same = |name| std::ptr::eq(name, first.name) || name == first.name;
+    others.iter().all(|(_, request)| is_same(request.name)).then_some(first.name)
 }
 
 /// The reply or failure that a call has learnt of, if it is one.

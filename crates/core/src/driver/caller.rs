@@ -52,6 +52,13 @@ pub(crate) struct OpenTerms<'a> {
     pub(crate) apart: bool,
 }
 
+/// A call that is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) id: CallId,
+    pub(crate) at: Timestamp,
+}
+
 impl Driver {
     /// Counts a reply, and says once that replies come through other nodes: a hop that whoever
     /// makes the calls can save.
@@ -75,7 +82,7 @@ impl Driver {
         self: &Arc<Self>,
         mut opening: Opening<'_>,
         OpenTerms { waker, needs_room, apart }: OpenTerms<'_>,
-    ) -> Result<Option<CallId>, CallError> {
+    ) -> Result<Option<Opened>, CallError> {
         let (now, mut index) = (self.now(), self.core_for(&opening));
         // Who does not wait for the call may not let go of its thread for long, and where there are
         // several the flusher is to run on that one.
@@ -109,7 +116,7 @@ impl Driver {
             aftermath.starts_apart = apart;
             self.finish(&mut aftermath);
         }
-        Ok(Some(call))
+        Ok(Some(Opened { id: call, at: now }))
     }
 
     /// Flushes what a caller has appended to: at once, or when the others have had their turn to
