@@ -186,8 +186,10 @@ impl Initiator {
         Ok(CallId { origin: self.origin, seq })
     }
 
-    /// Begins a flat call of so many branches, which are to be [added](Self::add_leg). False when
-    /// they are too many, or none.
+    /// Opens a flat call of so many branches. `way` says of each, by its index, where its request
+    /// leaves to and when it ends. False, and there is no such call, when they are too many, or
+    /// none, or one has no way now or ends before the call would grow: then it needs a timer of its
+    /// own.
     #[inline]
     pub(crate) fn open_flat(
         &mut self,
@@ -195,36 +197,27 @@ impl Initiator {
         (now, deadline): (Timestamp, Timestamp),
         options: CallOptions,
         branch_count: usize,
+        way: impl Fn(u32) -> Option<(NodeId, LinkId, Option<Incarnation>, Timestamp)>,
     ) -> bool {
         if !options.suits_flat() || !(1..=FLAT_BRANCHES_MAX).contains(&branch_count) {
             return false;
         }
+        let grows_at = now + self.flat_age();
         let make = || Flat::new(now, deadline, options, branch_count);
-        self.flat.push_with(call.seq, make);
-        true
-    }
-
-    /// Adds a branch to a flat call: where its request leaves to, and when it ends. False, and the
-    /// call is gone, when it ends before the call would grow: then it needs a timer of its own.
-    #[inline]
-    pub(crate) fn add_leg(
-        &mut self,
-        call: CallId,
-        (to, link, life): (NodeId, LinkId, Option<Incarnation>),
-        deadline: Timestamp,
-    ) -> bool {
-        let age = self.flat_age();
-        let Some(flat) = self.flat.get_mut(call.seq) else { return false };
-        if deadline <= flat.opened_at + age {
-            self.discard_flat(call.seq);
-            return false;
+        let flat = self.flat.push_with(call.seq, make);
+        for index in (0..).take(branch_count) {
+            let way = way(index).filter(|(.., deadline)| *deadline > grows_at);
+            let Some((to, link, life, deadline)) = way else {
+                self.discard_flat(call.seq);
+                return false;
+            };
+            flat.legs.push(Leg { to, link, life, deadline, answer: None });
+            let at = link.index();
+            if at >= self.flat_at.len() {
+                self.flat_at.resize(at + 1, 0);
+            }
+            self.flat_at[at] += 1;
         }
-        flat.legs.push(Leg { to, link, life, deadline, answer: None });
-        let index = link.index();
-        if index >= self.flat_at.len() {
-            self.flat_at.resize(index + 1, 0);
-        }
-        self.flat_at[index] += 1;
         true
     }
 

@@ -32,7 +32,7 @@ impl<T> Ring<T> {
 
     /// The same of one that is made where it lies.
     #[inline]
-    pub fn push_with(&mut self, number: u64, make: impl FnOnce() -> T) {
+    pub fn push_with(&mut self, number: u64, make: impl FnOnce() -> T) -> &mut T {
         if self.span == 0 {
             self.first = number;
         }
@@ -43,8 +43,8 @@ impl<T> Ring<T> {
         }
         self.span = self.span.max(span);
         let slot = self.slot(number);
-        self.slots[slot].get_or_insert_with(make);
         self.in_use += 1;
+        self.slots[slot].get_or_insert_with(make)
     }
 
     /// Makes room for so many numbers.

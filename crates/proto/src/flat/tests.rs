@@ -237,11 +237,12 @@ impl Twin {
         let branches: Vec<RootBranch> = branches.collect();
         let call = initiator.begin(branches.len()).unwrap();
         if is_flat {
-            assert!(initiator.open_flat(call, (now, now + BUDGET), options, branches.len()));
-            for RootBranch { to, request } in &branches {
-                let deadline = now + request.budget_of(BUDGET);
-                assert!(initiator.add_leg(call, (*to, LINK, LIFE), deadline));
-            }
+            let way = |index| {
+                let RootBranch { to, request } = branches.get(index as usize)?;
+                Some((*to, LINK, LIFE, now + request.budget_of(BUDGET)))
+            };
+            let times = (now, now + BUDGET);
+            assert!(initiator.open_flat(call, times, options, branches.len(), way));
         } else {
             initiator.open_full(call, now, now + BUDGET, options, &branches);
             for index in (0..).take(branches.len()) {

@@ -103,24 +103,14 @@ impl<O: Outbox> Node<O> {
         (budget, options): (Duration, CallOptions),
         branches: &dyn Roots,
     ) -> bool {
-        let (count, deadline) = (branches.count(), now + budget);
-        if !self.initiator.open_flat(call, (now, deadline), options, count) {
-            return false;
-        }
-        for index in (0..).take(count) {
+        let (links, deadline) = (&self.links, now + budget);
+        let way = |index| {
             let (to, request) = branches.branch(index);
-            let current = self.links.current_to(to);
-            let taking = current.filter(|(link, _)| !self.links.is_leaving(*link));
-            let Some((link, life)) = taking else {
-                self.initiator.discard_flat(call.seq);
-                return false;
-            };
-            let own = request.budget.map_or(deadline, |own| deadline.min(now + own));
-            if !self.initiator.add_leg(call, (to, link, life), own) {
-                return false;
-            }
-        }
-        true
+            let (link, life) = links.current_to(to).filter(|(link, _)| !links.is_leaving(*link))?;
+            let deadline = request.budget.map_or(deadline, |own| deadline.min(now + own));
+            Some((to, link, life, deadline))
+        };
+        self.initiator.open_flat(call, (now, deadline), options, branches.count(), way)
     }
 
     /// Fails the branches of a call that connections have refused.
