@@ -35,6 +35,8 @@ pub(super) struct CallerFlush {
     at_once: bool,
     /// By the flusher, which promises it to those who come after.
     is_promised: bool,
+    /// With all else of a scope that is open.
+    is_in_scope: bool,
     /// Connections that it has appended to, and nobody before it.
     due: Dirty,
     /// One of them has as much to send as it should: what an open scope has noted is flushed, too.
@@ -123,7 +125,7 @@ impl Driver {
     /// append.
     #[inline]
     fn flush_for(&self, now: Timestamp, core: usize, flush: CallerFlush) {
-        let CallerFlush { at_once, is_promised, due, has_filled } = flush;
+        let CallerFlush { at_once, is_promised, due, has_filled, .. } = flush;
         if has_filled {
             drop(FlushScope::enter());
         }
@@ -281,7 +283,8 @@ impl Core {
         at_once: bool,
     ) -> Result<(CallId, CallerFlush), OpenError> {
         let at_once = at_once || self.node.initiator().call_count() == 0;
-        let caller = CallerFlush { at_once, ..CallerFlush::default() };
+        let is_in_scope = FlushScope::is_open();
+        let caller = CallerFlush { at_once, is_in_scope, ..CallerFlush::default() };
         self.node.outbox_mut().caller = Some(caller);
         let opened = self.node.open(now, opening);
         let flush = self.node.outbox_mut().caller.take().unwrap_or_default();
@@ -318,8 +321,8 @@ impl Attached {
         caller: &mut CallerFlush,
         is_full: bool,
     ) {
-        if FlushScope::note_if_open(&self.connection) {
-            return;
+        if caller.is_in_scope {
+            return FlushScope::note(&self.connection);
         }
         caller.at_once |= is_full;
         if !caller.at_once {
@@ -349,7 +352,7 @@ mod tests {
         let promised = Flushed::new(&driver.flusher, |_| ());
         let due: [Arc<dyn Connection>; 2] = [full, promised.clone()];
         let due = due.into_iter().collect();
-        let flush = CallerFlush { at_once: true, is_promised: true, due, has_filled: false };
+        let flush = CallerFlush { at_once: true, is_promised: true, due, ..Default::default() };
         let flushes = AssertUnwindSafe(|| driver.flush_for(driver.now(), 0, flush));
         assert!(catch_unwind(flushes).is_err(), "the first of them panics");
         driver.flush_due();

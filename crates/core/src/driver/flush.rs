@@ -48,22 +48,23 @@ impl FlushScope {
         Self(())
     }
 
-    /// Notes that a connection was appended to, or flushes it at once outside any scope.
-    pub(crate) fn note(connection: &Arc<dyn Connection>) {
-        if !Self::note_if_open(connection) {
-            connection.flush();
-        }
+    /// True within a scope.
+    pub(crate) fn is_open() -> bool {
+        OPEN.with_borrow(|open| open.depth > 0)
     }
 
-    /// Notes that a connection was appended to; false outside any scope.
-    pub(crate) fn note_if_open(connection: &Arc<dyn Connection>) -> bool {
-        OPEN.with_borrow_mut(|open| {
+    /// Notes that a connection was appended to, or flushes it at once outside any scope.
+    pub(crate) fn note(connection: &Arc<dyn Connection>) {
+        let is_noted = OPEN.with_borrow_mut(|open| {
             let Open { depth, dirty, .. } = open;
             if *depth > 0 && !dirty.iter().any(|noted| Arc::ptr_eq(noted, connection)) {
                 dirty.push(connection.clone());
             }
             *depth > 0
-        })
+        });
+        if !is_noted {
+            connection.flush();
+        }
     }
 
     /// Notes that a connection has as much to send as it should have: what is noted does not wait
