@@ -106,7 +106,7 @@ impl Flat {
         match by.key {
             Some(key) => secret.branch(call, &task.path) == Some(key),
             None => {
-                let index = task.path.root_index().filter(|_| task.opens_root());
+                let index = task.path.root_index().filter(|_| task.hop == 0);
                 let mut leg = index.and_then(|index| self.legs.get(index as usize));
                 if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
                     leg = self.legs.iter().find(|leg| leg.link == by.link);
