@@ -104,7 +104,11 @@ fn give_up<F: Future>(wait: F) {
 async fn whoever_ceases_to_wait_leaves_no_waker() -> Result {
     let mut limits = Limits::default();
     (limits.payload_bytes_max, limits.unacked_bytes_max) = (1 << 20, 1 << 20);
-    let overlay = site(&SimNetwork::new(1), 0).await?.limits(limits).start().await?;
+    let network = SimNetwork::new(1);
+    let overlay = site(&network, 0).await?.limits(limits).start().await?;
+    let _other = site(&network, 1).await?.start().await?;
+    timeout(HOUR, overlay.connected()).await?;
+    network.partition(node(0), node(1));
     let broadcast = overlay.broadcast(vec![7; 1 << 20]).await?;
     let is_sent = || {
         let broadcast = pin!(overlay.broadcast(vec![7; 1 << 20]));
