@@ -15,8 +15,7 @@ use convoke::{Code, Endpoint, NodeId};
 use convoke_proto::wire::{Frame, Message as FrameMessage};
 use node_kit::ledger::Ledger;
 use pbft::core::{
-    ClientId, Group, Keys, Message, Phase, Request, Scope, Signature, Signed, SignedReply,
-    SignedRequest, Signer,
+    ClientId, Group, Keys, Message, Phase, Request, Scope, Signed, SignedReply, Signer,
 };
 use pbft::kv::Operation;
 use pbft::node::{Node, Options, Part};
@@ -29,6 +28,9 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const SCOPE: Scope = Scope { cluster: 7, epoch: 1 };
 const CLIENT: ClientId = ClientId(100);
 const CLIENT_NODE: NodeId = NodeId::new(100);
+const FLOODER: ClientId = ClientId(101);
+/// Of a signature that takes its way through the gate, as those of simulations do not.
+const FLOODER_KEY: [u8; 32] = [101; 32];
 const WAY: Duration = Duration::from_millis(20);
 const WITHIN: Duration = Duration::from_secs(5);
 /// Replicas report once, before a case begins: nothing is lost here.
@@ -40,6 +42,10 @@ const FLOOD: usize = 5_000;
 
 fn signer(of: u64) -> Signer {
     Signer::stand_in([u8::try_from(of).expect("it is small"); 32])
+}
+
+fn put() -> Bytes {
+    wire::encode(&Operation::Put("key".into(), "value".into()))
 }
 
 /// Replicas that say everything once, and a client that knows them, all connected.
@@ -59,7 +65,8 @@ impl Cluster {
         let members = (1..=count).map(NodeId::new).map(|node| (node, address(node)));
         let members = Configuration::new(members)?;
         let checkers = members.nodes().map(|node| (node, signer(node.get()).checker()));
-        let clients = BTreeMap::from([(CLIENT, signer(CLIENT.0).checker())]);
+        let flooder = Signer::ed25519(FLOODER_KEY).checker();
+        let clients = [(CLIENT, signer(CLIENT.0).checker()), (FLOODER, flooder)].into();
         let keys = Keys::new(SCOPE, Group::new(members.nodes())?, checkers.collect(), clients);
         let mut nodes = Vec::new();
         for node in members.nodes() {
@@ -88,8 +95,7 @@ impl Cluster {
     /// A signed write.
     fn request(&mut self) -> Bytes {
         self.next += 1;
-        let operation = wire::encode(&Operation::Put("key".into(), "value".into()));
-        let request = Request { client: CLIENT, number: self.next, operation };
+        let request = Request { client: CLIENT, number: self.next, operation: put() };
         wire::encode(&signer(CLIENT.0).sign_request(SCOPE, request))
     }
 
@@ -226,11 +232,9 @@ async fn a_write_takes_as_many_ways_beside_a_client_that_floods() -> Result {
     for is_signed in [false, true] {
         let mut cluster = Cluster::start(4, false).await?;
         let flooding = client(&cluster.network, &cluster.members, NodeId::new(101)).await?;
-        let mut request = cluster.request();
-        if !is_signed {
-            let signed: SignedRequest = wire::decode(request)?;
-            request = wire::encode(&SignedRequest { signature: Signature([1; 64]), ..signed });
-        }
+        let signer = Signer::ed25519(if is_signed { FLOODER_KEY } else { [1; 32] });
+        let request = Request { client: FLOODER, number: 1, operation: put() };
+        let request = wire::encode(&signer.sign_request(SCOPE, request));
         let asked = Asked { asked: Some(asked::Asked::Request(request)) };
         let flood = (0..FLOOD).map(|_| flooding.execute(asked.clone()).to(NodeId::new(1)).open());
         let flood = flood.collect::<std::result::Result<Vec<_>, _>>()?;
