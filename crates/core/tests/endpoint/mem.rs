@@ -143,7 +143,7 @@ async fn messages_above_the_largest_frame_leave_in_several() {
     const SIZES: [usize; 3] = [300_000, 10, 200_000];
     const SEND: Method<u64, RawMessage> = Method::new("mem.Large/Send");
     const TAKE: Method<Items<RawMessage>, u64> = Method::new("mem.Large/Take");
-    let of = |len: usize| Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+    let of = |len: usize| Bytes::from_iter((0..=250_u8).cycle().take(len));
     let send = move |is_stream: u64, task: Task<RawMessage>| async move {
         if is_stream == 0 {
             task.reply(&of(SIZES[0]).into())?;

@@ -35,7 +35,7 @@ proptest! {
         mut frame in frame(),
         (len, limit) in (1..100_000_usize, 6_000..40_000_usize),
     ) {
-        let payload = Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+        let payload = Bytes::from_iter((0..=250_u8).cycle().take(len));
         let is_message = match &mut frame.message {
             Message::Reply(reply) => {
                 reply.part = None;

@@ -647,7 +647,7 @@ fn replies_above_the_largest_frame_leave_in_several() {
         mesh.deliver_all();
         let now = mesh.now;
         let sizes = [300_000, 10, 200_000, 400_000];
-        let of = |len: usize| Bytes::from_iter((0..len).map(|at| (at % 251) as u8));
+        let of = |len: usize| Bytes::from_iter((0..=250_u8).cycle().take(len));
         let (_, sole) = mesh.task("/0");
         let (_, streaming) = mesh.task("/1");
         mesh.with(2, |node| {
