@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use convoke_transport::parts::SendAccount;
 use convoke_transport::{Appended, Lane, NotWritable};
 

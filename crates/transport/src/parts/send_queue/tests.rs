@@ -1,5 +1,4 @@
 use std::io::IoSlice;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
 
