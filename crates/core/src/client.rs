@@ -273,7 +273,7 @@ pub trait CallBuilderSeam {
     /// As [`CallBuilder::open`].
     fn open_apart(self, waker: Option<&Waker>) -> Result<Self::Call, CallError>;
 
-    /// What the caller wants to be told, and when.
+    /// Options of the call: of what its caller is told, and when.
     fn options_mut(&mut self) -> &mut CallOptions;
 }
 

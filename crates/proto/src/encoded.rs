@@ -54,8 +54,8 @@ impl Encoded {
         }
     }
 
-    /// Its bytes, where an owner may be called as they are dropped: they are in a buffer of that, or
-    /// others have them, too.
+    /// Its bytes, where an owner may be called as they are dropped: they are in a buffer of that,
+    /// or others have them, too.
     pub(crate) fn into_owned(self) -> Option<Bytes> {
         match self.0 {
             Place::Shared(bytes) => Some(bytes).filter(|it| !it.is_empty() && !it.is_unique()),

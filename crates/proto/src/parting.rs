@@ -13,7 +13,8 @@
 //! alone.
 //!
 //! A peer that never answers, says more than it has sent, or has much under way, is waited for no
-//! longer than whoever stops allows for all: an endpoint of `convoke-core` a second. One that says less has its last requests lost with the connection.
+//! longer than whoever stops allows for all: an endpoint of `convoke-core` a second. One that says
+//! less has its last requests lost with the connection.
 
 use std::collections::BTreeMap;
 

@@ -36,9 +36,9 @@
 //! | being written | a batch and a chunk | 192 KiB |
 //!
 //! All that connections have to send or write is at most 256 MiB, beside 16 KiB each. Of that a
-//! connection may have a quarter of what is free, or one frame, and all connections of one peer, the
-//! node that a certificate proves or else an address or a user of this host, as much as is free. One
-//! peer may have as many of the accepted connections, and of the handshakes, as are free.
+//! connection may have a quarter of what is free, or one frame, and all connections of one peer,
+//! the node that a certificate proves or else an address or a user of this host, as much as is
+//! free. One peer may have as many of the accepted connections, and of the handshakes, as are free.
 //!
 //! In its handshake it holds at most 8 KiB; over TLS 32 KiB besides, and up to 64 KiB of a message
 //! that TLS puts together. What the sink keeps of a frame keeps the read buffer

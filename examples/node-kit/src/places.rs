@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 /// Places in all, and those that are taken, by who asks. Clones are the same places.
 ///
-/// Whoever asks may have three times as much as is free by then. One who takes all he can leaves a
+/// An asker may have three times as much as is free by then. One that takes all it can leaves a
 /// quarter to others, and a second one a quarter of that. As places become free those get them who
 /// have few: two that go on so have three sevenths each in the end, and leave one.
 #[derive(Clone, Debug)]

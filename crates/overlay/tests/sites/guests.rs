@@ -44,7 +44,7 @@ impl Wake for Panics {
     }
 }
 
-/// Nobody takes what is broadcast, so that it is over when the timer says so.
+/// A broadcast that nobody takes is over when the timer says so.
 #[tokio::test(start_paused = true)]
 async fn the_timer_goes_on_though_whom_it_wakes_panics() -> Result {
     let network = SimNetwork::new(1);

@@ -126,9 +126,9 @@ impl<O: Outbox> Node<O> {
         self.initiator.has_output()
     }
 
-    /// Next event of a call for the application, and replies behind it in `ahead`: those that are small, or all of a
-    /// call whose branches reply once each. With its end if only that is left to be told and there
-    /// is nothing else to be looked at: then the call is let go.
+    /// Next event of a call for the application, and replies behind it in `ahead`: those that are
+    /// small, or all of a call whose branches reply once each. With its end if only that is left to
+    /// be told and there is nothing else to be looked at: then the call is let go.
     pub fn poll_last(
         &mut self,
         call: CallId,
@@ -225,8 +225,8 @@ impl<O: Outbox> Node<O> {
         Ok(())
     }
 
-    /// Takes an item out of `payload`, if its call takes any. One that is to leave at once, with its
-    /// message beside it.
+    /// Takes an item out of `payload`, if its call takes any. One that is to leave at once, with
+    /// its message beside it.
     fn take_item(
         &mut self,
         call: CallId,

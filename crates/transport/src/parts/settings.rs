@@ -153,8 +153,8 @@ impl Settings {
     }
 }
 
-/// The least that a largest frame may be: a part of a message, and what goes with it, of which 16 KB
-/// may be metadata.
+/// The least that a largest frame may be: a part of a message, and what goes with it, of which 16
+/// KB may be metadata.
 pub const FRAME_BYTES_MIN: u32 = 32 << 10;
 /// Default of the largest frame: a message of 4 MiB and its headers.
 const FRAME_BYTES_MAX: u32 = (4 << 20) + (64 << 10);

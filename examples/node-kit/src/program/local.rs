@@ -42,7 +42,8 @@ pub struct Form<P: Protocol> {
 }
 
 impl<P: Protocol> Form<P> {
-    /// Over TCP on the loopback, without links, each in the role of a node that the file gives none.
+    /// Over TCP on the loopback, without links, each in the role of a node that the file gives
+    /// none.
     pub fn plain(nodes: usize, settings: P) -> Self {
         Self {
             nodes,

@@ -159,8 +159,9 @@ impl Requests {
         self.proposed.insert(slot, proposed);
     }
 
-    /// Those who wait for the value of a slot, if the value is what was proposed there: one for each
-    /// entry of a batch, where one waits. If it is another, theirs never runs, and they are told.
+    /// Those who wait for the value of a slot, if the value is what was proposed there: one for
+    /// each entry of a batch, where one waits. If it is another, theirs never runs, and they are
+    /// told.
     pub(super) fn applied(&mut self, slot: Slot, value: &Value) -> Vec<Option<Waiter>> {
         let Some(proposed) = self.proposed.remove(&slot) else { return Vec::new() };
         self.count -= proposed.len();

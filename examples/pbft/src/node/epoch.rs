@@ -18,11 +18,11 @@ pub(super) struct Epoch {
     pub(super) keys: Arc<Keys>,
     /// All members, this node perhaps among them.
     pub(super) members: Configuration,
-    /// What may wait of each member, and of those that were one: they are told.
+    /// Words that may wait of each member, and of those that were one: they are told.
     pub(super) shares: BTreeMap<NodeId, Share>,
 }
 
-/// What may wait of a member.
+/// Words that may wait of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     /// Its words.
