@@ -478,7 +478,7 @@ impl Call {
             self.evaluate(now);
         } else {
             self.expire_early(now);
-            self.end_grace(now);
+            self.end_grace(now, links);
             self.end_gaps(now);
             self.worry(now, links);
             self.settle(now);

@@ -340,9 +340,13 @@ impl Call {
         self.hold(now, task, Holder { node, relay: None });
         // Who passed on what it said has lost it: there is no way but the straight one.
         self.tree.lose_relay(task, Holder { node, relay: Some(by.via) });
-        // One that went on since was sent on by another.
-        if self.tree.get(&task.path).is_some_and(|branch| branch.hop == task.hop) {
+        let Some(branch) = self.tree.get(&task.path) else { return };
+        // One that went on since was sent on by another, which may be at the same node.
+        if branch.hop == task.hop {
             self.liveness.note_request_lost(&task.path);
+        }
+        if branch.holder.is_some_and(|holder| holder.node == node) {
+            self.liveness.lose_others(now, &task.path);
         }
     }
 

@@ -13,9 +13,9 @@
 //!   delivered the later STATUS; or when a piece of a reply has not come that left before what has,
 //!   and a grace has passed since the connection ended that it may have taken, or the time that
 //!   nothing is delayed for without its connection being lost;
-//! - **`NodeDown`** (may have run) when the connection to its node ended, or nobody is left who
-//!   passes a question on to it, or it says through others, which fence nothing, that it does not
-//!   know of it where a fence would be asked for, and a grace has passed;
+//! - **`NodeDown`** (may have run) when the connection to its node ended, or it cannot be dialled,
+//!   and nobody is left who passes a question on to it; or it says through others, which fence
+//!   nothing, that it does not know of it where a fence would be asked for; and a grace has passed;
 //! - **Orphaned** when its parent failed before anybody said where it was sent.
 
 mod dues;
@@ -97,6 +97,9 @@ pub(super) struct Liveness {
 /// Reason why a branch fails when a grace is over, unless its node is heard of before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suspicion {
+    /// The connection to its node has ended, or its node cannot be dialled. Others may reach it, or
+    /// hold its request still: they are asked before it fails.
+    Cut,
     NodeDown,
     Orphaned,
 }
@@ -323,7 +326,27 @@ impl Liveness {
     }
 
     fn suspect(&mut self, now: Timestamp, path: &Path, suspicion: Suspicion) {
+        if suspicion != Suspicion::Cut && self.is_cut_off(path) {
+            self.suspects.remove(path);
+        }
         self.suspects.insert(path, now + self.grace, suspicion);
+    }
+
+    /// Others are asked for a branch that is cut off from here, if need be again.
+    fn wait_for_others(&mut self, now: Timestamp, path: &Path) {
+        let pause = self.worry_interval.max(self.grace);
+        self.suspects.insert(path, now + pause, Suspicion::Cut);
+    }
+
+    /// A branch that is cut off from here cannot be asked for through others either.
+    pub(super) fn lose_others(&mut self, now: Timestamp, path: &Path) {
+        if self.is_cut_off(path) {
+            self.suspect(now, path, Suspicion::NodeDown);
+        }
+    }
+
+    fn is_cut_off(&self, path: &Path) -> bool {
+        self.suspects.get(path) == Some(&Suspicion::Cut)
     }
 }
 
@@ -379,8 +402,11 @@ impl Call {
         {
             self.liveness.note_away(task, sender);
         }
-        let holder = self.tree.get(&task.path).and_then(|branch| branch.holder);
-        let Some(holder) = holder else { return false };
+        let Some(branch) = self.tree.get(&task.path) else { return false };
+        let (hop, Some(holder)) = (branch.hop, branch.holder) else { return false };
+        if hop == task.hop {
+            self.liveness.lose_others(now, &task.path);
+        }
         // Who knows the key of a task is above it, and so on the way through the root, by whichever
         // way this came.
         let through_root =
@@ -446,30 +472,61 @@ impl Call {
                 }
                 self.liveness.worry_at = now;
             } else if holder.relay != Some(node) {
-                self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
+                self.liveness.suspect(now, &task.path, Suspicion::Cut);
             } else if self.lose_way(now, holder, &task, links) {
                 self.liveness.worry_at = now;
             }
         }
     }
 
-    pub(super) fn end_grace(&mut self, now: Timestamp) {
+    pub(super) fn end_grace(&mut self, now: Timestamp, links: &dyn LinkView) {
+        let mut asked = BTreeMap::<Holder, Vec<TaskKey>>::new();
         for (path, suspicion) in self.liveness.suspects.take_due(now) {
             let Some(branch) = self.tree.get(&path) else { continue };
+            let (state, holder) = (branch.state, branch.holder);
             let task = key(path, branch.hop);
-            match (branch.state, suspicion) {
+            let others = match (state, suspicion) {
+                (BranchState::Open, Suspicion::Cut) => self.way_round(&task.path, holder, links),
+                _ => None,
+            };
+            match (state, suspicion) {
                 (BranchState::Closed { .. }, _) => {
                     self.fail(&task, Cause::ReplyLost, Executed::Yes);
                 }
-                (_, Suspicion::NodeDown) => {
-                    self.fail(&task, Cause::NodeDown, Executed::Maybe);
-                }
-                (_, Suspicion::Orphaned) if branch.holder.is_none() => {
+                (_, Suspicion::Cut | Suspicion::NodeDown) => match others {
+                    Some(others) => {
+                        self.liveness.wait_for_others(now, &task.path);
+                        asked.entry(others).or_default().push(task);
+                    }
+                    None => _ = self.fail(&task, Cause::NodeDown, Executed::Maybe),
+                },
+                (_, Suspicion::Orphaned) if holder.is_none() => {
                     self.fail(&task, Cause::Orphaned, Executed::Maybe);
                 }
                 (_, Suspicion::Orphaned) => {}
             }
         }
+        for (holder, tasks) in asked {
+            self.send_probes(now, holder, false, &tasks);
+        }
+    }
+
+    /// Way by which others are asked for a branch that is cut off from here: through who has passed
+    /// on what its node said, or the node that the root branch was sent to. The sender of the branch
+    /// may reach its node, or hold the request still: it answers, or says that it has lost it. `None`
+    /// when nobody is left to do so.
+    fn way_round(
+        &self,
+        path: &Path,
+        holder: Option<Holder>,
+        links: &dyn LinkView,
+    ) -> Option<Holder> {
+        let holder = holder?;
+        let has_sender =
+            !self.liveness.fence_allowed.contains_key(path) && !self.has_failed_parent(path);
+        let relay = holder.relay.or_else(|| self.root_of(path)).filter(|_| has_sender)?;
+        let is_other = relay != holder.node && links.current(relay).is_some();
+        is_other.then_some(Holder { relay: Some(relay), ..holder })
     }
 
     /// Fails the branches of whose replies something was lost on its way, if they owe anything.
