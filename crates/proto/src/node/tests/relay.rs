@@ -779,7 +779,7 @@ fn worry_where_dials_fail(mesh: &mut Mesh) {
 
 /// 1 is connected with 2, which it has called, and with 3, whose connection ends once 2 has handed
 /// on to it. 2 dials 3 for that.
-fn handed_on_to_who_has_left(hand_on: fn(&mut Mesh, &str, u64), is_known: bool) -> (Mesh, CallId) {
+fn handed_on_to_who_has_left(hand_on: HandOn, is_known: bool) -> (Mesh, CallId) {
     let mut mesh = Mesh::new(3, &Limits::default());
     let to_3 = [2, 3].map(|to| mesh.connect(1, to))[1];
     let knowing = if is_known { &[1, 2][..] } else { &[2] };
@@ -804,8 +804,11 @@ fn open_and_end(mesh: &mut Mesh, path: &str, to: u64) {
     mesh.deliver_all();
 }
 
+/// Has the task of a path ask a node further.
+type HandOn = fn(&mut Mesh, &str, u64);
+
 /// The branches of the tests below: by tail, and one among others.
-const WAYS_ON: [(fn(&mut Mesh, &str, u64), &str); 2] = [(hand_on, "/0"), (open_and_end, "/0/0")];
+const WAYS_ON: [(HandOn, &str); 2] = [(hand_on, "/0"), (open_and_end, "/0/0")];
 
 /// Found by a black-box test: a node shut down and came back while another dialled it with a
 /// request, and the caller, whose connection with it had ended, took the branch for lost.
