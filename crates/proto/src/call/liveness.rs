@@ -367,19 +367,20 @@ impl Call {
         for Asked { task, .. } in tasks {
             // Where a dial has failed it can be asked through the root. Who is fenced cannot: the
             // task that sent it there says that it does not reach it either.
-            let through_root = match asked.relay {
-                None if !fence => self.way_to(now, &task.path, asked, links),
-                _ => None,
+            let is_straight = asked.relay.is_none();
+            let through_root = match is_straight && !fence {
+                true => self.way_to(now, &task.path, asked, links).filter(|way| *way != asked),
+                false => None,
             };
-            let through_root = through_root.filter(|way| *way != asked);
-            let is_away = match asked.relay {
-                None => through_root.is_none(),
-                Some(_) => !links.is_reachable(now, asked.node),
-            };
-            if is_away {
+            let is_held = self.is_held(task, asked);
+            let has_way =
+                through_root.is_some() && (is_held || self.is_asked_sender(task, asked.node));
+            if !has_way && (is_straight || is_out_of_reach(asked.node, links)) {
                 self.liveness.note_away(task, asked.node);
             }
-            let has_way = through_root.is_some() && self.is_held(task, asked);
+            if has_way && is_held {
+                self.liveness.suspect(now, &task.path, Suspicion::Cut);
+            }
             if has_way || self.lose_way(now, asked, task, links) {
                 elsewhere.push(task.clone());
             }
@@ -398,7 +399,7 @@ impl Call {
     ) -> bool {
         if let Some(sender) = self.liveness.senders.get(task).map(|sender| sender.node)
             && sender != by.from
-            && !links.is_reachable(now, sender)
+            && is_out_of_reach(sender, links)
         {
             self.liveness.note_away(task, sender);
         }
@@ -420,6 +421,12 @@ impl Call {
         self.tree.get(&task.path).is_some_and(|branch| {
             branch.is_unsettled() && branch.hop == task.hop && branch.holder == Some(holder)
         })
+    }
+
+    /// True of a task that was asked for as the sender of a branch, and that no other has followed.
+    fn is_asked_sender(&self, task: &TaskKey, node: NodeId) -> bool {
+        let sender = self.liveness.senders.get(task).filter(|sender| sender.node == node);
+        sender.is_some() && self.tree.get(&task.path).is_some_and(|branch| branch.hop == task.hop)
     }
 
     /// The way by which the holder of a task was asked leads nowhere: it is suspected, unless there
@@ -848,6 +855,11 @@ impl Call {
             self.fail(task, Cause::ReplyLost, Executed::Yes);
         }
     }
+}
+
+/// True when nothing leads straight to a node now, nor will once a dial is over.
+fn is_out_of_reach(node: NodeId, links: &dyn LinkView) -> bool {
+    links.current(node).is_none() && !links.is_dialling(node)
 }
 
 #[cfg(test)]

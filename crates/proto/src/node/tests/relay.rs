@@ -195,7 +195,7 @@ fn what_ran_where_nobody_leads_any_more_fails() {
         let link = mesh.link_between(at, to);
         mesh.disconnect(at, link);
     }
-    for _ in 0..100 {
+    for _ in 0..50 {
         mesh.deliver_all();
         mesh.pass(millis(100));
         for (node, to) in std::mem::take(&mut mesh.dials) {
@@ -205,7 +205,37 @@ fn what_ran_where_nobody_leads_any_more_fails() {
     }
     let told = mesh.told(1, call);
     assert!(told[0].contains("/0") && told[0].contains("may have run"), "{told:?}");
-    assert!(mesh.end(1, call).is_some());
+    assert!(mesh.end(1, call).is_some() && !format!("{told:?}").contains("deadline"), "{told:?}");
+}
+
+/// The same where the root is away, too, and each dial takes longer than the pause after the one
+/// before: the straight way and that through the root were tried in turn, to the deadline.
+#[test]
+fn what_ran_where_neither_it_nor_the_root_can_be_dialled_fails_before_the_deadline() {
+    let (mut mesh, call) = hidden_client();
+    for to in [2, 3] {
+        let away = vec![format!("test://{to}").parse().unwrap()];
+        mesh.nodes.get_mut(&1).unwrap().configure(id(to), away);
+    }
+    open_and_end(&mut mesh, "/0", 3);
+    kill(&mut mesh, 2);
+    kill(&mut mesh, 3);
+    let mut under_way = Vec::new();
+    for _ in 0..80 {
+        mesh.deliver_all();
+        mesh.pass(millis(100));
+        let now = mesh.now;
+        under_way.extend(std::mem::take(&mut mesh.dials).into_iter().map(|dial| (now, dial)));
+        let (over, rest) =
+            under_way.into_iter().partition(|(at, _)| now.since(*at) >= millis(3_000));
+        under_way = rest;
+        let over: Vec<(Timestamp, (u64, u64))> = over;
+        for (_, (node, to)) in over.into_iter().filter(|(_, (node, _))| *node == 1) {
+            mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
+        }
+    }
+    let told = mesh.told(1, call);
+    assert!(mesh.end(1, call).is_some() && !format!("{told:?}").contains("deadline"), "{told:?}");
 }
 
 /// Found by the simulation: when the budget was up, giving up the dial began another one at once,
