@@ -5,10 +5,10 @@
 //!   be on its way any more: a root branch, when the probe follows its request on the same
 //!   connection and lane; or after the parent, or its node, lost the connection;
 //! - **`NodeDown`** (may have run) when its node answered *fenced* where nobody is left who would
-//!   say that the request was lost: the node does not know of it, and a connection to the sender's
-//!   node has ended, or that node does not know of the task that sent the request, or cannot be
-//!   reached, or nobody has named the sender. The sender, or who it handed its branch to, may hold
-//!   the request still, and a later life of the node take it;
+//!   say that the request was lost: the node does not know of it, and the sender's node does not
+//!   know of the task that sent the request, or cannot be reached, or nobody has named the sender.
+//!   The sender, or who it handed its branch to, may hold the request still, and a later life of
+//!   the node take it;
 //! - **`ReplyLost`** (ran) when its node says how the reply left, and that way is dead or has
 //!   delivered the later STATUS; or when a piece of a reply has not come that left before what has,
 //!   and a grace has passed since the connection ended that it may have taken, or the time that
@@ -55,8 +55,6 @@ pub(crate) trait LinkView {
     fn is_dialling(&self, node: NodeId) -> bool;
     /// When the last connection to `node` ended, unless one is up now.
     fn lost_at(&self, node: NodeId) -> Option<Timestamp>;
-    /// True when a connection to `node` has ended since then.
-    fn has_lost(&self, node: NodeId, since: Timestamp) -> bool;
     /// True when there is a connection to `node`, or one may be dialled now: not in the pause after
     /// a dial that has failed.
     fn is_reachable(&self, now: Timestamp, node: NodeId) -> bool;
@@ -519,9 +517,9 @@ impl Call {
     }
 
     /// Way by which others are asked for a branch that is cut off from here: through who has passed
-    /// on what its node said, or the node that the root branch was sent to. The sender of the branch
-    /// may reach its node, or hold the request still: it answers, or says that it has lost it. `None`
-    /// when nobody is left to do so.
+    /// on what its node said, or the node that the root branch was sent to. The sender of the
+    /// branch may reach its node, or hold the request still: it answers, or says that it has lost
+    /// it. `None` when nobody is left to do so.
     fn way_round(
         &self,
         path: &Path,
@@ -696,7 +694,7 @@ impl Call {
         }
         let voice = self.voice_of(&by);
         match status {
-            TaskStatus::Unknown if self.is_sender_gone(task, links) => {
+            TaskStatus::Unknown if self.is_sender_gone(task) => {
                 self.liveness.note_sender_gone(&task.path);
                 // Through others nothing is fenced, and so nothing more comes of it.
                 let is_open = branch.state == BranchState::Open;
@@ -768,10 +766,10 @@ impl Call {
         }
     }
 
-    /// True when nobody is left who would say that the request of a task was lost: a connection to
-    /// the node of its sender has ended since the call was opened, or that node does not know of
-    /// the sender, or is away, or nobody has said which node that is.
-    fn is_sender_gone(&self, task: &TaskKey, links: &dyn LinkView) -> bool {
+    /// True when nobody is left who would say that the request of a task was lost: the node of its
+    /// sender does not know of the sender, or is away, or nobody has said which node that is. What
+    /// the sender has said may be lost with a connection: asked, it says that again.
+    fn is_sender_gone(&self, task: &TaskKey) -> bool {
         let Some((sender, holder)) = self.sender_of(task) else {
             let parent = task.path.parent().filter(|_| task.hop == 0);
             return match parent {
@@ -783,7 +781,6 @@ impl Call {
         };
         let asked = self.liveness.senders.get(&sender).filter(|asked| asked.node == holder.node);
         asked.is_some_and(|asked| asked.is_gone)
-            || links.has_lost(holder.node, self.liveness.opened_at)
     }
 
     /// The task that sent the request of another, and who holds it.

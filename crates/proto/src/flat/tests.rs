@@ -54,9 +54,6 @@ impl LinkView for Connected {
     fn is_dialling(&self, _: NodeId) -> bool {
         false
     }
-    fn has_lost(&self, _: NodeId, _: Timestamp) -> bool {
-        false
-    }
 
     fn lost_at(&self, _: NodeId) -> Option<Timestamp> {
         None

@@ -40,11 +40,6 @@ impl LinkView for Links {
         is_lost.then_some(neighbour.lost_at)
     }
 
-    fn has_lost(&self, node: NodeId, since: Timestamp) -> bool {
-        let neighbour = self.neighbours.get(&node);
-        neighbour.is_some_and(|of| !of.dead.is_empty() && of.lost_at >= since)
-    }
-
     fn is_reachable(&self, now: Timestamp, node: NodeId) -> bool {
         self.way(now, node) != Way::Dead
     }

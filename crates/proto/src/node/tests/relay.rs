@@ -793,7 +793,7 @@ fn a_node_that_is_back_without_its_task_is_missed_through_others() {
     assert!(!told[1].contains("deadline"), "{told:?}");
 }
 
-/// Time passes for a call, more than a few times its grace, while nobody can be dialled from node 1.
+/// Time passes, more than a few times the grace, while nobody can be dialled from node 1.
 fn worry_where_dials_fail(mesh: &mut Mesh) {
     for _ in 0..20 {
         mesh.pass(millis(100));
@@ -915,5 +915,40 @@ fn a_node_that_nobody_can_be_asked_for_is_down_before_the_deadline() {
         let told = mesh.told(1, call);
         assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{told:?}");
         assert!(!format!("{told:?}").contains("deadline"), "{told:?}");
+    }
+}
+
+/// The same where the sender itself runs in a later life of its node, to which the initiator had a
+/// connection that ended: what the sender says comes by another.
+#[test]
+fn a_sender_in_a_later_life_of_its_node_holds_its_request_as_any() {
+    for (hand_on, path) in WAYS_ON {
+        let mut mesh = Mesh::new(4, &Limits::default());
+        let links = [(1, 2), (1, 3), (2, 3), (1, 4)].map(|(one, other)| mesh.connect(one, other));
+        mesh.pass(millis(1));
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        for (link, ends) in [(links[1], [1, 3]), (links[2], [2, 3])] {
+            ends.into_iter().for_each(|at| mesh.disconnect(at, link));
+        }
+        mesh.start(3, &Limits::default());
+        [1, 2].into_iter().for_each(|at| _ = mesh.connect(at, 3));
+        mesh.nodes.get_mut(&3).unwrap().configure(id(4), vec!["test://4".parse().unwrap()]);
+        hand_on(&mut mesh, "/0", 3);
+        hand_on(&mut mesh, path, 4);
+        worry(&mut mesh);
+        assert_eq!(mesh.dials, [(3, 4)]);
+        mesh.start(4, &Limits::default());
+        mesh.disconnect(1, links[3]);
+        mesh.connect(1, 4);
+        worry(&mut mesh);
+        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path}: its sender holds it");
+        mesh.connect(3, 4);
+        mesh.deliver_all();
+        let path = if path == "/0" { "/0" } else { "/0/0/0" };
+        mesh.answer(path, b"late");
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert_eq!(told, [format!("reply {path}"), "Complete".to_owned()]);
     }
 }
