@@ -330,9 +330,10 @@ impl Liveness {
         self.suspects.insert(path, now + self.grace, suspicion);
     }
 
-    /// Others are asked for a branch that is cut off from here, if need be again.
+    /// Others are asked for a branch that is cut off from here, if need be again: seldom, for each
+    /// question waits where they dial its node.
     fn wait_for_others(&mut self, now: Timestamp, path: &Path) {
-        let pause = self.worry_interval.max(self.grace);
+        let pause = self.worry_max.max(self.grace);
         self.suspects.insert(path, now + pause, Suspicion::Cut);
     }
 
@@ -403,15 +404,17 @@ impl Call {
         }
         let Some(branch) = self.tree.get(&task.path) else { return false };
         let (hop, Some(holder)) = (branch.hop, branch.holder) else { return false };
-        if hop == task.hop {
-            self.liveness.lose_others(now, &task.path);
-        }
         // Who knows the key of a task is above it, and so on the way through the root, by whichever
         // way this came.
         let through_root =
             self.way_to(now, &task.path, holder, links).filter(|_| holder.relay.is_none());
         let relay = through_root.map_or(Some(by.via), |way| way.relay);
-        relay.is_some() && self.lose_way(now, Holder { relay, ..holder }, task, links)
+        let has_way =
+            relay.is_some() && self.lose_way(now, Holder { relay, ..holder }, task, links);
+        if hop == task.hop && !has_way {
+            self.liveness.lose_others(now, &task.path);
+        }
+        has_way
     }
 
     /// True while this is the holder of a task that has not ended.

@@ -240,9 +240,10 @@ impl Visits {
     ) {
         let has_more = self.report_all_unsent(now, call, place, room, links);
         let Some(record) = self.record(place) else { return };
-        let origin = self.origins.get(record.origin).name.node;
-        let children = record.children().iter().filter(|child| child.node != origin);
-        let mut ended: Vec<(NodeId, LinkId)> = children
+        // Those at the initiator, too: it has seen the end, and does not know what was lost with it.
+        let mut ended: Vec<(NodeId, LinkId)> = record
+            .children()
+            .iter()
             .filter_map(|child| Some((child.node, child.link?)))
             .filter(|(_, link)| !links.is_up(*link) && (has_more || *link != LinkId::NONE))
             .collect();
