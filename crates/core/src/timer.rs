@@ -128,7 +128,8 @@ mod tests {
         Pin::new(timer).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// It is polled without a runtime, and tokio panics where a timer is polled whose own has ended.
+    /// It is polled without a runtime, and tokio panics where a timer is polled whose own has
+    /// ended.
     #[test]
     fn a_timer_has_run_out_once_its_runtime_has_ended() {
         for is_polled in [true, false] {

@@ -263,8 +263,8 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame of a reply that is not whole yet, by this sender, and makes that the one of its
-    /// messages: who began them.
+    /// Takes a frame of a reply that is not whole yet, by this sender, and makes that the one of
+    /// its messages: who began them.
     ///
     /// # Errors
     /// [`InboxFault`] when the sender broke a rule.

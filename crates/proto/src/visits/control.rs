@@ -240,7 +240,7 @@ impl Visits {
     ) {
         let has_more = self.report_all_unsent(now, call, place, room, links);
         let Some(record) = self.record(place) else { return };
-        // Those at the initiator, too: it has seen the end, and does not know what was lost with it.
+        // Those at the initiator, too: it has seen the end, but not what was lost with it.
         let mut ended: Vec<(NodeId, LinkId)> = record
             .children()
             .iter()

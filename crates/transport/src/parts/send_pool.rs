@@ -3,9 +3,9 @@
 //!
 //! A connection may have a quarter of what is free, and one that has nothing a first frame as large
 //! as what is free; all connections of one peer together as much as is free. So a peer that never
-//! reads, over however many connections, leaves three eighths of the room to others, and the largest
-//! frame leaves though others have much queued. What a connection has up to [`FREE_BYTES`] does not
-//! count: small frames always find room, and cost no access to what is shared.
+//! reads, over however many connections, leaves three eighths of the room to others, and the
+//! largest frame leaves though others have much queued. What a connection has up to [`FREE_BYTES`]
+//! does not count: small frames always find room, and cost no access to what is shared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
