@@ -5,9 +5,11 @@
 //! of a frame that has come so far. Frames are slices of the read buffer; a frame of several chunks
 //! is put together in its own.
 
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -79,25 +81,43 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
         let connection = Arc::clone(self.life.lifetime().connection());
         let mut signal = pin!(connection.reader_signal.notified());
         let mut timer = pin!(sleep_until(self.life.deadline()));
+        // Signal and timer, as they are set now, were asked and will wake this task.
+        let mut are_armed = false;
+        // The last read took all there was, and this turn of the task goes on.
+        let mut has_drained = false;
         let reason = loop {
             self.make_room();
-            let event = tokio::select! {
-                biased;
-                () = signal.as_mut() => Event::Signal,
-                read = self.half.read_buf(&mut self.buffer), if self.is_reading() => {
-                    Event::Read(read)
+            let event = poll_fn(|cx| {
+                // Most turns read once, and then wait: for that the socket alone is asked again.
+                let asks_all = !(std::mem::take(&mut has_drained) && are_armed);
+                if asks_all && signal.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Event::Signal);
                 }
-                () = timer.as_mut() => Event::Timer,
-            };
+                if self.is_reading() {
+                    let read = pin!(self.half.read_buf(&mut self.buffer));
+                    if let Poll::Ready(read) = read.poll(cx) {
+                        return Poll::Ready(Event::Read(read));
+                    }
+                }
+                if asks_all && timer.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Event::Timer);
+                }
+                are_armed = true;
+                Poll::Pending
+            })
+            .await;
             let end = match event {
                 Event::Signal => {
+                    are_armed = false;
                     signal.set(connection.reader_signal.notified());
                     let end = self.life.on_signal(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
                     end.or_else(|| self.on_news())
                 }
                 Event::Read(read) => {
+                    let has_room = self.buffer.len() < self.buffer.capacity();
                     let mut end = self.on_read(read);
+                    has_drained = has_room && !self.has_more;
                     while end.is_none() && self.has_more {
                         tokio::task::yield_now().await;
                         end = self.on_bytes();
@@ -105,6 +125,7 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
                     end
                 }
                 Event::Timer => {
+                    are_armed = false;
                     let end = self.life.on_timer(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
                     end
