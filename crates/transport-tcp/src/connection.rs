@@ -12,7 +12,9 @@ use convoke_transport::parts::{
     Batch, Carrier, Closing, Duty, Ends, Fault, Flow, LiveCounters, Outbound, QueueLimits,
     SLICES_MAX, SendQueue, SendShare,
 };
-use convoke_transport::{Buffer, CloseReason, Connection, Counters, Lane, Link};
+use convoke_transport::{
+    Appended, Buffer, CloseReason, Connection, Counters, Lane, Link, NotWritable,
+};
 
 use crate::platform::{Half, Lock, Platform, Signal, Tokio};
 
@@ -48,11 +50,12 @@ impl<H: Half> WriteDuty<H> {
     }
 
     fn write(&mut self) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        match self.batch.slices(&mut slices) {
-            1 => self.half.try_write(&slices[0]),
-            used => self.half.try_write_vectored(&slices[..used]),
+        if let Some(bytes) = self.batch.sole() {
+            return self.half.try_write(bytes);
         }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let used = self.batch.slices(&mut slices);
+        self.half.try_write_vectored(&slices[..used])
     }
 }
 
@@ -192,6 +195,10 @@ impl<P: Platform> Connection for TcpConnection<P> {
 
     fn with_buffer(&self, act: &mut dyn FnMut(&mut dyn Buffer)) {
         act(&mut self.out.lock().outbound.queue);
+    }
+
+    fn append_copy(&self, lane: Lane, head: &[u8], body: &[u8]) -> Result<Appended, NotWritable> {
+        self.out.lock().outbound.queue.append_copy(lane, head, body)
     }
 
     fn flush(&self) {

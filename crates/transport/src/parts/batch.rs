@@ -73,6 +73,12 @@ impl Batch {
         self.parts.is_empty()
     }
 
+    /// The bytes, where all of them are one part.
+    pub fn sole(&self) -> Option<&[u8]> {
+        let sole = self.parts.front().filter(|_| self.parts.len() == 1)?;
+        Some(&sole.bytes)
+    }
+
     /// Points `slices` at the front; answers how many it used.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let used = self.parts.len().min(SLICES_MAX);
@@ -101,9 +107,10 @@ mod tests {
         assert_eq!(batch.advance(2), frames(2));
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         assert_eq!(batch.slices(&mut slices), 2);
-        assert_eq!((&*slices[0], &*slices[1]), (&b"e"[..], &b"f"[..]));
-        assert_eq!(batch.advance(2), frames(1));
-        assert!(batch.is_empty());
+        assert_eq!((&*slices[0], &*slices[1], batch.sole()), (&b"e"[..], &b"f"[..], None));
+        assert_eq!((batch.advance(1), batch.sole()), (frames(0), Some(&b"f"[..])));
+        assert_eq!(batch.advance(1), frames(1));
+        assert!(batch.is_empty() && batch.sole().is_none());
         batch.push(Bytes::from_static(b"gh"), frames(1));
         batch.push(Bytes::from_static(b"i"), Completed { frames: 0, transport_frames: 1 });
         let (bytes, completed) = batch.take();

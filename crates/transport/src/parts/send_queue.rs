@@ -385,21 +385,31 @@ impl LaneQueue {
     }
 
     fn next_block(&mut self) -> Option<Block> {
-        if self.sealed.is_empty() {
-            self.seal();
+        let bytes = self.sealed.front().map_or(self.open.len(), Block::len);
+        if bytes == 0 {
+            return None;
         }
-        let bytes = self.sealed.front()?.len();
-        let may_go = self.credit.as_mut().is_none_or(|credit| credit.take(bytes));
-        if may_go { self.sealed.pop_front() } else { None }
+        if self.credit.as_mut().is_some_and(|credit| !credit.take(bytes)) {
+            if self.sealed.is_empty() {
+                self.seal(); // What waits for credit does not grow.
+            }
+            return None;
+        }
+        Some(self.sealed.pop_front().unwrap_or_else(|| self.take_open()))
     }
 
     fn seal(&mut self) {
         if !self.open.is_empty() {
-            self.block_bytes = self.open.len();
-            let head = self.open.split().freeze();
-            let frames = std::mem::take(&mut self.open_frames);
-            self.sealed.push_back(Block { head, body: Bytes::new(), frames });
+            let block = self.take_open();
+            self.sealed.push_back(block);
         }
+    }
+
+    /// The block of small frames, of which there are some.
+    fn take_open(&mut self) -> Block {
+        self.block_bytes = self.open.len();
+        let head = self.open.split().freeze();
+        Block { head, body: Bytes::new(), frames: std::mem::take(&mut self.open_frames) }
     }
 
     fn clear(&mut self) -> VecDeque<Block> {

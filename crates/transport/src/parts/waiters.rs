@@ -74,8 +74,9 @@ impl Waiters {
     pub fn take_writable(&mut self, is_worth_waking: impl Fn(Lane) -> bool) -> Wakers {
         let mut woken = Wakers::default();
         for lane in LANES {
-            if is_worth_waking(lane) {
-                woken.append(&mut self.writable[index(lane)]);
+            let waiting = &mut self.writable[index(lane)];
+            if !waiting.is_empty() && is_worth_waking(lane) {
+                woken.append(waiting);
             }
         }
         woken
