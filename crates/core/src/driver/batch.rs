@@ -172,6 +172,9 @@ impl Driver {
             }
             taken
         });
+        if aside.frames.is_empty() {
+            return taken; // As most often.
+        }
         let cores = (0..self.cores.routes.len()).filter(|core| aside.cores & 1 << core != 0);
         for index in cores {
             // Those that the node before has started itself come behind.

@@ -92,10 +92,10 @@ impl Core {
         call: CallId,
     ) -> Option<Box<Aftermath>> {
         self.node.flush(now);
-        // One that is flat behind another needs no timer: that of the oldest is earlier.
-        let is_quiet = self.node.initiator().is_behind(call) && !self.has_news();
-        if is_quiet && !self.is_closing {
-            return None;
+        if !self.has_news() && !self.is_closing {
+            // One that is flat behind another needs no timer: that of the oldest is earlier.
+            let rearm = !self.node.initiator().is_behind(call) && self.arm();
+            return rearm.then(|| Box::new(Aftermath { rearm, ..Aftermath::default() }));
         }
         let mut aftermath = Aftermath::default();
         self.drain_flushed(&mut aftermath);
@@ -117,9 +117,11 @@ impl Core {
         while let Some(event) = self.node.poll_event() {
             self.sort_event(event, aftermath);
         }
-        aftermath.spent.extend(self.node.outbox_mut().spent.take_all());
         if self.node.outbox().has_news() {
-            self.collect_of_outlet(aftermath.rare());
+            aftermath.spent.extend(self.node.outbox_mut().spent.take_all());
+            if self.node.outbox().has_news() {
+                self.collect_of_outlet(aftermath.rare());
+            }
         }
         while let Some(reader) = self.node.mailboxes_mut().poll_ready() {
             aftermath.wakers.extend(self.mail_wakers.remove(&reader));

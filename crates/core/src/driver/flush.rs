@@ -84,9 +84,9 @@ impl FlushScope {
     /// Ends the scope, but leaves the flushing to `flusher`: other tasks that are about to run
     /// append meanwhile, and all of it leaves in one write.
     pub(crate) fn leave_to(self, flusher: &Flusher, now: impl FnOnce() -> Timestamp) {
-        let dirty = leave();
+        let left = leave();
         std::mem::forget(self);
-        if !dirty.is_empty() {
+        if let Some(dirty) = left {
             let due = |connection| Due { connection, promised_in: None };
             flusher.take_over(now, dirty.into_iter().map(due));
         }
@@ -95,19 +95,19 @@ impl FlushScope {
 
 impl Drop for FlushScope {
     fn drop(&mut self) {
-        for connection in leave() {
-            connection.flush();
+        if let Some(dirty) = leave() {
+            dirty.iter().for_each(|connection| connection.flush());
         }
     }
 }
 
-/// Leaves a scope: the connections to flush, if it was the outermost of this thread, or one is
-/// full.
-fn leave() -> Dirty {
+/// Leaves a scope: the connections to flush, of which there are some if it was the outermost of
+/// this thread, or one is full.
+fn leave() -> Option<Dirty> {
     OPEN.with_borrow_mut(|open| {
         open.depth -= 1;
-        let is_full = std::mem::take(&mut open.is_full);
-        if open.depth == 0 || is_full { std::mem::take(&mut *open.dirty) } else { Dirty::new() }
+        let is_over = std::mem::take(&mut open.is_full) || open.depth == 0;
+        (is_over && !open.dirty.is_empty()).then(|| std::mem::take(&mut *open.dirty))
     })
 }
 

@@ -53,7 +53,9 @@ impl Sink for Driver {
         let Intake { count, carried, words, .. } = intake;
         self.telemetry.on_batch(count);
         driver.hear(link, &words);
-        carried.into_iter().for_each(|frame| driver.clone().bring_cast(from.link(), frame));
+        if !carried.is_empty() {
+            carried.into_iter().for_each(|frame| driver.clone().bring_cast(from.link(), frame));
+        }
         taken
     }
 
