@@ -244,10 +244,10 @@ impl Initiator {
     /// Lets a flat call go where it lies.
     #[inline]
     pub(crate) fn discard_flat(&mut self, seq: u64) {
-        if let Some(flat) = self.flat.get(seq) {
-            flat.legs.iter().for_each(|leg| self.flat_at[leg.link.index()] -= 1);
-            self.flat.discard(seq);
-        }
+        let Self { flat, flat_at, .. } = self;
+        flat.discard(seq, |flat| {
+            flat.legs.iter().for_each(|leg| flat_at[leg.link.index()] -= 1);
+        });
     }
 
     /// Keeps a full call, whose requests are to be sent.

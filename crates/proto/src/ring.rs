@@ -100,14 +100,17 @@ impl<T> Ring<T> {
         Some(thing)
     }
 
-    /// Drops what is kept under a number, where it lies.
+    /// Drops what is kept under a number, where it lies, and shows it to `act` before.
     #[inline]
-    pub fn discard(&mut self, number: u64) {
+    pub fn discard(&mut self, number: u64, act: impl FnOnce(&T)) {
         if self.contains(number) {
             let slot = self.slot(number);
-            self.in_use -= usize::from(self.slots[slot].is_some());
-            self.slots[slot] = None;
-            self.skip_vacant();
+            if let Some(thing) = &self.slots[slot] {
+                act(thing);
+                self.slots[slot] = None;
+                self.in_use -= 1;
+                self.skip_vacant();
+            }
         }
     }
 
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(ring.remove(4), Some(4));
         assert_eq!((ring.front(), ring.len(), ring.span()), (Some((8, &8)), 1, 1));
         assert_eq!(ring.insert(6, 6), Err(6));
-        ring.discard(8);
+        ring.discard(8, |_| ());
         assert!(ring.is_empty() && ring.front().is_none());
         assert_eq!(ring.insert(6, 6), Ok(()), "an empty ring begins anywhere");
     }
@@ -202,7 +205,7 @@ mod tests {
                 if below(2) == 0 {
                     assert_eq!(ring.remove(number), map.remove(&number));
                 } else {
-                    ring.discard(number);
+                    ring.discard(number, |_| ());
                     map.remove(&number);
                 }
             }

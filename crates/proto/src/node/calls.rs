@@ -61,7 +61,7 @@ impl<O: Outbox> Node<O> {
         let secret = self.secret;
         if self.open_flat(now, call, (budget, options), *branches) {
             let mut rejected = Vec::new();
-            for index in 0.. {
+            for index in (0..).take(count) {
                 let Some((to, link)) = self.initiator.leg(call, index) else { break };
                 let (_, request) = branches.branch_mut(index);
                 let payload = std::mem::take(&mut request.payload);

@@ -66,7 +66,7 @@ impl Visits {
             && let Some(ring) = self.origins.ring_mut(task.ring)
             && let Some(record) = ring.records.at_mut(spot, task.name())
         {
-            let (_, accounts) = record.end(Over::Answered(way.reply_path(links)));
+            let accounts = record.end(Over::Answered(way.reply_path(links)));
             let of = (task.ring, task.call.seq);
             self.note_over(now, of, accounts, || task.place(), links);
             return Ok(Some(way));
@@ -255,7 +255,7 @@ impl Visits {
         let child = Child { node: branch.to, link: Some(link) };
         let ring = self.origins.ring_mut(task.ring)?;
         let record = ring.records.at_mut(spot, task.name())?;
-        let (_, accounts) = record.end(Over::Tailed(child));
+        let accounts = record.end(Over::Tailed(child));
         self.add_left(branch.to, task.call, task.ring);
         let of = (task.ring, task.call.seq);
         self.note_over(now, of, accounts, || task.place(), links);

@@ -24,7 +24,8 @@ impl Visits {
             return;
         }
         let over = Over::of(task);
-        let (ended, accounts) = record.end(over);
+        let ended = std::mem::replace(&mut record.state, State::Gone);
+        let accounts = record.end(over);
         if let State::Running(ended) = ended {
             self.spare.keep(ended);
         }

@@ -112,12 +112,11 @@ pub(super) struct Accounts {
 }
 
 impl Record {
-    /// The task is over. Returns what it was before.
-    pub(super) fn end(&mut self, over: Over) -> (State, Accounts) {
+    /// The task is over.
+    pub(super) fn end(&mut self, over: Over) -> Accounts {
+        self.state = State::Over(over);
         let request_bytes = std::mem::take(&mut self.request_bytes) as usize;
-        let Self { origin, payer, .. } = *self;
-        let accounts = Accounts { origin, payer, request_bytes };
-        (std::mem::replace(&mut self.state, State::Over(over)), accounts)
+        Accounts { origin: self.origin, payer: self.payer, request_bytes }
     }
 
     /// Takes room for so many bytes that wait to leave.
@@ -580,6 +579,9 @@ impl Records {
         is_meant: impl Fn(&Record) -> bool,
         mut act: impl FnMut(Record),
     ) {
+        if self.first_seq().is_none_or(|first| first >= to) {
+            return; // As most often: what is settled was the oldest, and has gone.
+        }
         let is_meant = |record: &Record| record.is_over() && is_meant(record);
         if !self.old.is_empty() {
             let in_range = self.old.range(lowest(from)..lowest(to));
