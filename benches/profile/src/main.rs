@@ -7,162 +7,78 @@
 //! valgrind --tool=callgrind target/release/profile unary 64 9600
 //! ```
 //! Callers at once, and calls, or items, in all, of which each caller makes an equal whole part.
-//! Prints microseconds, writes of the client and allocations for a call that was made; for
-//! comparing counts of instructions use the same numbers, since one write carries more or fewer
-//! frames with them.
+//! A fourth word is the cores that each endpoint has. Prints microseconds, writes of the client and
+//! allocations for a call that was made; for comparing counts of instructions use the same numbers,
+//! since one write carries more or fewer frames with them.
 
 #![forbid(unsafe_code)]
 
+mod kinds;
 mod servers;
 
 use std::time::Instant;
 
 use alloc_tracker::{Allocator, Session};
-use convoke::Endpoint;
-use convoke::quorum::{Configuration, Majority, QuorumExt};
 
-use crate::servers::{Body, ECHO, GIVE, HOP, TAKE, limits, serve};
+use crate::kinds::{Cluster, KINDS, Kind};
 
 #[global_allocator]
 static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
-
-/// Kinds of calls that it can make.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Unary,
-    Quorum,
-    Tree,
-    Hops,
-    Items,
-    Replies,
-}
-
-/// Their names and servers.
-const KINDS: [(&str, Kind, u64); 6] = [
-    ("unary", Kind::Unary, 1),
-    // A majority of four.
-    ("quorum", Kind::Quorum, 4),
-    // A call that five servers hand on, and five calls to one after the other.
-    ("tree", Kind::Tree, 5),
-    ("hops", Kind::Hops, 5),
-    // Streamed requests, and streamed replies.
-    ("items", Kind::Items, 1),
-    ("replies", Kind::Replies, 1),
-];
-
-impl Kind {
-    const fn is_stream(self) -> bool {
-        matches!(self, Self::Items | Self::Replies)
-    }
-
-    async fn call(self, client: &Endpoint, members: &Configuration) {
-        let first = &members.members()[0];
-        match self {
-            Self::Quorum => {
-                let call = client.call(ECHO, Body::visiting(0)).to_all(members);
-                call.acked_by(Majority).await.expect("they answer");
-            }
-            Self::Tree => {
-                let call = client.call(HOP, Body::visiting(5)).to(first);
-                call.await.expect("the last answers");
-            }
-            _ => {
-                let visited = if self == Self::Hops { members.members() } else { &[*first] };
-                for member in visited {
-                    let call = client.call(ECHO, Body::visiting(0)).to(member);
-                    call.await.expect("it answers");
-                }
-            }
-        }
-    }
-
-    /// One stream of so many items.
-    async fn stream(self, client: &Endpoint, members: &Configuration, count: usize) {
-        let to = &members.members()[0];
-        if self == Self::Items {
-            let (mut items, call) = client.call_stream(TAKE).to(to).open().expect("it is opened");
-            for _ in 0..count {
-                items.send(&Body::visiting(0)).await.expect("it is read");
-            }
-            items.finish();
-            assert_eq!(call.first().await.expect("it answers").into_inner(), count as u64);
-        } else {
-            let call = client.call(GIVE, count as u64).to(to).open();
-            let (replies, _) = call.expect("it is opened").collect().await.expect("they come");
-            assert_eq!(replies.len(), count);
-        }
-    }
-}
 
 /// Work that the command line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     name: &'static str,
     kind: Kind,
-    servers: u64,
     callers: usize,
     calls_each: usize,
+    /// Those that endpoints have by themselves, unless they are told.
+    cores: Option<u8>,
+}
+
+/// The number that a word is.
+fn number<N: std::str::FromStr>(word: &String) -> Result<N, String> {
+    word.parse().map_err(|_| format!("{word} is no number here"))
 }
 
 impl Plan {
     fn parse(words: &[String]) -> Result<Self, String> {
-        let number = |at: usize, default: usize| match words.get(at) {
-            None => Ok(default),
-            Some(word) => word.parse().map_err(|_| format!("{word} is no number")),
-        };
-        if let Some(word) = words.get(3) {
+        if let Some(word) = words.get(4) {
             return Err(format!("{word} is one word too many"));
         }
         let what = words.first().map_or("unary", String::as_str);
-        let Some((name, kind, servers)) = KINDS.into_iter().find(|(name, ..)| *name == what) else {
+        let Some((name, kind, _)) = KINDS.into_iter().find(|(name, ..)| *name == what) else {
             let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
             return Err(format!("{what} is unknown; choose of {}", names.join(", ")));
         };
-        let (callers, calls) = (number(1, 64)?, number(2, 100_000)?);
+        let callers: usize = words.get(1).map_or(Ok(64), number)?;
+        let calls: usize = words.get(2).map_or(Ok(100_000), number)?;
         let calls_each = calls.checked_div(callers).filter(|each| *each > 0);
         let calls_each = calls_each.ok_or_else(|| format!("{calls} calls of {callers} callers"))?;
-        Ok(Self { name, kind, servers, callers, calls_each })
+        let cores = words.get(3).map(number).transpose()?;
+        Ok(Self { name, kind, callers, calls_each, cores })
     }
 }
 
-async fn run(Plan { name, kind, servers, callers, calls_each }: Plan) {
-    let servers = serve(servers).await;
-    let members = Configuration::new(&servers).expect("they differ");
-    let client = convoke::endpoint().limits(limits()).peers(&members).start();
-    let client = client.await.expect("nothing to bind");
-    for member in &members {
-        client.warm_up(member).await.expect("it listens");
-    }
-    let (session, writes, start) = (Session::new(), client.counters().writes, Instant::now());
+/// Gives the endpoints, as they are after the last call.
+async fn run(Plan { name, kind, callers, calls_each, cores }: Plan) -> Cluster {
+    let cluster = Cluster::start(kind, cores).await;
+    let writes_now = || cluster.client.counters().writes;
+    let (session, writes, start) = (Session::new(), writes_now(), Instant::now());
     let span = session.operation("calls").measure_thread();
-    let calls = callers * calls_each;
-    let callers: Vec<_> = (0..callers)
-        .map(|_| {
-            let (client, members) = (client.clone(), members.clone());
-            tokio::spawn(async move {
-                if kind.is_stream() {
-                    return kind.stream(&client, &members, calls_each).await;
-                }
-                for _ in 0..calls_each {
-                    kind.call(&client, &members).await;
-                }
-            })
-        })
-        .collect();
-    for caller in callers {
-        caller.await.expect("no call fails");
-    }
+    kind.run(&cluster, callers, calls_each).await;
     drop(span);
-    let each = |total: f64| total / calls as f64;
+    let each = |total: f64| total / (callers * calls_each) as f64;
     let report = session.to_report();
     let allocations: u64 =
         report.operations().map(|(_, spent)| spent.total_allocations_count()).sum();
     println!(
         "{name}: {:.2} us, {:.3} writes, {:.2} allocations",
         each(start.elapsed().as_secs_f64() * 1e6),
-        each((client.counters().writes - writes) as f64),
+        each((writes_now() - writes) as f64),
         each(allocations as f64),
     );
+    cluster
 }
 
 fn main() {
@@ -172,7 +88,11 @@ fn main() {
         std::process::exit(2);
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(run(plan));
+    let runtime = runtime.expect("a runtime");
+    let _cluster = runtime.block_on(run(plan));
+    // Before any of it is dropped: connections that end one after the other have servers tell of
+    // each call that is not settled by then, and how many these are depends on the time.
+    std::process::exit(0);
 }
 
 #[cfg(test)]
@@ -192,8 +112,22 @@ mod tests {
     }
 
     #[test]
+    fn cores_are_left_to_the_endpoints_unless_they_are_told() {
+        let cores = |words| parse(words).map(|plan| plan.cores);
+        assert_eq!(cores("unary 64 9600"), Ok(None));
+        assert_eq!(cores("unary 64 9600 4"), Ok(Some(4)));
+    }
+
+    #[test]
     fn words_that_mean_nothing_are_refused() {
-        for words in ["unary 64 63", "unary 0 100", "unary sixty 6400", "tree 1 1 1", "sextary"] {
+        for words in [
+            "unary 64 63",
+            "unary 0 100",
+            "unary sixty 6400",
+            "unary 1 1 many",
+            "tree 1 1 1 1",
+            "sextary",
+        ] {
             assert!(parse(words).is_err(), "{words}");
         }
     }

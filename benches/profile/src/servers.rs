@@ -27,6 +27,8 @@ impl Body {
 pub(crate) const ECHO: Method<Body, Body> = Method::new("bench.Profile/Echo");
 /// Delegates to the next server, up to the last, which answers the client.
 pub(crate) const HOP: Method<Body, Body> = Method::new("bench.Profile/Hop");
+/// Asks all servers after it at once, which answer the client.
+pub(crate) const FAN: Method<Body, Body> = Method::new("bench.Profile/Fan");
 /// Reads all items and says how many.
 pub(crate) const TAKE: Method<Items<Body>, u64> = Method::new("bench.Profile/Take");
 /// Streams so many items.
@@ -40,27 +42,33 @@ pub(crate) fn limits() -> Limits {
     limits
 }
 
-/// So many servers, each connected to the one after it.
-pub(crate) async fn serve(count: u64) -> Vec<Endpoint> {
+/// So many servers, each connected to the one after it. Each has so many cores, if they are told.
+pub(crate) async fn serve(count: u64, cores: Option<u8>) -> Vec<Endpoint> {
     let mut servers: Vec<Endpoint> = Vec::new();
     for id in (1..=count).rev() {
-        servers.push(server(id, servers.last()).await);
+        servers.insert(0, server(id, &servers, cores).await);
     }
-    servers.reverse();
     servers
 }
 
-async fn server(id: u64, next: Option<&Endpoint>) -> Endpoint {
-    let peer = next.map(|next| Peer::from(next.node()));
+async fn server(id: u64, after: &[Endpoint], cores: Option<u8>) -> Endpoint {
+    let peers: Vec<Peer> = after.iter().map(|server| Peer::from(server.node())).collect();
+    let next = peers.first().copied();
     let service = Service::new()
         .unary(ECHO, |body, _: Context| async { Ok::<_, Status>(body) })
         .unary(TAKE, take)
         .tree(GIVE, give)
-        .tree(HOP, move |body, task| hop(body, task, peer));
-    let builder = convoke::endpoint().node(NodeId::new(id)).limits(limits());
+        .tree(HOP, move |body, task| hop(body, task, next))
+        .tree(FAN, move |body: Body, task: Task<Body>| {
+            task.fan_out(peers.iter().map(|peer| (peer, ECHO.request(body.clone()))))
+        });
+    let mut builder = convoke::endpoint().node(NodeId::new(id)).limits(limits());
+    if let Some(cores) = cores {
+        builder = builder.cores(cores);
+    }
     let server = builder.listen("tcp://127.0.0.1:0").serve(service).start().await;
     let server = server.expect("loopback can be bound");
-    if let Some(next) = next {
+    if let Some(next) = after.first() {
         server.connect(&next.addresses()[0]).await.expect("it listens");
     }
     server
