@@ -9,16 +9,27 @@ use std::sync::Arc;
 
 use convoke_proto::id::MethodId;
 use convoke_proto::visits::Start;
+use smallvec::SmallVec;
 
 use super::ending::SUBSCRIBER;
 use super::methods::{HandlerFuture, MethodEntry};
 use super::task::TaskHandle;
 
-/// The room of the last handler that has ended, empty.
+/// The empty room of a handler of this method.
+type Room = (MethodId, HandlerFuture);
+
+/// Methods whose rooms are kept, at most: those that were called last.
+const ROOMS_MAX: usize = 4;
+
+/// The rooms of the last handlers that have ended, empty: one of each method.
 #[derive(Default)]
 pub(super) struct Spare {
     handle: Option<Arc<TaskHandle>>,
-    room: Option<(MethodId, HandlerFuture)>,
+    /// That of the last one of all: most calls after one another are of one method.
+    room: Option<Room>,
+    /// Those of other methods, the last behind the others. Most batches have none, nor a place that
+    /// would be moved and dropped with each.
+    others: Option<Box<SmallVec<[Room; ROOMS_MAX - 1]>>>,
 }
 
 impl Spare {
@@ -42,10 +53,16 @@ impl Spare {
 
     /// A room for a handler of this method.
     pub(super) fn room_of(&mut self, id: MethodId, method: &MethodEntry) -> HandlerFuture {
-        match self.room.take() {
-            Some((of, room)) if of == id => room,
-            _ => (method.room)(),
+        match self.room.take_if(|(of, _)| *of == id) {
+            Some((_, room)) => room,
+            None => self.other_room_of(id).unwrap_or_else(|| (method.room)()),
         }
+    }
+
+    fn other_room_of(&mut self, id: MethodId) -> Option<HandlerFuture> {
+        let others = self.others.as_mut()?;
+        let place = others.iter().position(|(of, _)| *of == id)?;
+        Some(others.remove(place).1)
     }
 
     /// Takes the handle of a task that is over, unless a part of the task still has it. What the
@@ -73,13 +90,24 @@ impl Spare {
 
     /// Takes the room of a handler of this method, which is gone from it.
     pub(super) fn take_room(&mut self, id: MethodId, room: HandlerFuture) {
-        self.room = Some((id, room));
+        if let Some(before) = self.room.replace((id, room)) {
+            self.put_aside(before);
+        }
+    }
+
+    fn put_aside(&mut self, room: Room) {
+        let others = self.others.get_or_insert_default();
+        if others.len() == ROOMS_MAX - 1 {
+            others.remove(0);
+        }
+        others.push(room);
     }
 }
 
 impl fmt::Debug for Spare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let room = self.room.as_ref().map(|(id, _)| id);
-        f.debug_struct("Spare").field("room", &room).finish_non_exhaustive()
+        let others = self.others.iter().flat_map(|others| others.iter());
+        let rooms: Vec<_> = others.chain(&self.room).map(|(id, _)| id).collect();
+        f.debug_struct("Spare").field("rooms", &rooms).finish_non_exhaustive()
     }
 }
