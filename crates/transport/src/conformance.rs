@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use crate::{Address, Transport};
 
-pub use crate::parts::lock::counted::{lock_waits, locks_taken};
+pub use crate::parts::lock::counted::{lock_waits, locks_taken, note_locks, take_noted_locks};
 pub use crowd::*;
 pub use ends::*;
 pub use flow::*;

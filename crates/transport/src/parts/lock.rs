@@ -6,7 +6,8 @@ use std::sync::{MutexGuard, PoisonError};
 /// while it held it, since what endpoints and transports keep behind one is whole after each line.
 /// With the feature `conformance` each thread counts how often it locks one, so that a test can say
 /// how many locks a call takes (`conformance::locks_taken`), and all threads together for how long
-/// they wait (`conformance::lock_waits`).
+/// they wait (`conformance::lock_waits`); those that are told to note which ones they lock
+/// (`conformance::note_locks`).
 #[derive(Debug, Default)]
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
@@ -32,19 +33,27 @@ impl<T: ?Sized> Mutex<T> {
 #[cfg(feature = "conformance")]
 pub(crate) mod counted {
     use std::cell::Cell;
+    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{LockResult, Mutex, MutexGuard, TryLockError};
+    use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
     use std::time::{Duration, Instant};
 
     thread_local! {
         static TAKEN: Cell<u64> = const { Cell::new(0) };
+        static NOTES: Cell<bool> = const { Cell::new(false) };
     }
+
+    static NOTED: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 
     static WAITS: AtomicU64 = AtomicU64::new(0);
     static WAITED_NANOS: AtomicU64 = AtomicU64::new(0);
 
     pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> LockResult<MutexGuard<'_, T>> {
         TAKEN.set(TAKEN.get() + 1);
+        if NOTES.get() {
+            let place = std::ptr::from_ref(mutex).addr();
+            *noted().entry(place).or_default() += 1;
+        }
         match mutex.try_lock() {
             Ok(guard) => return Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
@@ -65,6 +74,21 @@ pub(crate) mod counted {
         (WAITS.load(Ordering::Relaxed), waited)
     }
 
+    fn noted() -> MutexGuard<'static, BTreeMap<usize, u64>> {
+        NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this thread notes each mutex of endpoints and their transports that it locks.
+    pub fn note_locks() {
+        NOTES.set(true);
+    }
+
+    /// How often each mutex was locked by threads that note it, since this was last called: by its
+    /// address, which another may have had before.
+    pub fn take_noted_locks() -> BTreeMap<usize, u64> {
+        std::mem::take(&mut noted())
+    }
+
     /// Locks that this thread has taken since it began, of endpoints and their transports.
     pub fn locks_taken() -> u64 {
         TAKEN.get()
@@ -74,7 +98,7 @@ pub(crate) mod counted {
 #[cfg(test)]
 mod tests {
     #[cfg(feature = "conformance")]
-    use super::counted::{lock_waits, locks_taken};
+    use super::counted::{lock_waits, locks_taken, note_locks, take_noted_locks};
     use super::*;
 
     #[test]
@@ -121,5 +145,21 @@ mod tests {
             scope.spawn(|| *mutex.lock() += 1);
         });
         assert_eq!((*mutex.lock(), locks_taken() - before), (4, 4));
+    }
+    #[cfg(feature = "conformance")]
+    #[test]
+    fn threads_that_note_what_they_lock_say_which_and_how_often() {
+        let (one, other) = (Mutex::new(()), Mutex::new(()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                note_locks();
+                drop(one.lock());
+                (0..2).for_each(|_| drop(other.lock()));
+            });
+        });
+        drop(one.lock()); // This thread notes nothing.
+        let noted: Vec<u64> = take_noted_locks().into_values().collect();
+        assert!(noted == [1, 2] || noted == [2, 1], "{noted:?}");
+        assert!(take_noted_locks().is_empty(), "they are told once");
     }
 }
