@@ -28,15 +28,20 @@ struct Row {
 }
 
 /// All rows, the most ordinary call first.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 8] = [
     row("unary", 64, 9_600, 10_500, 0.1),
     row("unary", 1, 1_000, 23_500, 0.1),
     row("quorum", 16, 1_600, 42_900, 4.6),
-    row("tree", 32, 3_200, 52_800, 1.0),
+    row("tree", 32, 3_200, 48_500, 1.5),
     row("hops", 32, 3_200, 54_100, 0.5),
+    row("fan", 16, 1_600, 148_000, 70.0),
     row("items", 1, 10_000, 5_350, 0.1),
     row("replies", 1, 10_000, 6_000, 0.1),
 ];
+
+/// The kind of call that has to take less than another, the other, and the part of it that it may
+/// take at most in one run: servers that hand a call on spare its caller one for each.
+const LESS: (&str, &str, f64) = ("tree", "hops", 0.95);
 
 /// The program that is counted, and its package.
 const PROGRAM: &str = "profile";
@@ -106,7 +111,7 @@ fn count(workspace: &Workspace, features: &[String], rows: &[Row]) -> anyhow::Re
     let program = built.into_iter().find(|(target, _)| target.name == PROGRAM);
     let (_, program) = program.with_context(|| format!("cargo built no {PROGRAM}"))?;
     println!("kind     callers   instructions  at most  allocations at most");
-    let mut over = Vec::new();
+    let (mut over, mut counted) = (Vec::new(), Vec::new());
     for row in rows {
         let mut counts = row.count(&program)?;
         // On a busy machine batches of calls are smaller, and timers run that no call needs.
@@ -118,8 +123,22 @@ fn count(workspace: &Workspace, features: &[String], rows: &[Row]) -> anyhow::Re
         let line = row.line(counts);
         println!("{line}");
         over.extend(line.ends_with(MORE).then_some(line));
+        counted.push((row.kind, counts));
+    }
+    if let Some(line) = compared(&counted) {
+        println!("{line}");
+        over.extend(line.ends_with(MORE).then_some(line));
     }
     Ok(over)
+}
+
+/// The line of the two kinds of [`LESS`], if both were counted.
+fn compared(counted: &[(&str, Counts)]) -> Option<String> {
+    let (less, than, part_max) = LESS;
+    let of = |kind| counted.iter().find(|(of, _)| *of == kind).map(|(_, counts)| counts);
+    let part = of(less)?.instructions as f64 / of(than)?.instructions as f64;
+    let mark = if part > part_max { MORE } else { "" };
+    Some(format!("{:31}{part:5.3} {part_max:9.3}{mark}", format!("{less} / {than}")))
 }
 
 /// Builds that counting begins with.
@@ -225,6 +244,18 @@ mod tests {
         let slow = Counts { instructions: 6_001, ..fits };
         let hungry = Counts { allocations: 2.2, ..fits };
         assert!(ROW.line(slow).ends_with("MORE") && ROW.is_over(hungry));
+    }
+
+    #[test]
+    fn a_tree_that_takes_nearly_as_much_as_its_hops_says_so() {
+        let line = |tree| {
+            let counted = [("tree", tree), ("hops", 50_000), ("items", 5_000)];
+            let of = |instructions| Counts { instructions, allocations: 0.5 };
+            compared(&counted.map(|(kind, instructions)| (kind, of(instructions))))
+        };
+        assert!(line(44_500).is_some_and(|line| !line.contains("MORE") && line.contains("0.890")));
+        assert!(line(47_600).is_some_and(|line| line.ends_with("MORE")));
+        assert_eq!(compared(&[]), None, "of kinds that are not counted nothing is said");
     }
 
     #[test]
