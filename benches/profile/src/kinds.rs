@@ -3,7 +3,8 @@
 use convoke::Endpoint;
 use convoke::quorum::{Configuration, Majority, QuorumExt};
 
-use crate::servers::{Body, ECHO, FAN, GIVE, HOP, TAKE, limits, serve};
+use crate::servers::{Body, ECHO, FAN, GIVE, HOP, TAKE, serve};
+use crate::wire::Ends;
 
 /// Kinds of calls that are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +42,10 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts those of a kind, connected as its calls go. Each has so many cores, if they are told.
-    pub(crate) async fn start(kind: Kind, cores: Option<u8>) -> Self {
+    /// Starts those of a kind, connected as its calls go.
+    pub(crate) async fn start(kind: Kind, ends: Ends) -> Self {
         let (.., count) = KINDS.into_iter().find(|(_, of, _)| *of == kind).expect("all are there");
-        let servers = serve(count, cores).await;
+        let servers = serve(ends, count).await;
         if kind == Kind::Fan {
             // With the next one it is connected.
             for leaf in &servers[2..] {
@@ -52,11 +53,8 @@ impl Cluster {
             }
         }
         let members = Configuration::new(&servers).expect("they differ");
-        let mut client = convoke::endpoint().limits(limits()).peers(&members);
-        if let Some(cores) = cores {
-            client = client.cores(cores);
-        }
-        let client = client.start().await.expect("nothing to bind");
+        let client = ends.endpoint(None).peers(&members).start();
+        let client = client.await.expect("nothing to bind");
         for member in &members {
             client.warm_up(member).await.expect("it listens");
         }

@@ -5,6 +5,7 @@
 //! cargo run --release -p profile -- unary 64 100000
 //! cargo build --release -p profile
 //! valgrind --tool=callgrind target/release/profile unary 64 9600
+//! cargo run --release -p profile --features quic -- unary 64 100000 --transport quic
 //! ```
 //! Callers at once, and calls, or items, in all, of which each caller makes an equal whole part.
 //! A fourth word is the cores that each endpoint has. Prints microseconds, writes of the client and
@@ -15,12 +16,14 @@
 
 mod kinds;
 mod servers;
+mod wire;
 
 use std::time::Instant;
 
 use alloc_tracker::{Allocator, Session};
 
 use crate::kinds::{Cluster, KINDS, Kind};
+use crate::wire::{Ends, Wire};
 
 #[global_allocator]
 static ALLOCATOR: Allocator<std::alloc::System> = Allocator::system();
@@ -32,8 +35,7 @@ struct Plan {
     kind: Kind,
     callers: usize,
     calls_each: usize,
-    /// Those that endpoints have by themselves, unless they are told.
-    cores: Option<u8>,
+    ends: Ends,
 }
 
 /// The number that a word is.
@@ -43,6 +45,10 @@ fn number<N: std::str::FromStr>(word: &String) -> Result<N, String> {
 
 impl Plan {
     fn parse(words: &[String]) -> Result<Self, String> {
+        let (words, wire) = match words {
+            [words @ .., option, name] if option == "--transport" => (words, Wire::parse(name)?),
+            words => (words, Wire::Tcp),
+        };
         if let Some(word) = words.get(4) {
             return Err(format!("{word} is one word too many"));
         }
@@ -56,13 +62,13 @@ impl Plan {
         let calls_each = calls.checked_div(callers).filter(|each| *each > 0);
         let calls_each = calls_each.ok_or_else(|| format!("{calls} calls of {callers} callers"))?;
         let cores = words.get(3).map(number).transpose()?;
-        Ok(Self { name, kind, callers, calls_each, cores })
+        Ok(Self { name, kind, callers, calls_each, ends: Ends { wire, cores } })
     }
 }
 
 /// Gives the endpoints, as they are after the last call.
-async fn run(Plan { name, kind, callers, calls_each, cores }: Plan) -> Cluster {
-    let cluster = Cluster::start(kind, cores).await;
+async fn run(Plan { name, kind, callers, calls_each, ends }: Plan) -> Cluster {
+    let cluster = Cluster::start(kind, ends).await;
     let writes_now = || cluster.client.counters().writes;
     let (session, writes, start) = (Session::new(), writes_now(), Instant::now());
     let span = session.operation("calls").measure_thread();
@@ -109,11 +115,12 @@ mod tests {
         assert_eq!(made(""), Ok(99_968));
         assert_eq!(made("unary 64 127"), Ok(64));
         assert_eq!(made("quorum 16 6400"), Ok(6_400));
+        assert_eq!(made("unary 64 127 --transport tcp"), Ok(64));
     }
 
     #[test]
     fn cores_are_left_to_the_endpoints_unless_they_are_told() {
-        let cores = |words| parse(words).map(|plan| plan.cores);
+        let cores = |words| parse(words).map(|plan| plan.ends.cores);
         assert_eq!(cores("unary 64 9600"), Ok(None));
         assert_eq!(cores("unary 64 9600 4"), Ok(Some(4)));
     }
@@ -128,6 +135,9 @@ mod tests {
             "tree 1 1 1 1",
             "sextary",
         ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        for words in ["--transport", "unary --transport pigeon", "--transport tcp unary"] {
             assert!(parse(words).is_err(), "{words}");
         }
     }

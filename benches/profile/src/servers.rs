@@ -7,6 +7,8 @@ use convoke::{
 };
 use prost::bytes::Bytes;
 
+use crate::wire::Ends;
+
 /// A message of a hundred bytes, and the servers that it has yet to visit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Body {
@@ -42,16 +44,16 @@ pub(crate) fn limits() -> Limits {
     limits
 }
 
-/// So many servers, each connected to the one after it. Each has so many cores, if they are told.
-pub(crate) async fn serve(count: u64, cores: Option<u8>) -> Vec<Endpoint> {
+/// So many servers, each connected to the one after it.
+pub(crate) async fn serve(ends: Ends, count: u64) -> Vec<Endpoint> {
     let mut servers: Vec<Endpoint> = Vec::new();
     for id in (1..=count).rev() {
-        servers.insert(0, server(id, &servers, cores).await);
+        servers.insert(0, server(ends, id, &servers).await);
     }
     servers
 }
 
-async fn server(id: u64, after: &[Endpoint], cores: Option<u8>) -> Endpoint {
+async fn server(ends: Ends, id: u64, after: &[Endpoint]) -> Endpoint {
     let peers: Vec<Peer> = after.iter().map(|server| Peer::from(server.node())).collect();
     let next = peers.first().copied();
     let service = Service::new()
@@ -62,11 +64,8 @@ async fn server(id: u64, after: &[Endpoint], cores: Option<u8>) -> Endpoint {
         .tree(FAN, move |body: Body, task: Task<Body>| {
             task.fan_out(peers.iter().map(|peer| (peer, ECHO.request(body.clone()))))
         });
-    let mut builder = convoke::endpoint().node(NodeId::new(id)).limits(limits());
-    if let Some(cores) = cores {
-        builder = builder.cores(cores);
-    }
-    let server = builder.listen("tcp://127.0.0.1:0").serve(service).start().await;
+    let builder = ends.endpoint(Some(NodeId::new(id))).listen(ends.wire.listen());
+    let server = builder.serve(service).start().await;
     let server = server.expect("loopback can be bound");
     if let Some(next) = after.first() {
         server.connect(&next.addresses()[0]).await.expect("it listens");
