@@ -40,13 +40,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoke_transport::id::NodeId;
 use convoke_transport::identity::{Identity, IdentitySeam as _};
 use convoke_transport::parts::Admission;
 use convoke_transport::{Address, DialFuture, ListenFuture, Sink, Transport, own_address};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::{AckFrequencyConfig, ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 
 pub use config::QuicTransportBuilder;
 pub use convoke_transport::parts::SettingsError as QuicConfigError;
@@ -59,6 +60,12 @@ pub(crate) const SCHEME: &str = "quic";
 /// Name that both ends must give in the TLS handshake; another version of this transport, another
 /// name.
 const PROTOCOL: &[u8] = b"convoke/1";
+/// Packets that a peer may leave unacknowledged. QUIC begins with ten on their way: of a large
+/// frame the ninth brings the word on which the next ones leave.
+const HELD_PACKETS_MAX: u32 = 8;
+/// Time for which it may: where fewer packets are on their way, as after losses, what comes next
+/// waits for no longer.
+const HELD_MAX: Duration = Duration::from_millis(5);
 
 /// Makes QUIC connections. Cheap to clone; clones share the limits on accepted connections and the
 /// sockets that are dialled from.
@@ -206,6 +213,17 @@ fn transport_config(config: &Config, lanes: u32) -> TransportConfig {
         .max_idle_timeout(Some(timeout))
         // Two keep-alives may be lost.
         .keep_alive_interval(Some(config.common.keep_alive_timeout / 3))
+        .ack_frequency_config(Some(acknowledgements()))
         .datagram_receive_buffer_size(None);
     transport
+}
+
+/// Manner in which a peer acknowledges packets. A batch of calls is some packets, and its answers
+/// leave right after it was read: they carry what would take a write, a read and a wake of its own.
+fn acknowledgements() -> AckFrequencyConfig {
+    let mut acknowledgements = AckFrequencyConfig::default();
+    acknowledgements
+        .ack_eliciting_threshold(VarInt::from_u32(HELD_PACKETS_MAX))
+        .max_ack_delay(Some(HELD_MAX));
+    acknowledgements
 }

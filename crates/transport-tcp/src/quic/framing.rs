@@ -29,6 +29,8 @@ pub(crate) const LENGTH_MAX: u32 = (1 << KIND_SHIFT) - 1;
 pub(crate) const HEAD_BYTES: usize = ORDER_HEAD_BYTES;
 
 const KIND_SHIFT: u32 = 30;
+/// First room for an item that is spread over several pieces.
+const CARRY_BYTES: usize = 512;
 
 /// Breach of this transport's rules by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,13 +157,13 @@ impl Decoder {
         Ok(Some(self.item(head, whole)))
     }
 
-    /// Moves bytes until `total` are there. Grows by doubling, and never for what is only
-    /// announced.
+    /// Moves bytes until `total` are there. Grows by doubling, from what a small frame needs, and
+    /// never for what is only announced.
     fn carry_over(&mut self, input: &mut Bytes, total: usize) {
         let part = input.split_to(total.saturating_sub(self.carry.len()).min(input.len()));
         if self.carry.capacity() - self.carry.len() < part.len() {
-            let room = total - self.carry.len();
-            self.carry.reserve(self.carry.len().max(part.len()).min(room));
+            let room = (total - self.carry.len()).max(CARRY_BYTES);
+            self.carry.reserve(self.carry.len().max(part.len()).max(CARRY_BYTES).min(room));
         }
         self.carry.extend_from_slice(&part);
     }

@@ -50,6 +50,8 @@ pub(crate) struct SendLane {
     inline_bytes_max: usize,
     sealed: VecDeque<Bytes>,
     open: BytesMut,
+    /// Bytes of the last block of small frames.
+    block_bytes: usize,
     /// Complete with what is sealed and open.
     frames: u64,
     transport_frames: u64,
@@ -68,6 +70,7 @@ impl SendLane {
             inline_bytes_max,
             sealed: VecDeque::new(),
             open: BytesMut::new(),
+            block_bytes: 0,
             frames: 0,
             transport_frames: 0,
             large: VecDeque::new(),
@@ -217,9 +220,13 @@ impl SendLane {
         if self.open.len() + len > BLOCK_BYTES {
             self.seal();
         }
-        self.open.put_slice(&word(Kind::Frame, len));
-        self.open.put_slice(head);
-        self.open.put_slice(body);
+        if self.open.is_empty() {
+            // As much as the last block had: grown step by step it would be copied at each.
+            self.open.reserve(self.block_bytes.max(WORD_BYTES + len));
+        }
+        self.open.extend_from_slice(&word(Kind::Frame, len));
+        self.open.extend_from_slice(head);
+        self.open.extend_from_slice(body);
         self.frames += 1;
     }
 
@@ -255,6 +262,7 @@ impl SendLane {
 
     fn seal(&mut self) {
         if !self.open.is_empty() {
+            self.block_bytes = self.open.len();
             self.sealed.push_back(self.open.split().freeze());
         }
     }
