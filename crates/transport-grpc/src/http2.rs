@@ -10,7 +10,7 @@ use http::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::metadata::MetadataMap;
@@ -44,6 +44,15 @@ const DETAILS: &str = "grpc-status-details-bin";
 /// Streams that were dropped and are remembered for their late frames.
 const RESET_STREAMS_MAX: usize = 1_024;
 
+/// Bytes that a read takes where HTTP/2 asks for fewer: it begins with 8 KiB, and asks for the rest
+/// of a frame once it has its head.
+const READ_BYTES: usize = 16 * 1024;
+
+/// The stream, of which a frame of some calls is taken with one read.
+pub(crate) fn in_one_read<S: AsyncRead>(stream: S) -> BufReader<S> {
+    BufReader::with_capacity(READ_BYTES, stream)
+}
+
 /// Speaks HTTP/2 on a stream, in a task of its own.
 pub(crate) async fn speak(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -61,7 +70,7 @@ pub(crate) async fn speak(
         .max_local_error_reset_streams(None)
         .keep_alive_interval(terms.ping_interval)
         .keep_alive_timeout(terms.ping_timeout);
-    let (send, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let (send, connection) = builder.handshake(TokioIo::new(in_one_read(stream))).await?;
     let (kept, dropped) = oneshot::channel();
     tokio::spawn(async move {
         let mut connection = std::pin::pin!(connection);

@@ -33,6 +33,7 @@
 //! | frames being put together, per lane | 2 x (4 MiB + 64 KiB) |
 //! | frames to send, data and control | 16 MiB + 1 MiB |
 //! | messages that HTTP/2 has to send, two | 2 x 320 KiB |
+//! | bytes read that HTTP/2 has not taken | 16 KiB |
 //!
 //! # The edge
 //!

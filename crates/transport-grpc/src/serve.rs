@@ -30,6 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::http2::in_one_read;
 use crate::security::Shown;
 pub(crate) use refused::Refused;
 use streams::Streams;
@@ -222,7 +223,7 @@ impl<H: Handler> Acceptor<H> {
     ) -> Result<(), Refused> {
         self.in_time(deadline, expect_preface(&mut stream, self.terms.grace)).await?;
         let (read, write) = tokio::io::split(stream);
-        let io = tokio::io::join(PREFACE.chain(read), write);
+        let io = in_one_read(tokio::io::join(PREFACE.chain(read), write));
         let _seat = match self.admission.accept(ends.name.clone()) {
             Ok(seat) => seat,
             Err(text) => {
