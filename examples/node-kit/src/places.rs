@@ -20,6 +20,8 @@ pub struct Places(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     each_max: usize,
+    /// Share of one who asks: so many times what is free.
+    own_per_free: usize,
     all: Taken,
     taken: Mutex<(Taken, BTreeMap<NodeId, Taken>)>,
 }
@@ -39,14 +41,26 @@ impl Places {
 
     /// So many places of which one who asks has `each` at most.
     pub fn with_each_max(each: usize, count: usize, bytes: usize) -> Self {
-        let all = Taken { count, bytes };
-        Self(Arc::new(Shared { each_max: each, all, taken: Mutex::default() }))
+        Self::shared(each, OWN_PER_FREE, Taken { count, bytes })
+    }
+
+    /// So many places, for so many bytes in all, which one who asks may have alone: of somebody who
+    /// shares them with nobody.
+    pub fn of_one(count: usize, bytes: usize) -> Self {
+        Self::shared(usize::MAX, usize::MAX, Taken { count, bytes })
+    }
+
+    fn shared(each_max: usize, own_per_free: usize, all: Taken) -> Self {
+        Self(Arc::new(Shared { each_max, own_per_free, all, taken: Mutex::default() }))
     }
 
     /// A place for so many bytes of this node, if there is room. More than all bytes count as all.
     pub fn place(&self, asker: NodeId, bytes: usize) -> Option<Place> {
-        let Shared { each_max, all, taken } = &*self.0;
+        let Shared { each_max, own_per_free, all, taken } = &*self.0;
         let bytes = bytes.min(all.bytes);
+        let has_room = |own: usize, free: usize, more| {
+            more <= free && own.saturating_add(more) <= free.saturating_mul(*own_per_free)
+        };
         let (waiting, by_asker) = &mut *taken.lock();
         let own = by_asker.get(&asker).copied().unwrap_or_default();
         let fits = own.count < *each_max
@@ -61,11 +75,6 @@ impl Places {
         }
         Some(Place { asker, bytes, places: self.clone() })
     }
-}
-
-/// True where one who has `own` may have more of what is free.
-fn has_room(own: usize, free: usize, more: usize) -> bool {
-    more <= free && own.saturating_add(more) <= free.saturating_mul(OWN_PER_FREE)
 }
 
 /// A place that is taken, until it is dropped.
@@ -99,7 +108,7 @@ pub fn no_place() -> Status {
     status.with_detail(&RetryInfo::after(AGAIN_AFTER))
 }
 
-/// Share of one who asks: so many times what is free.
+/// Share of one who asks beside others.
 const OWN_PER_FREE: usize = 3;
 
 /// Pause before what was refused is asked for again: thousands of requests are done by then.
@@ -149,6 +158,15 @@ mod tests {
         assert_eq!(first.len() + others.len(), 1_024, "those who ask once fill all places");
         drop(first);
         assert!(places.place(NodeId::new(1), 0).is_some());
+    }
+
+    #[test]
+    fn who_shares_with_nobody_has_all() {
+        let places = Places::of_one(1_000, 1_000);
+        let taken = fill(&places, 1, 1);
+        assert_eq!(taken.len(), 1_000);
+        drop(taken);
+        assert_eq!(fill(&places, 1, 300).len(), 3, "bytes are bounded, too");
     }
 
     #[test]
