@@ -86,6 +86,18 @@ impl<T> Turns<T> {
         words.append(&mut requests);
         Ok(Some(News::Inputs(words)))
     }
+
+    /// Takes no more inputs, and gives those requests that have come and are in no turn: none is
+    /// lost in between. Whoever brings another finds it closed.
+    pub async fn close(&mut self) -> Vec<T> {
+        self.words.close();
+        self.requests.close();
+        let mut requests = Vec::new();
+        while let Some(request) = self.requests.recv().await {
+            requests.push(request);
+        }
+        requests
+    }
 }
 
 impl<T> std::fmt::Debug for Turns<T> {
@@ -145,6 +157,29 @@ mod tests {
         assert!(matches!(news, Some(News::Due)), "words may come yet: {news:?}");
         drop(send);
         assert!(turns.next(begun + Duration::from_secs(9)).await.unwrap().is_none());
+    }
+
+    /// More wait than a turn takes, and one has room for its input already.
+    #[tokio::test]
+    async fn requests_that_are_in_no_turn_are_given_at_the_end() {
+        let (send, received) = mpsc::channel(1);
+        let (ask, asked) = mpsc::channel(2_000);
+        let mut turns = Turns::new(received, asked);
+        for request in 0..1_500 {
+            ask.try_send(request).unwrap();
+        }
+        let due = Instant::now() + Duration::from_secs(60);
+        let news = turns.next(due).await.unwrap();
+        let Some(News::Inputs(inputs)) = news else { panic!("{news:?}") };
+        assert!(inputs.into_iter().eq(0..1_024));
+        let room = ask.reserve().await.unwrap();
+        let closing = async {
+            tokio::task::yield_now().await;
+            assert!(ask.try_send(9).is_err() && send.try_send(9).is_err(), "they are closed");
+            room.send(1_500);
+        };
+        let (left, ()) = tokio::join!(turns.close(), closing);
+        assert!(left.into_iter().eq(1_024..=1_500));
     }
 
     /// The ledger is heard before inputs that wait, once for each wait, and after it comes to be
