@@ -373,10 +373,9 @@ impl Client {
         let wants_votes = self.options.shape == Shape::Direct && is_put(&action);
         let request = Request {
             action: Some(action),
-            is_forwarded: false,
             cluster: self.options.cluster,
             is_stale: stale.is_some(),
-            counts_votes: false,
+            ..Request::default()
         };
         let mut attempts = Attempts::new(&self.options, harmless);
         loop {

@@ -54,10 +54,10 @@ pub struct Options {
     /// Decides all that is random: election pauses, and the number of a ledger that is begun now.
     /// Another for each start of a node, since a ledger that was lost must not come back as itself.
     pub seed: u64,
-    /// Requests that may wait here, until they are answered: of one client three quarters at most,
-    /// so that others are heard. What is beyond is refused unseen. Default 8,192.
+    /// Requests that may wait here, until they are answered: of one who asks three quarters at
+    /// most, so that others are heard. What is beyond is refused unseen. Default 8,192.
     pub requests_max: usize,
-    /// Bytes of requests that may wait here, of one client as much. Default 64 MiB.
+    /// Bytes of requests that may wait here, of one who asks as much. Default 64 MiB.
     pub request_bytes_max: usize,
     /// Batches proposed and not chosen yet, at most; requests that come meanwhile are the next
     /// batch. Default 4.
@@ -126,6 +126,7 @@ pub enum NodeError {
 pub struct Node {
     endpoint: Endpoint,
     inputs: mpsc::Sender<Input>,
+    asked: mpsc::Sender<Input>,
     standing: watch::Receiver<Standing>,
     lacking: watch::Receiver<Option<Lacking>>,
     ledger: Ledger,
@@ -145,7 +146,7 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let state = recovery::recover(&options, &ledger, recovered).await?;
         let (inputs, received) = mpsc::channel(INPUTS_MAX);
-        let (asked, requests) = mpsc::channel(options.requests_max + QUESTIONS_MAX);
+        let (asked, requests) = mpsc::channel(options.requests_max + QUESTIONS_MAX + 1);
         let (stand, standing) = watch::channel(state.replica.standing());
         let (lacks, lacking) = watch::channel(lacking::lacking(&state.replica));
         let known = Known::new(RwLock::new(state.replica.others()));
@@ -155,9 +156,16 @@ impl Node {
             cluster: options.cluster,
             known: known.clone(),
             inputs: inputs.clone(),
-            asked,
+            asked: asked.clone(),
             standing: standing.clone(),
             places: Places::new(options.requests_max, options.request_bytes_max),
+            asks: Places::new(ASKS_MAX, ASK_BYTES_MAX),
+            asks_of_others: Places::with_each_max(
+                QUESTIONS_EACH_MAX,
+                QUESTIONS_MAX,
+                ASK_BYTES_OF_OTHERS_MAX,
+            ),
+            polls: Places::new(POLLS_MAX, 0),
             questions: Places::with_each_max(QUESTIONS_EACH_MAX, QUESTIONS_MAX, 0),
             ledger: ledger.clone(),
             served: served.clone(),
@@ -174,7 +182,7 @@ impl Node {
         let shown = (known, served);
         let actor = Actor::new(options, state, shared, &endpoint, come, (stand, lacks), shown);
         let actor = tokio::spawn(actor.run());
-        Ok(Self { endpoint, inputs, standing, lacking, ledger, actor })
+        Ok(Self { endpoint, inputs, asked, standing, lacking, ledger, actor })
     }
 
     /// Its endpoint: the addresses at which it listens, counters, its load.
@@ -225,7 +233,8 @@ impl Node {
     /// A failure before, or of the ledger: [`LedgerError::NotInTime`] where its disk hangs.
     pub async fn stop(mut self, within: Duration) -> Result<(), NodeError> {
         let deadline = Instant::now() + within;
-        let _ = self.inputs.send(Input::Stop { deadline }).await; // it may have failed: see below
+        // Behind requests that wait. It may have failed: see below.
+        let _ = self.asked.send(Input::Stop { deadline }).await;
         let ended = flatten((&mut self.actor).await);
         ending::finish(ended, &self.endpoint, &self.ledger, deadline).await
     }
@@ -240,7 +249,21 @@ impl Drop for Node {
 /// Inputs of members that may wait for the actor. A sender that finds the queue full is refused.
 const INPUTS_MAX: usize = 16_384;
 
-/// Questions about this node that may wait.
+/// Questions of members that may wait for the actor: of one three quarters at most.
+const ASKS_MAX: usize = 4_096;
+
+/// Bytes of them, of one member as much: many times what a leader has under way.
+const ASK_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of questions of those who are no members, as far as this node knows: a leader that has
+/// joined since is one of them.
+const ASK_BYTES_OF_OTHERS_MAX: usize = 8 << 20;
+
+/// Votes that members ask for and the actor has not taken up yet: of one three quarters at most,
+/// which is more than a leader has under way.
+const POLLS_MAX: usize = 8_192;
+
+/// Questions about this node that may wait, and those of others than members.
 const QUESTIONS_MAX: usize = 1_024;
 
 /// Those of one who asks.
@@ -251,5 +274,75 @@ fn flatten(ended: Result<Result<(), NodeError>, tokio::task::JoinError>) -> Resu
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use convoke::sim::transport::SimNetwork;
+    use node_kit::simulation::in_virtual_time;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::proto::{Entry, PaxosClient, Request, entry, request};
+
+    const NODE: NodeId = NodeId::new(1);
+
+    /// Lets other tasks run, and comes behind those that can now.
+    async fn give_way() {
+        let mut has_waited = false;
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if std::mem::replace(&mut has_waited, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// A request has come, and the actor has not taken it yet.
+    async fn until_one_waits(node: &Node) {
+        for turn in 0..100_000 {
+            if node.asked.capacity() < node.asked.max_capacity() {
+                return;
+            }
+            match turn % 50 {
+                49 => advance(Duration::from_millis(1)).await,
+                _ => give_way().await,
+            }
+        }
+        panic!("the request never waits");
+    }
+
+    #[test]
+    fn a_request_that_waits_when_it_is_told_to_stop_is_answered() {
+        // A task of its own, which runs behind those that it has given way to.
+        in_virtual_time(async { tokio::spawn(stop_beside_a_request()).await.expect("it ends") });
+    }
+
+    async fn stop_beside_a_request() {
+        let network = SimNetwork::new(7);
+        let members = Configuration::new([(NODE, "sim://node")]).expect("there is one");
+        let builder = || Endpoint::builder().transport(network.transport());
+        let options = Options::new(7, NODE, members.clone(), 1);
+        let ledger = (Ledger::in_memory(), None);
+        let node = Node::start(options, ledger, builder().listen("sim://node")).await;
+        let node = node.expect("it starts");
+        let leads = |standing: &Standing| matches!(standing, Standing::Leading(_));
+        node.standing().wait_for(leads).await.expect("it runs");
+        let client = builder().node(NodeId::new(9)).peers(&members).start().await;
+        let client = client.expect("it starts");
+        client.warm_up(NODE).await.expect("it listens");
+
+        let action = Some(request::Action::Write(Entry { what: Some(entry::What::Open(5)) }));
+        let request = Request { action, ..Request::default() };
+        let asked = PaxosClient::new(&client).execute(request).to(NODE).open();
+        let asked = asked.expect("it can be asked");
+        until_one_waits(&node).await;
+        node.stop(Duration::from_secs(5)).await.expect("its ledger is closed");
+        let told = asked.first().await;
+        assert!(told.is_ok(), "the word to stop has overtaken it: {told:?}");
+        client.shutdown(Duration::ZERO).await;
     }
 }

@@ -40,6 +40,7 @@ pub(super) enum Input {
         epoch: u64,
         ask: Ask,
         task: Deferred<proto::Answer>,
+        _place: Place,
     },
     Answer {
         from: NodeId,
@@ -55,7 +56,11 @@ pub(super) enum Input {
     Read(Reading, Waiter),
     /// A read of what is applied here.
     ReadStale(Reading, Waiter),
-    Poll(Polled, Poll),
+    Poll {
+        polled: Polled,
+        poll: Poll,
+        _place: Place,
+    },
     Inspect {
         tell: oneshot::Sender<Inspection>,
         _place: Option<Place>,
@@ -197,7 +202,23 @@ impl Actor {
                 tokio::task::yield_now().await; // to those who bring what has come meanwhile
             }
         }
+        let late = self.turns.close().await;
+        endpoint.together(|| self.refuse(late));
         Ok(())
+    }
+
+    /// Tells those who wait when it stops, or come later, what becomes of their requests.
+    fn refuse(&mut self, late: Vec<Input>) {
+        for input in late {
+            if let Input::Write(_, waiter)
+            | Input::Read(_, waiter)
+            | Input::ReadStale(_, waiter)
+            | Input::Change(_, waiter) = input
+            {
+                waiter.fail(stopping());
+            }
+        }
+        self.requests.stop();
     }
 
     /// Takes what has come, and does all that can be done now. What it sends leaves together.
@@ -227,7 +248,7 @@ impl Actor {
                 if !values.is_empty() && !self.ledger.has_room() => {}
             Input::Answer { answer: Answer::Chosen { .. }, .. } if !self.ledger.has_room() => {}
             Input::Ask { .. } if self.held.len() >= HELD_MAX => {}
-            Input::Ask { from, epoch, ask, task } => {
+            Input::Ask { from, epoch, ask, task, _place } => {
                 let token = self.token();
                 self.asked = Some((token, task));
                 self.replica.handle_ask(now, from, token, (epoch, ask));
@@ -250,7 +271,7 @@ impl Actor {
             Input::Read(reading, waiter) => self.requests.read(reading, waiter),
             Input::ReadStale(reading, waiter) => self.requests.read_stale(reading, waiter),
             Input::Change(change, waiter) => self.change(&change, waiter),
-            Input::Poll(polled, poll) => self.poll(polled, poll),
+            Input::Poll { polled, poll, _place } => self.poll(polled, poll),
             Input::Inspect { tell, _place } => {
                 let _ = tell.send(self.inspect()); // who asked may have given up
             }

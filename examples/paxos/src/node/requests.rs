@@ -208,19 +208,31 @@ impl Requests {
 
     /// The node does not lead any more. Of what was proposed nobody knows what becomes of it.
     pub(super) fn give_up(&mut self, leader: Option<NodeId>) {
+        self.leave_proposed();
+        self.refuse_waiting(&not_leading(leader));
+    }
+
+    /// The node stops, and answers nothing any more.
+    pub(super) fn stop(&mut self) {
+        self.leave_proposed();
+        self.fresh.extend(std::mem::take(&mut self.reads).into_values().flatten());
+        self.fresh.extend(self.ready.drain(..));
+        self.refuse_waiting(&stopping());
+    }
+
+    fn leave_proposed(&mut self) {
         for (_, proposed) in std::mem::take(&mut self.proposed) {
             self.count -= proposed.len();
             proposed.fail(&unknown());
         }
-        self.refuse_waiting(leader);
     }
 
     /// Refuses what was neither proposed nor is being read.
-    fn refuse_waiting(&mut self, leader: Option<NodeId>) {
+    fn refuse_waiting(&mut self, refusal: &Status) {
         let queue = self.queue.drain(..).map(|(_, waiter)| waiter);
         for waiter in queue.chain(self.fresh.drain(..).map(|(_, waiter)| waiter)) {
             self.count -= 1;
-            waiter.fail(not_leading(leader));
+            waiter.fail(refusal.clone());
         }
     }
 

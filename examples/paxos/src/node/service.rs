@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use convoke::{Code, Context, Finish, NodeId, Status, Task};
 use node_kit::ledger::Ledger;
-use node_kit::places::{Places, no_place};
+use node_kit::places::{Place, Places, no_place};
 use parking_lot::RwLock;
 use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Input;
 use super::polls::Poll;
-use super::requests::{Reading, Waiter, not_leading};
+use super::requests::{Reading, Waiter, not_leading, stopping};
 use super::snapshots::{self, Served};
 use crate::core::{Ask, Standing};
 use crate::kv;
@@ -36,6 +36,12 @@ pub(super) struct Front {
     pub(super) standing: watch::Receiver<Standing>,
     /// Places of requests, until they are answered.
     pub(super) places: Places,
+    /// Places of what members ask, until the actor has taken it.
+    pub(super) asks: Places,
+    /// Places of what others ask, who are told that they are no members: a few.
+    pub(super) asks_of_others: Places,
+    /// Places of votes that members ask for, until the actor has taken that up.
+    pub(super) polls: Places,
     /// Places of questions about this node.
     pub(super) questions: Places,
     pub(super) ledger: Ledger,
@@ -46,9 +52,11 @@ impl Paxos for Front {
     async fn ask(&self, question: Question, task: Task<Answer>) -> Result<Finish, Status> {
         let (from, epoch) = (task.context().caller().node(), question.epoch);
         self.check_cluster(question.cluster)?;
+        let _place = self.place_of_ask(from, question.encoded_len())?;
         let ask = Ask::try_from(question).map_err(malformed)?;
+        let room = room_in(&self.inputs)?;
         let (task, finish) = task.defer();
-        self.send(Input::Ask { from, epoch, ask, task })?;
+        room.send(Input::Ask { from, epoch, ask, task, _place });
         Ok(finish)
     }
 
@@ -62,7 +70,9 @@ impl Paxos for Front {
             Standing::Leading(_) => self.take(request, task),
             Standing::Following(leader) if !request.is_forwarded => {
                 // The leader answers the client itself: one trip less than to come back here.
-                let request = paxos::EXECUTE.request(Request { is_forwarded: true, ..request });
+                let asker = task.context().caller().node().get();
+                let request = Request { is_forwarded: true, asker, ..request };
+                let request = paxos::EXECUTE.request(request);
                 task.tail(leader, request).await.map_err(|_| not_leading(None))
             }
             Standing::Following(leader) => Err(not_leading(Some(leader))),
@@ -72,9 +82,13 @@ impl Paxos for Front {
 
     async fn vote(&self, poll: proto::Poll, task: Task<Reply>) -> Result<Finish, Status> {
         self.check_cluster(poll.cluster)?;
-        self.check_member(task.context().parent())?;
+        let from = task.context().caller().node();
+        self.check_member(from)?;
+        let _place = self.polls.place(from, 0).ok_or_else(no_place)?;
+        let room = room_in(&self.inputs)?;
         let (task, finish) = task.defer();
-        self.send(Input::Poll(poll.into(), Poll { task, _room: None }))?;
+        let (polled, poll) = (poll.into(), Poll { task, _room: None });
+        room.send(Input::Poll { polled, poll, _place });
         Ok(finish)
     }
 
@@ -85,7 +99,8 @@ impl Paxos for Front {
         let FetchRequest { position, place, .. } = request;
         let (snapshot, upto) = self.served.to(from, position, &self.ledger).await?;
         let bytes = snapshot.len_bytes();
-        let _ = self.send(Input::Fetching { from, upto, bytes }); // the next part says it again
+        // An error: the next part says it again.
+        let _ = self.inputs.try_send(Input::Fetching { from, upto, bytes });
         let is_known = snapshot.position().records() == position;
         snapshots::part(&snapshot, if is_known { place } else { 0 }).await
     }
@@ -93,8 +108,8 @@ impl Paxos for Front {
     async fn inspect(&self, _: InspectRequest, context: Context) -> Result<Inspection, Status> {
         let place = self.questions.place(context.caller().node(), 0).ok_or_else(no_place)?;
         let (tell, told) = oneshot::channel();
-        self.put(&self.asked, Input::Inspect { tell, _place: Some(place) })?;
-        told.await.map_err(|_| Status::new(Code::Unavailable, "the node is stopping"))
+        room_in(&self.asked)?.send(Input::Inspect { tell, _place: Some(place) });
+        told.await.map_err(|_| stopping())
     }
 }
 
@@ -118,6 +133,7 @@ impl Front {
     /// Puts a request of a client before the actor.
     fn take(&self, request: Request, task: Task<Reply>) -> Result<Finish, Status> {
         let size = request.encoded_len() + REQUEST_BYTES;
+        let asker = self.asker(&request, task.context().caller().node());
         let action = request.action.ok_or_else(|| invalid("the request asks for nothing"))?;
         if let request::Action::Write(entry) = &action
             && !kv::is_valid(entry)
@@ -131,34 +147,47 @@ impl Front {
         if let request::Action::Change(change) = &action {
             check_change(change)?;
         }
-        // Whoever has handed it on, it is the client's.
-        let room = self.places.place(task.context().initiator(), size).ok_or_else(no_place)?;
+        let place = self.places.place(asker, size).ok_or_else(no_place)?;
+        let room = room_in(&self.asked)?;
         let (task, finish) = task.defer();
         let hint = request.is_forwarded.then_some(self.node);
         let counts_votes = request.counts_votes;
-        let waiter = Waiter { task, hint, counts_votes, room };
+        let waiter = Waiter { task, hint, counts_votes, room: place };
         let read = if request.is_stale { Input::ReadStale } else { Input::Read };
-        let input = match action {
+        room.send(match action {
             request::Action::Write(entry) => Input::Write(entry, waiter),
             request::Action::Change(change) => Input::Change(change, waiter),
             request::Action::Get(get) => read(Reading::Get(get), waiter),
             request::Action::Scan(scan) => read(Reading::Scan(scan), waiter),
-        };
-        self.put(&self.asked, input)?;
+        });
         Ok(finish)
     }
 
-    /// Puts what a member has said before the actor.
-    fn send(&self, input: Input) -> Result<(), Status> {
-        self.put(&self.inputs, input)
+    /// The node whose places a request takes: the one at the other end of the connection, or, of
+    /// what a member has handed on, the one at the other end of that member's. The initiator that a
+    /// request names may be anybody.
+    fn asker(&self, request: &Request, caller: NodeId) -> NodeId {
+        let is_handed_on = request.is_forwarded && self.known.read().contains(&caller);
+        let asker = is_handed_on.then(|| NodeId::try_from(request.asker).ok()).flatten();
+        asker.unwrap_or(caller)
     }
 
-    fn put(&self, inputs: &mpsc::Sender<Input>, input: Input) -> Result<(), Status> {
-        inputs.try_send(input).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => no_place(),
-            mpsc::error::TrySendError::Closed(_) => not_leading(None),
-        })
+    /// A place for a question of so many bytes. Who is no member takes none of those that are for
+    /// members.
+    fn place_of_ask(&self, from: NodeId, bytes: usize) -> Result<Place, Status> {
+        let is_member = self.known.read().contains(&from);
+        let places = if is_member { &self.asks } else { &self.asks_of_others };
+        places.place(from, bytes).ok_or_else(no_place)
     }
+}
+
+/// Room for an input. A handler has it before it lets go of its task by `defer`: from then on who
+/// asked is told what becomes of the task, and not what the handler returns.
+fn room_in(inputs: &mpsc::Sender<Input>) -> Result<mpsc::Permit<'_, Input>, Status> {
+    inputs.try_reserve().map_err(|error| match error {
+        mpsc::error::TrySendError::Full(()) => no_place(),
+        mpsc::error::TrySendError::Closed(()) => stopping(),
+    })
 }
 
 /// # Errors
@@ -195,3 +224,6 @@ fn invalid(text: &str) -> Status {
 fn malformed(error: crate::wire::Malformed) -> Status {
     Status::new(Code::InvalidArgument, error.to_string()).without_effect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use convoke::quorum::Configuration;
 use convoke::sim::transport::{Conditions, SimNetwork};
-use convoke::{CallError, Endpoint, NodeId};
+use convoke::{CallError, Code, Endpoint, Executed, NodeId};
 use node_kit::ledger::Ledger;
 use paxos::client::{self, Client, ClientError, Shape, votes};
 use paxos::core::Standing;
@@ -13,7 +13,7 @@ use paxos::node::{Node, Options};
 use paxos::proto::{
     Command, Entry, Pair, PaxosClient, Reply, Request, SessionName, command, entry, reply, request,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 const CLUSTER: u64 = 7;
 const WAY: Duration = Duration::from_millis(20);
@@ -186,6 +186,35 @@ async fn a_client_that_asked_a_follower_asks_the_leader_from_then_on() -> Result
     let found = clients_move_to_the_leader(&world).await;
     set(None);
     assert!(found.is_err(), "the mutant is not found");
+    world.end();
+    Ok(())
+}
+
+/// Of five requests, one after the other, four are proposed when the node ends, and one waits.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_when_the_time_to_stop_is_over_are_told_what_is_known()
+-> Result<(), Box<dyn Error>> {
+    let mut world = World::new().await?;
+    let leader = leader(&world.nodes).await;
+    let client = PaxosClient::new(&world.endpoint);
+    let mut calls = Vec::new();
+    for number in 0..5 {
+        let open = write(Entry { what: Some(entry::What::Open(number)) }, false);
+        calls.push(client.execute(open).to(leader).open()?);
+        sleep(WAY / 20).await;
+    }
+    sleep(WAY).await; // all have come, and no vote has
+    let leads = |node: &Node| node.endpoint().node() == leader;
+    let place = world.nodes.iter().position(leads).expect("it is one of them");
+    world.nodes.remove(place).stop(Duration::ZERO).await?;
+    let mut told = Vec::new();
+    for call in calls {
+        let failure = call.first().await.err().and_then(|error| error.failure().cloned());
+        told.push(failure.map(|failure| (Code::from_number(failure.code), failure.executed)));
+    }
+    let mut wanted = [Some((Code::Aborted, Executed::Yes)); 5];
+    wanted[4] = Some((Code::Unavailable, Executed::No));
+    assert_eq!(told, wanted);
     world.end();
     Ok(())
 }
