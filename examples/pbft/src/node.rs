@@ -70,6 +70,8 @@ pub struct Options {
     /// protocol. As many replies may wait to be asked for by it, for those who asked it. Default
     /// 2,048.
     pub member_inputs_max: usize,
+    /// Bytes of words of one member that may wait so. Default 64 MiB.
+    pub member_bytes_max: usize,
     /// Requests that may wait here for a check of their signatures, and then to be taken up: of one
     /// asker three quarters at most, whose signatures take a fifth of a second where all are wrong.
     /// What is beyond is refused unseen. Default 4,096.
@@ -128,6 +130,7 @@ impl Options {
             keys,
             signer,
             member_inputs_max: 2_048,
+            member_bytes_max: 64 << 20,
             requests_max: 4_096,
             request_bytes_max: 64 << 20,
             snapshot_bytes: 256 << 20,

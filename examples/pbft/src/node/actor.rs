@@ -11,7 +11,7 @@ use node_kit::durable::{Durable, WaitQueue};
 use node_kit::ledger::{Ledger, LedgerError, SnapshotPace};
 use node_kit::places::Place;
 use node_kit::turns::{News, Turns};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::counts::Counts;
@@ -31,24 +31,15 @@ use crate::wire;
 /// Something that came.
 #[derive(Debug)]
 pub(super) enum Input {
-    Words { words: Verified<Signed<Message>>, _share: OwnedSemaphorePermit },
-    Request { request: Verified<SignedRequest>, waiter: Option<Waiter>, _room: Room },
+    Words { words: Verified<Signed<Message>>, _place: Place },
+    Request { request: Verified<SignedRequest>, waiter: Option<Waiter>, _place: Place },
     Awaited { waiter: Waiter, _place: Place },
-    HandedOver { handover: Verified<Handover>, _share: OwnedSemaphorePermit },
-    OtherEpoch { from: NodeId, epoch: u64, _share: OwnedSemaphorePermit },
+    HandedOver { handover: Verified<Handover>, _place: Place },
+    OtherEpoch { from: NodeId, epoch: u64, _place: Place },
     Since { epoch: u64, tell: oneshot::Sender<Vec<Handover>>, _place: Arc<Place> },
     Inspect { with_state: bool, tell: oneshot::Sender<Inspection>, _place: Option<Arc<Place>> },
     Saved(Result<(), LedgerError>),
     Stop { deadline: Instant },
-}
-
-/// Room that a request takes, until it was taken up.
-#[derive(Debug)]
-pub(super) enum Room {
-    /// A part of the share of the member that has passed it on.
-    Member(#[expect(dead_code, reason = "it is dropped")] OwnedSemaphorePermit),
-    /// A place of the node that has asked.
-    Asker(#[expect(dead_code, reason = "it is dropped")] Place),
 }
 
 /// Words that leave once the ledger allows it, those they are for, and their epoch.
@@ -203,18 +194,18 @@ impl Actor {
             // As if they had been lost: they are said again.
             Input::Words { words, .. } if is_kept(&words.get().body) && !self.ledger.has_room() => {
             }
-            Input::Words { words, _share } => {
+            Input::Words { words, _place } => {
                 remembers(self.replica.forgotten(words.get()))?;
                 self.hearing.hear(words.get(), &self.replica);
                 if !self.hearing.is_listening() {
                     self.replica.handle_message(now, words);
                 }
             }
-            Input::HandedOver { handover, _share } => {
+            Input::HandedOver { handover, _place } => {
                 remembers(self.replica.forgotten_in(handover.get()))?;
                 self.replica.handle_handover(now, handover);
             }
-            Input::OtherEpoch { from, epoch, _share } => {
+            Input::OtherEpoch { from, epoch, _place } => {
                 self.replica.handle_other_epoch(now, from, epoch)
             }
             Input::Since { epoch, tell, _place } => {
@@ -222,10 +213,10 @@ impl Actor {
                 let later = handovers.filter(|of| of.epoch() > epoch).take(HANDOVERS_MAX);
                 let _ = tell.send(later.cloned().collect()); // who asked may have given up
             }
-            Input::Request { request, waiter, _room } => {
+            Input::Request { request, waiter, _place } => {
                 waiter.into_iter().for_each(|waiter| self.wait(waiter));
                 if self.hearing.is_listening() {
-                    self.hearing.keep(Input::Request { request, waiter: None, _room });
+                    self.hearing.keep(Input::Request { request, waiter: None, _place });
                 } else {
                     self.replica.handle_request(now, request);
                 }
@@ -257,8 +248,7 @@ impl Actor {
     }
 
     fn wait(&mut self, waiter: Waiter) {
-        let is_member = self.epoch.members.contains(waiter.asker);
-        self.waiters.insert(waiter, is_member);
+        self.waiters.insert(waiter, |node| self.epoch.members.contains(node));
     }
 
     /// Does all that can be done now.

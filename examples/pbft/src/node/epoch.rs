@@ -7,7 +7,6 @@ use convoke::quorum::Configuration;
 use convoke::{Endpoint, KeepConnected, NodeId};
 use node_kit::places::Places;
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
 
 use super::Options;
 use crate::core::{Handover, Keys, Members};
@@ -26,7 +25,7 @@ pub(super) struct Epoch {
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     /// Its words.
-    pub(super) words: Arc<Semaphore>,
+    pub(super) words: Places,
     /// Questions for replies, by the nodes for which it asks: they take nothing of its words.
     pub(super) awaited: Places,
 }
@@ -57,8 +56,10 @@ impl Epoch {
     fn with_shares(mut self, options: &Options) -> Self {
         for node in self.members.nodes() {
             let most = options.member_inputs_max;
-            let share =
-                || Share { words: Arc::new(Semaphore::new(most)), awaited: Places::new(most, 0) };
+            let share = || Share {
+                words: Places::of_one(most, options.member_bytes_max),
+                awaited: Places::new(most, 0),
+            };
             self.shares.entry(node).or_insert_with(share);
         }
         self

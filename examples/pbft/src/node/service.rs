@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use convoke::{Caller, Code, Context, Finish, NodeId, Status, Task};
 use node_kit::places::{Place, Places, no_place};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Standing;
-use super::actor::{Input, Room};
+use super::actor::Input;
 use super::counts::{Counts, Dropped};
 use super::epoch::{Epoch, Share, Shared};
 use super::gate::Gate;
@@ -41,33 +42,32 @@ pub(super) struct Front {
 impl Pbft for Front {
     async fn tell(&self, words: Words, context: Context) -> Result<(), Status> {
         let from = self.proven(context.caller())?;
-        let share = self.share_of(from)?;
+        let place = self.place_of_words(from, words.encoded_len())?;
         match words.words {
             Some(words::Words::Said(bytes)) => {
                 let words = self.decoded(bytes)?;
                 let epoch = words.1.epoch;
                 if epoch < self.epoch().keys.scope().epoch {
                     // A member that is behind, or was one, is told so.
-                    self.send(Input::OtherEpoch { from, epoch, _share: share })?;
+                    self.send(Input::OtherEpoch { from, epoch, _place: place })?;
                     return Err(self.refuse(Dropped::Refused(Refused::Epoch)));
                 }
                 if self.has_begun(&words.1.body) {
                     return Ok(());
                 }
-                let words = self.open(from, words).await?;
-                self.send(Input::Words { words, _share: share })
+                let (words, place) = self.open(from, words, place).await?;
+                self.send(Input::Words { words, _place: place })
             }
             Some(words::Words::Request(bytes)) => {
                 let request = self.open_request(&self.words, from, bytes).await?;
-                let _room = Room::Member(share);
-                self.send(Input::Request { request, waiter: None, _room })
+                self.send(Input::Request { request, waiter: None, _place: place })
             }
             Some(words::Words::Handover(bytes)) => {
                 let handover = wire::decode(bytes);
                 let handover = handover.map_err(|_| self.refuse(Dropped::Malformed))?;
                 let opened = self.epoch().keys.open_handover(handover);
                 let handover = opened.map_err(|why| self.refuse(Dropped::Refused(why)))?;
-                self.send(Input::HandedOver { handover, _share: share })
+                self.send(Input::HandedOver { handover, _place: place })
             }
             None => Err(self.refuse(Dropped::Malformed)),
         }
@@ -78,19 +78,21 @@ impl Pbft for Front {
         match asked.asked {
             Some(asked::Asked::Request(bytes)) => self.delegate(asker, bytes, task).await,
             Some(asked::Asked::RequestToAll(bytes)) => {
-                let _room = Room::Asker(self.place_of(&self.places, asker, bytes.len())?);
+                let _place = self.place_of(&self.places, asker, bytes.len())?;
                 let request = self.open_request(&self.requests, asker, bytes).await?;
                 let (client, number) = name(&request);
+                let queue = self.room_in(&self.asked)?;
                 let (task, finish) = task.defer();
                 let waiter = Some(Waiter { client, number, asker, task });
-                self.ask(Input::Request { request, waiter, _room })?;
+                queue.send(Input::Request { request, waiter, _place });
                 Ok(finish)
             }
-            Some(asked::Asked::Awaited(Awaited { client, number })) => {
-                let _place = self.place_of_awaited(asker, task.context().initiator())?;
+            Some(asked::Asked::Awaited(Awaited { client, number, asker: of })) => {
+                let _place = self.place_of_awaited(asker, of)?;
+                let queue = self.room_in(&self.asked)?;
                 let (task, finish) = task.defer();
                 let waiter = Waiter { client: ClientId(client), number, asker, task };
-                self.ask(Input::Awaited { waiter, _place })?;
+                queue.send(Input::Awaited { waiter, _place });
                 Ok(finish)
             }
             None => Err(self.refuse(Dropped::Malformed)),
@@ -137,11 +139,11 @@ impl Front {
         if self.epoch().keys.trust() == Trust::Channels {
             return Err(self.refuse(Dropped::NotToAll));
         }
-        let _room = Room::Asker(self.place_of(&self.places, asker, bytes.len())?);
+        let _place = self.place_of(&self.places, asker, bytes.len())?;
         let request = self.open_request(&self.requests, asker, bytes).await?;
         let (client, number) = name(&request);
-        self.ask(Input::Request { request, waiter: None, _room })?;
-        let awaited = Awaited { client: client.0, number };
+        self.ask(Input::Request { request, waiter: None, _place })?;
+        let awaited = Awaited { client: client.0, number, asker: asker.get() };
         let asked = Asked { asked: Some(asked::Asked::Awaited(awaited)) };
         let members = self.epoch().members.clone();
         let branches = members.nodes().map(|node| (node, pbft::EXECUTE.request(asked.clone())));
@@ -157,13 +159,15 @@ impl Front {
     }
 
     /// A place among the words of a member.
-    fn share_of(&self, from: NodeId) -> Result<OwnedSemaphorePermit, Status> {
-        let words = Arc::clone(&self.member(&self.epoch(), from)?.words);
-        words.try_acquire_owned().map_err(|_| self.refuse(Dropped::Flood))
+    fn place_of_words(&self, from: NodeId, bytes: usize) -> Result<Place, Status> {
+        let place = self.member(&self.epoch(), from)?.words.place(from, bytes);
+        place.ok_or_else(|| self.refuse(Dropped::Flood))
     }
 
-    /// A place among the replies that a member awaits for others.
-    fn place_of_awaited(&self, member: NodeId, asker: NodeId) -> Result<Place, Status> {
+    /// A place among the replies that a member awaits for others, by whom it names: it has heard
+    /// the request from that one itself, while the initiator of a call may be anybody.
+    fn place_of_awaited(&self, member: NodeId, asker: u64) -> Result<Place, Status> {
+        let asker = NodeId::try_from(asker).unwrap_or(member);
         self.place_of(&self.member(&self.epoch(), member)?.awaited, asker, 0)
     }
 
@@ -204,16 +208,20 @@ impl Front {
         &self,
         from: NodeId,
         (size, words): (usize, Signed<Message>),
-    ) -> Result<Verified<Signed<Message>>, Status> {
+        place: Place,
+    ) -> Result<(Verified<Signed<Message>>, Place), Status> {
         let keys = Arc::clone(&self.epoch().keys);
-        let opened = match size <= EXAMINED_HERE_BYTES {
-            true => self.words.pass(keys.examine(from, words)).await,
+        let (opened, place) = match size <= EXAMINED_HERE_BYTES {
+            true => (self.words.pass(keys.examine(from, words)).await, place),
             false => {
-                let opened = tokio::task::spawn_blocking(move || keys.open(from, words)).await;
-                opened.map_err(|_| stopping())?
+                // The words are there until this has ended, whoever gives them up: and so is their
+                // place.
+                let open = move || (keys.open(from, words), place);
+                tokio::task::spawn_blocking(open).await.map_err(|_| stopping())?
             }
         };
-        opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))
+        let words = opened.map_err(|refused| self.refuse(Dropped::Refused(refused)))?;
+        Ok((words, place))
     }
 
     async fn open_request(
@@ -234,18 +242,23 @@ impl Front {
 
     /// Puts what a member has said before the actor.
     fn send(&self, input: Input) -> Result<(), Status> {
-        self.put(&self.inputs, input)
+        self.room_in(&self.inputs).map(|queue| queue.send(input))
     }
 
     /// Puts what anybody may ask before the actor, behind what members have said.
     fn ask(&self, input: Input) -> Result<(), Status> {
-        self.put(&self.asked, input)
+        self.room_in(&self.asked).map(|queue| queue.send(input))
     }
 
-    fn put(&self, inputs: &mpsc::Sender<Input>, input: Input) -> Result<(), Status> {
-        inputs.try_send(input).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => self.refuse(Dropped::Full),
-            mpsc::error::TrySendError::Closed(_) => stopping(),
+    /// Room for an input. A handler has it before it lets go of its task by `defer`: from then on
+    /// who asked is told what becomes of the task, and not what the handler returns.
+    fn room_in<'a>(
+        &self,
+        inputs: &'a mpsc::Sender<Input>,
+    ) -> Result<mpsc::Permit<'a, Input>, Status> {
+        inputs.try_reserve().map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => self.refuse(Dropped::Full),
+            mpsc::error::TrySendError::Closed(()) => stopping(),
         })
     }
 
@@ -290,3 +303,6 @@ fn name(request: &Verified<SignedRequest>) -> (ClientId, u64) {
 fn stopping() -> Status {
     Status::new(Code::Unavailable, "the node is stopping").without_effect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,11 +37,10 @@ impl Waiters {
         self.count
     }
 
-    /// Takes one who waits; `is_member` when it is a replica that asks.
-    pub(super) fn insert(&mut self, waiter: Waiter, is_member: bool) {
+    /// Takes one who waits. Replicas among those that ask have room beside the others.
+    pub(super) fn insert(&mut self, waiter: Waiter, is_member: impl Fn(NodeId) -> bool) {
         let Waiter { client, number, asker, task } = waiter;
-        let known = self.places.contains_key(&(client, asker));
-        if !known && !is_member && self.askers(client) >= ASKERS_MAX {
+        if !self.has_room(client, asker, is_member) {
             return task.fail(no_room());
         }
         let numbers = self.places.entry((client, asker)).or_default();
@@ -54,8 +53,15 @@ impl Waiters {
         }
     }
 
-    fn askers(&self, client: ClientId) -> usize {
-        self.of(client).count()
+    fn has_room(
+        &self,
+        client: ClientId,
+        asker: NodeId,
+        is_member: impl Fn(NodeId) -> bool,
+    ) -> bool {
+        let others = || self.of(client).filter(|(_, asker)| !is_member(*asker)).count();
+        let is_known = self.places.contains_key(&(client, asker));
+        is_known || is_member(asker) || others() < ASKERS_MAX
     }
 
     fn of(&self, client: ClientId) -> impl Iterator<Item = (ClientId, NodeId)> + '_ {
@@ -90,4 +96,24 @@ impl Waiters {
 
 fn no_room() -> Status {
     Status::new(Code::ResourceExhausted, "too many wait for this client").without_effect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten replicas ask for a client, of whom some may lie, and nodes that are none.
+    #[test]
+    fn replicas_that_ask_for_a_client_leave_it_room() {
+        let (client, is_member) = (ClientId(7), |node: NodeId| node.get() <= 10);
+        let mut waiters = Waiters::default();
+        for asker in (1..=10).chain(100..107).map(NodeId::new) {
+            assert!(waiters.has_room(client, asker, is_member), "{asker}");
+            waiters.places.entry((client, asker)).or_default();
+        }
+        assert!(waiters.has_room(client, NodeId::new(200), is_member), "the client itself");
+        waiters.places.entry((client, NodeId::new(200))).or_default();
+        assert!(!waiters.has_room(client, NodeId::new(201), is_member), "one more than have room");
+        assert!(waiters.has_room(client, NodeId::new(200), is_member), "it has its place");
+    }
 }
