@@ -95,8 +95,9 @@ impl Studio {
     /// Returns at once. The task is answered by whoever takes it out of the queue.
     async fn append(&self, line: String, task: Task<u64>) -> Result<Finish, Status> {
         let (later, finish) = task.defer();
-        let gone = |_| Status::new(Code::Unavailable, "no writer");
-        self.queue.send((line, later)).map_err(gone)?;
+        if let Err(mpsc::error::SendError((_, later))) = self.queue.send((line, later)) {
+            later.fail(Status::new(Code::Unavailable, "no writer").without_effect());
+        }
         Ok(finish)
     }
 
