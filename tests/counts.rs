@@ -7,6 +7,9 @@ mod kinds;
 mod servers;
 #[allow(dead_code, reason = "other tests use the rest")]
 mod support;
+#[path = "../benches/profile/src/wire.rs"]
+#[allow(dead_code, reason = "calls of one transport are counted")]
+mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -23,6 +26,7 @@ use kinds::{Cluster, Kind};
 use support::{builder, peer};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
+use wire::{Ends, Wire};
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -95,6 +99,8 @@ const fn row(kind: Kind, callers: usize, calls_each: usize, locks: f64, allocati
     Row { kind, callers, calls_each, locks, allocations }
 }
 
+const ENDS: Ends = Ends { wire: Wire::Tcp, cores: None };
+
 /// Locks are of endpoints and of their connections. A call alone takes five and six. Of many in
 /// flight each takes two of its endpoints and one of its connection, and its part of what a batch
 /// takes; its messages and its task take the room of those before. Buffers to read into come now
@@ -103,7 +109,7 @@ const ROWS: [Row; 8] = [
     row(Kind::Unary, 64, 100, 3.6, 0.1),
     row(Kind::Unary, 1, 6_400, 11.2, 0.1),
     row(Kind::Quorum, 16, 100, 9.5, 4.6),
-    row(Kind::Tree, 32, 100, 13.0, 1.0),
+    row(Kind::Tree, 32, 100, 13.0, 1.5),
     row(Kind::Hops, 32, 100, 18.0, 0.5),
     row(Kind::Fan, 16, 100, 19.0, 70.0),
     row(Kind::Items, 1, 10_000, 3.4, 0.1),
@@ -114,7 +120,7 @@ const ROWS: [Row; 8] = [
 async fn locks_and_allocations_of_each_kind_of_call() {
     let mut over = Vec::new();
     for Row { kind, callers, calls_each, locks: locks_max, allocations: allocations_max } in ROWS {
-        let cluster = Cluster::start(kind, None).await;
+        let cluster = Cluster::start(kind, ENDS).await;
         kind.run(&cluster, callers, calls_each.min(200)).await;
         let (session, before) = (Session::new(), locks_taken());
         let span = session.operation("calls").measure_thread();
@@ -273,7 +279,7 @@ async fn received(client: &Endpoint, before: u64, frames: u64) {
 
 #[tokio::test]
 async fn replies_that_are_there_are_read_under_one_lock() {
-    let cluster = Cluster::start(Kind::Quorum, None).await;
+    let cluster = Cluster::start(Kind::Quorum, ENDS).await;
     let client = &cluster.client;
     for _ in 0..3 {
         let before = client.counters().frames_received;
@@ -293,7 +299,7 @@ async fn replies_that_are_there_are_read_under_one_lock() {
 
 #[tokio::test]
 async fn items_that_are_there_are_handed_out_without_a_lock() {
-    let cluster = Cluster::start(Kind::Replies, None).await;
+    let cluster = Cluster::start(Kind::Replies, ENDS).await;
     let client = &cluster.client;
     for _ in 0..3 {
         let before = client.counters().frames_received;

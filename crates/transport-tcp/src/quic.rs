@@ -224,6 +224,8 @@ fn acknowledgements() -> AckFrequencyConfig {
     let mut acknowledgements = AckFrequencyConfig::default();
     acknowledgements
         .ack_eliciting_threshold(VarInt::from_u32(HELD_PACKETS_MAX))
+        // A packet out of order is told at once, as losses are found by it.
+        .reordering_threshold(VarInt::from_u32(1))
         .max_ack_delay(Some(HELD_MAX));
     acknowledgements
 }

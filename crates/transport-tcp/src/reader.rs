@@ -81,16 +81,16 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
         let connection = Arc::clone(self.life.lifetime().connection());
         let mut signal = pin!(connection.reader_signal.notified());
         let mut timer = pin!(sleep_until(self.life.deadline()));
-        // Signal and timer, as they are set now, were asked and will wake this task.
-        let mut are_armed = false;
-        // The last read took all there was, and this turn of the task goes on.
+        // This turn of the task goes on after a read that took all there was.
         let mut has_drained = false;
         let reason = loop {
             self.make_room();
+            let mut was_asked = true;
             let event = poll_fn(|cx| {
-                // Most turns read once, and then wait: for that the socket alone is asked again.
-                let asks_all = !(std::mem::take(&mut has_drained) && are_armed);
-                if asks_all && signal.as_mut().poll(cx).is_ready() {
+                // Most turns read once, and then wait. The signal was asked before the read, and
+                // wakes the task. The timer was not, and may have used up its wake for this turn.
+                was_asked = !std::mem::take(&mut has_drained);
+                if was_asked && signal.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Event::Signal);
                 }
                 if self.is_reading() {
@@ -99,16 +99,11 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
                         return Poll::Ready(Event::Read(read));
                     }
                 }
-                if asks_all && timer.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Event::Timer);
-                }
-                are_armed = true;
-                Poll::Pending
+                timer.as_mut().poll(cx).map(|()| Event::Timer)
             })
             .await;
             let end = match event {
                 Event::Signal => {
-                    are_armed = false;
                     signal.set(connection.reader_signal.notified());
                     let end = self.life.on_signal(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
@@ -117,7 +112,7 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
                 Event::Read(read) => {
                     let has_room = self.buffer.len() < self.buffer.capacity();
                     let mut end = self.on_read(read);
-                    has_drained = has_room && !self.has_more;
+                    has_drained = was_asked && has_room && !self.has_more;
                     while end.is_none() && self.has_more {
                         tokio::task::yield_now().await;
                         end = self.on_bytes();
@@ -125,7 +120,6 @@ impl<V: Deref<Target: Valve + Sized>> Reader<V> {
                     end
                 }
                 Event::Timer => {
-                    are_armed = false;
                     let end = self.life.on_timer(Instant::now());
                     timer.as_mut().reset(self.life.deadline());
                     end

@@ -14,6 +14,7 @@ over_every_socket! {
     a_peer_that_does_not_read_fills_a_bounded_buffer_and_can_be_closed,
     a_peer_that_does_not_read_its_credit_cannot_go_on_without,
     a_silent_peer_is_closed_after_the_keep_alive_timeout,
+    a_peer_that_falls_silent_after_much_talk_is_closed,
     an_idle_connection_stays_open,
     frames_that_waited_while_this_process_was_paused_are_not_delivered,
 }
@@ -86,6 +87,24 @@ async fn a_silent_peer_is_closed_after_the_keep_alive_timeout(kind: Kind) {
     let count = frames.iter().filter(|frame| frame.0 == KEEP_ALIVE).count();
     assert!(count > 0, "an idle connection is kept alive: {frames:?}");
     assert_eq!(connection.counters().transport_frames_sent, frames.len() as u64);
+    victim.sink.check();
+}
+
+async fn a_peer_that_falls_silent_after_much_talk_is_closed(kind: Kind) {
+    let victim = Victim::new(kind, TcpTransport::builder()).await;
+    let (mut raw, connection) = victim.attack_after_hello().await;
+    let nonce = connection.link().nonce;
+    tokio::time::pause();
+    // Of 40 s, four times the keep-alive timeout, each wake by the timer finds a frame, too.
+    for sent in 1..=400 {
+        raw.send_at_once(&frame(LAST, 1, b"talk"));
+        tokio::time::advance(Duration::from_millis(100)).await;
+        while victim.sink.frame_count(nonce) < sent {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(victim.sink.closed(nonce).await, CloseReason::KeepAlive);
+    tokio::time::resume();
     victim.sink.check();
 }
 
