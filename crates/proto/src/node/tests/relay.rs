@@ -4,15 +4,13 @@ use bytes::Bytes;
 
 use super::super::*;
 use super::mesh::{Mesh, Sent, branch, id, millis};
-use super::strangers::{KEY, frame, in_the_name_of, request, send};
 use crate::call::{CallEvent, CallOptions};
 use crate::id::{CallId, LinkId};
 use crate::share::Pool;
 use crate::visits::Start;
-use crate::wire::Request;
 
 /// 1 is connected with 2 alone, which it has called; 2, 3 and 4 are connected with each other.
-fn hidden_client() -> (Mesh, CallId) {
+pub(super) fn hidden_client() -> (Mesh, CallId) {
     hidden_client_with(&Limits::default())
 }
 
@@ -150,67 +148,6 @@ fn a_node_out_of_reach_is_asked_through_the_root() {
     assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
-/// The initiator has an address of a node that is good for others alone: what runs there is asked
-/// for through the root, as if it had none. Its branch failed as if a connection had been lost.
-#[test]
-fn what_runs_where_no_dial_leads_is_asked_for_through_the_root() {
-    for is_tail in [false, true] {
-        let (mut mesh, call) = hidden_client();
-        mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://away".parse().unwrap()]);
-        let path = if is_tail { "/0" } else { "/0/0" };
-        if is_tail {
-            send_on(&mut mesh, "/0", 3);
-        } else {
-            mesh.delegate("/0", &[3]);
-            mesh.finish("/0");
-        }
-        mesh.deliver_all();
-        let (mut dials, mut asked) = (0, 0);
-        for _ in 0..20 {
-            mesh.pass(millis(100));
-            for (node, to) in std::mem::take(&mut mesh.dials) {
-                let now = mesh.now;
-                mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
-                dials += 1;
-            }
-            asked += usize::from(mesh.on_wire().contains(&"1-2 PROBE".to_owned()));
-            mesh.deliver_all();
-            assert_eq!(mesh.end(1, call), None, "it runs");
-        }
-        assert!(
-            dials > 0 && asked > 0,
-            "a dial is tried first: {dials} dials, asked {asked} times"
-        );
-        mesh.answer(path, b"there all the time");
-        mesh.deliver_all();
-        assert_eq!(mesh.told(1, call), [format!("reply {path}"), "Complete".to_owned()]);
-    }
-}
-
-/// A node that no dial reaches, and the root neither, has failed.
-#[test]
-fn what_ran_where_nobody_leads_any_more_fails() {
-    let (mut mesh, call) = hidden_client();
-    mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://away".parse().unwrap()]);
-    send_on(&mut mesh, "/0", 3);
-    mesh.deliver_all();
-    for (at, to) in [(2, 3), (4, 3)] {
-        let link = mesh.link_between(at, to);
-        mesh.disconnect(at, link);
-    }
-    for _ in 0..50 {
-        mesh.deliver_all();
-        mesh.pass(millis(100));
-        for (node, to) in std::mem::take(&mut mesh.dials) {
-            let now = mesh.now;
-            mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
-        }
-    }
-    let told = mesh.told(1, call);
-    assert!(told[0].contains("/0") && told[0].contains("may have run"), "{told:?}");
-    assert!(mesh.end(1, call).is_some() && !format!("{told:?}").contains("deadline"), "{told:?}");
-}
-
 /// A branch at the node of the initiator itself, whose request was lost with the connection, and
 /// the word of its sender beside it: asked for, that says again which connection it took.
 #[test]
@@ -232,101 +169,6 @@ fn a_request_to_the_initiator_that_was_lost_with_its_word_is_fenced() {
         assert!(mesh.end(1, call).is_some(), "{told:?}");
         assert!(!format!("{told:?}").contains("deadline"), "{told:?}");
     }
-}
-
-/// The same where the root is away, too, and each dial takes longer than the pause after the one
-/// before: the straight way and that through the root were tried in turn, to the deadline.
-#[test]
-fn what_ran_where_neither_it_nor_the_root_can_be_dialled_fails_before_the_deadline() {
-    let (mut mesh, call) = hidden_client();
-    for to in [2, 3] {
-        let away = vec![format!("test://{to}").parse().unwrap()];
-        mesh.nodes.get_mut(&1).unwrap().configure(id(to), away);
-    }
-    open_and_end(&mut mesh, "/0", 3);
-    kill(&mut mesh, 2);
-    kill(&mut mesh, 3);
-    let mut under_way = Vec::new();
-    for _ in 0..80 {
-        mesh.deliver_all();
-        mesh.pass(millis(100));
-        let now = mesh.now;
-        under_way.extend(std::mem::take(&mut mesh.dials).into_iter().map(|dial| (now, dial)));
-        let (over, rest) =
-            under_way.into_iter().partition(|(at, _)| now.since(*at) >= millis(3_000));
-        under_way = rest;
-        let over: Vec<(Timestamp, (u64, u64))> = over;
-        for (_, (node, to)) in over.into_iter().filter(|(_, (node, _))| *node == 1) {
-            mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
-        }
-    }
-    let told = mesh.told(1, call);
-    assert!(mesh.end(1, call).is_some() && !format!("{told:?}").contains("deadline"), "{told:?}");
-}
-
-/// Found by the simulation: when the budget was up, giving up the dial began another one at once,
-/// for ever.
-#[test]
-fn a_dial_of_the_initiator_is_tried_once() {
-    let limits = Limits { reply_dial: crate::limits::ReplyDial::Anybody, ..Limits::default() };
-    let mut mesh = Mesh::new(3, &limits);
-    mesh.connect(1, 2);
-    mesh.connect(2, 3);
-    mesh.nodes.get_mut(&3).unwrap().configure(id(1), vec!["test://1".parse().unwrap()]);
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
-    mesh.delegate("/0", &[3]);
-    mesh.finish("/0");
-    mesh.deliver_all();
-    mesh.answer("/0/0", b"patience");
-    assert_eq!(mesh.dials, [(3, 1)]);
-    assert!(mesh.wire.is_empty());
-    mesh.pass(Duration::from_secs(1));
-    assert_eq!(mesh.dials.len(), 1);
-    mesh.deliver_all();
-    assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
-}
-
-/// A stranger names initiators that nobody reaches: what is for them all is bounded, too.
-#[test]
-fn what_waits_for_dials_of_many_initiators_is_bounded() {
-    let limits = Limits { dial_bytes_total_max: 1_000, ..Limits::default() };
-    let mut mesh = Mesh::connected_with(2, &limits);
-    let mut relayed = Vec::new();
-    for node in 10..14 {
-        mesh.with(1, |core| core.configure(id(node), vec!["test://away".parse().unwrap()]));
-        let call = CallId { origin: Incarnation::of_random(node << 8), seq: 1 };
-        let frame = frame(call, "/0/0", request(KEY, in_the_name_of(node), 1));
-        assert_eq!(send(&mut mesh, 2, 1, frame), Ok(()));
-        mesh.answer("/0/0", &[7; 300]);
-        relayed.push(mesh.wire.len());
-    }
-    assert_eq!(mesh.dials, [(1, 10), (1, 11), (1, 12), (1, 13)]);
-    assert_eq!(relayed, [0, 0, 1, 2], "two wait, and the others go by the sender");
-    mesh.pass(Duration::from_secs(1));
-    assert_eq!(mesh.wire.len(), 4);
-}
-
-/// Each dial has a time of its own, a quarter of what its task has left.
-#[test]
-fn of_many_dials_the_one_with_the_least_time_is_given_up_first() {
-    let mut mesh = Mesh::connected_with(2, &Limits::default());
-    for (node, millis) in [(10, 800), (11, 200), (12, 400)] {
-        mesh.with(1, |core| core.configure(id(node), vec!["test://away".parse().unwrap()]));
-        let call = CallId { origin: Incarnation::of_random(node << 8), seq: 1 };
-        let Message::Request(request) = request(KEY, in_the_name_of(node), 1) else {
-            unreachable!("it makes one")
-        };
-        let request = Request { budget_us: millis * 1_000, ..request };
-        assert_eq!(send(&mut mesh, 2, 1, frame(call, "/0/0", Message::Request(request))), Ok(()));
-        mesh.answer("/0/0", b"late");
-    }
-    assert_eq!(mesh.dials, [(1, 10), (1, 11), (1, 12)]);
-    let relayed = [49, 1, 50, 100].map(|millis| {
-        mesh.pass(Duration::from_millis(millis));
-        mesh.wire.len()
-    });
-    assert_eq!(relayed, [0, 1, 2, 3]);
 }
 
 const OUT_OF_SIGHT: &str = "at n4: the request was lost on its way (it did not run)";
@@ -366,7 +208,7 @@ fn hand_the_branch_on(mesh: &mut Mesh) {
 }
 
 /// A task ends with a tail.
-fn send_on(mesh: &mut Mesh, path: &str, to: u64) {
+pub(super) fn send_on(mesh: &mut Mesh, path: &str, to: u64) {
     let ((at, task), now) = (mesh.task(path), mesh.now);
     mesh.with(at, |node| {
         node.delegate(now, &task, branch(to)).unwrap();
@@ -375,7 +217,7 @@ fn send_on(mesh: &mut Mesh, path: &str, to: u64) {
 }
 
 /// The same, and the next task of the branch starts.
-fn hand_on(mesh: &mut Mesh, path: &str, to: u64) {
+pub(super) fn hand_on(mesh: &mut Mesh, path: &str, to: u64) {
     send_on(mesh, path, to);
     mesh.deliver_all();
 }
@@ -531,7 +373,7 @@ fn say_more(mesh: &mut Mesh, path: &str) {
 }
 
 /// A node is killed: its neighbours see their connections with it end.
-fn kill(mesh: &mut Mesh, node: u64) {
+pub(super) fn kill(mesh: &mut Mesh, node: u64) {
     mesh.wire.retain(|(from, sent)| *from != node && sent.to != id(node));
     for neighbour in (1..=4).filter(|neighbour| *neighbour != node) {
         if let Some(link) = mesh.find_link(neighbour, node) {
@@ -542,7 +384,7 @@ fn kill(mesh: &mut Mesh, node: u64) {
 }
 
 /// A call asks after its tasks, more than once and well before its deadline.
-fn worry(mesh: &mut Mesh) {
+pub(super) fn worry(mesh: &mut Mesh) {
     for _ in 0..8 {
         mesh.pass(millis(500));
         mesh.deliver_all();
@@ -817,164 +659,4 @@ fn a_node_that_is_back_without_its_task_is_missed_through_others() {
     assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{told:?}");
     assert!(told[1].ends_with("(it may have run)"), "{told:?}");
     assert!(!told[1].contains("deadline"), "{told:?}");
-}
-
-/// Time passes, more than a few times the grace, while nobody can be dialled from node 1.
-fn worry_where_dials_fail(mesh: &mut Mesh) {
-    for _ in 0..20 {
-        mesh.pass(millis(100));
-        mesh.deliver_all();
-        let now = mesh.now;
-        let dials = std::mem::take(&mut mesh.dials);
-        for (_, node) in dials.into_iter().filter(|(at, _)| *at == 1) {
-            mesh.with(1, |core| core.handle_dial_failed(now, id(node)));
-        }
-        mesh.deliver_all();
-    }
-}
-
-/// 1 is connected with 2, which it has called, and with 3, whose connection ends once 2 has handed
-/// on to it. 2 dials 3 for that.
-fn handed_on_to_who_has_left(hand_on: HandOn, is_known: bool) -> (Mesh, CallId) {
-    let mut mesh = Mesh::new(3, &Limits::default());
-    let to_3 = [2, 3].map(|to| mesh.connect(1, to))[1];
-    let knowing = if is_known { &[1, 2][..] } else { &[2] };
-    for at in knowing {
-        let at_3 = vec!["test://3".parse().unwrap()];
-        mesh.nodes.get_mut(at).unwrap().configure(id(3), at_3);
-    }
-    let call = mesh.call(1, &[2], CallOptions::default());
-    mesh.deliver_all();
-    hand_on(&mut mesh, "/0", 3);
-    mesh.pass(millis(100));
-    mesh.deliver_all();
-    assert_eq!(mesh.dials, [(2, 3)]);
-    [1, 3].into_iter().for_each(|at| mesh.disconnect(at, to_3));
-    (mesh, call)
-}
-
-/// A task that opens a branch and ends.
-fn open_and_end(mesh: &mut Mesh, path: &str, to: u64) {
-    mesh.delegate(path, &[to]);
-    mesh.finish(path);
-    mesh.deliver_all();
-}
-
-/// Has the task of a path ask a node further.
-type HandOn = fn(&mut Mesh, &str, u64);
-
-/// The branches of the tests below: by tail, and one among others.
-const WAYS_ON: [(HandOn, &str); 2] = [(hand_on, "/0"), (open_and_end, "/0/0")];
-
-/// Found by a black-box test: a node shut down and came back while another dialled it with a
-/// request, and the caller, whose connection with it had ended, took the branch for lost.
-#[test]
-fn a_request_that_waits_for_a_dial_outlives_the_connection_of_its_initiator_with_its_node() {
-    for ((hand_on, path), is_known) in WAYS_ON.into_iter().flat_map(|w| [(w, true), (w, false)]) {
-        let (mut mesh, call) = handed_on_to_who_has_left(hand_on, is_known);
-        worry_where_dials_fail(&mut mesh);
-        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path}: its sender holds it");
-        mesh.start(3, &Limits::default());
-        mesh.connect(2, 3);
-        mesh.deliver_all();
-        worry_where_dials_fail(&mut mesh);
-        mesh.answer(path, b"late");
-        mesh.deliver_all();
-        let told = mesh.told(1, call);
-        assert_eq!(told, [format!("reply {path}"), "Complete".to_owned()], "{is_known}");
-    }
-}
-
-#[test]
-fn a_request_whose_dial_fails_did_not_run_though_its_node_had_left() {
-    for ((hand_on, path), is_known) in WAYS_ON.into_iter().flat_map(|w| [(w, true), (w, false)]) {
-        let (mut mesh, call) = handed_on_to_who_has_left(hand_on, is_known);
-        worry_where_dials_fail(&mut mesh);
-        let now = mesh.now;
-        mesh.with(2, |node| node.handle_dial_failed(now, id(3)));
-        mesh.deliver_all();
-        let told = mesh.told(1, call);
-        assert!(told[0].contains("no connection to the node could be made"), "{path}: {told:?}");
-        assert!(told[0].ends_with("(it did not run)"), "{path}: {told:?}");
-    }
-}
-
-/// Once its sender has lost it, too, a node that this one is cut off from is down a grace later.
-#[test]
-fn a_node_that_its_sender_has_lost_too_is_down_after_the_grace() {
-    for (hand_on, path) in WAYS_ON {
-        let (mut mesh, call) = Mesh::calling(3, &[2]);
-        hand_on(&mut mesh, "/0", 3);
-        mesh.pass(millis(100));
-        mesh.deliver_all();
-        for (at, is_over) in [(1, false), (2, true)] {
-            let link = mesh.link_between(at, 3);
-            [at, 3].into_iter().for_each(|at| mesh.disconnect(at, link));
-            for _ in 0..2 {
-                mesh.deliver_all();
-                mesh.pass(Limits::default().grace);
-            }
-            mesh.deliver_all();
-            assert_eq!(mesh.end(1, call).is_some(), is_over, "{path}");
-        }
-        let told = mesh.told(1, call);
-        assert!(told[0].ends_with("(it may have run)"), "{path}: {told:?}");
-    }
-}
-
-/// The same of a sender that is gone, or has come back without what it knew.
-#[test]
-fn a_node_that_nobody_can_be_asked_for_is_down_before_the_deadline() {
-    for ((lost_first, lost_last), is_back) in [((3, 4), false), ((4, 3), false), ((3, 4), true)] {
-        let (mut mesh, call) = Mesh::calling(4, &[2]);
-        for (path, to) in [("/0", 3), ("/0/0", 4)] {
-            open_and_end(&mut mesh, path, to);
-        }
-        kill(&mut mesh, lost_first);
-        if is_back {
-            mesh.start(3, &Limits::default());
-            [1, 2, 4].into_iter().for_each(|to| _ = mesh.connect(to, 3));
-        }
-        worry(&mut mesh);
-        kill(&mut mesh, lost_last);
-        worry(&mut mesh);
-        let told = mesh.told(1, call);
-        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{told:?}");
-        assert!(!format!("{told:?}").contains("deadline"), "{told:?}");
-    }
-}
-
-/// The same where the sender itself runs in a later life of its node, to which the initiator had a
-/// connection that ended: what the sender says comes by another.
-#[test]
-fn a_sender_in_a_later_life_of_its_node_holds_its_request_as_any() {
-    for (hand_on, path) in WAYS_ON {
-        let mut mesh = Mesh::new(4, &Limits::default());
-        let links = [(1, 2), (1, 3), (2, 3), (1, 4)].map(|(one, other)| mesh.connect(one, other));
-        mesh.pass(millis(1));
-        let call = mesh.call(1, &[2], CallOptions::default());
-        mesh.deliver_all();
-        for (link, ends) in [(links[1], [1, 3]), (links[2], [2, 3])] {
-            ends.into_iter().for_each(|at| mesh.disconnect(at, link));
-        }
-        mesh.start(3, &Limits::default());
-        [1, 2].into_iter().for_each(|at| _ = mesh.connect(at, 3));
-        mesh.nodes.get_mut(&3).unwrap().configure(id(4), vec!["test://4".parse().unwrap()]);
-        hand_on(&mut mesh, "/0", 3);
-        hand_on(&mut mesh, path, 4);
-        worry(&mut mesh);
-        assert_eq!(mesh.dials, [(3, 4)]);
-        mesh.start(4, &Limits::default());
-        mesh.disconnect(1, links[3]);
-        mesh.connect(1, 4);
-        worry(&mut mesh);
-        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path}: its sender holds it");
-        mesh.connect(3, 4);
-        mesh.deliver_all();
-        let path = if path == "/0" { "/0" } else { "/0/0/0" };
-        mesh.answer(path, b"late");
-        mesh.deliver_all();
-        let told = mesh.told(1, call);
-        assert_eq!(told, [format!("reply {path}"), "Complete".to_owned()]);
-    }
 }

@@ -1,0 +1,167 @@
+//! Branches whose node the initiator has lost, and others may reach.
+
+use super::super::*;
+use super::mesh::{Mesh, id, millis};
+use super::relay::{hand_on, kill, worry};
+use crate::call::CallOptions;
+use crate::id::CallId;
+
+/// Time passes, more than a few times the grace, while nobody can be dialled from node 1.
+fn worry_where_dials_fail(mesh: &mut Mesh) {
+    for _ in 0..20 {
+        mesh.pass(millis(100));
+        mesh.deliver_all();
+        let now = mesh.now;
+        let dials = std::mem::take(&mut mesh.dials);
+        for (_, node) in dials.into_iter().filter(|(at, _)| *at == 1) {
+            mesh.with(1, |core| core.handle_dial_failed(now, id(node)));
+        }
+        mesh.deliver_all();
+    }
+}
+
+/// 1 is connected with 2, which it has called, and with 3, whose connection ends once 2 has handed
+/// on to it. 2 dials 3 for that.
+fn handed_on_to_who_has_left(hand_on: HandOn, is_known: bool) -> (Mesh, CallId) {
+    let mut mesh = Mesh::new(3, &Limits::default());
+    let to_3 = [2, 3].map(|to| mesh.connect(1, to))[1];
+    let knowing = if is_known { &[1, 2][..] } else { &[2] };
+    for at in knowing {
+        let at_3 = vec!["test://3".parse().unwrap()];
+        mesh.nodes.get_mut(at).unwrap().configure(id(3), at_3);
+    }
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    hand_on(&mut mesh, "/0", 3);
+    mesh.pass(millis(100));
+    mesh.deliver_all();
+    assert_eq!(mesh.dials, [(2, 3)]);
+    [1, 3].into_iter().for_each(|at| mesh.disconnect(at, to_3));
+    (mesh, call)
+}
+
+/// A task that opens a branch and ends.
+pub(super) fn open_and_end(mesh: &mut Mesh, path: &str, to: u64) {
+    mesh.delegate(path, &[to]);
+    mesh.finish(path);
+    mesh.deliver_all();
+}
+
+/// Has the task of a path ask a node further.
+type HandOn = fn(&mut Mesh, &str, u64);
+
+/// The branches of the tests below: by tail, and one among others.
+const WAYS_ON: [(HandOn, &str); 2] = [(hand_on, "/0"), (open_and_end, "/0/0")];
+
+/// Found by a black-box test: a node shut down and came back while another dialled it with a
+/// request, and the caller, whose connection with it had ended, took the branch for lost.
+#[test]
+fn a_request_that_waits_for_a_dial_outlives_the_connection_of_its_initiator_with_its_node() {
+    for ((hand_on, path), is_known) in WAYS_ON.into_iter().flat_map(|w| [(w, true), (w, false)]) {
+        let (mut mesh, call) = handed_on_to_who_has_left(hand_on, is_known);
+        worry_where_dials_fail(&mut mesh);
+        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path}: its sender holds it");
+        mesh.start(3, &Limits::default());
+        mesh.connect(2, 3);
+        mesh.deliver_all();
+        worry_where_dials_fail(&mut mesh);
+        mesh.answer(path, b"late");
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert_eq!(told, [format!("reply {path}"), "Complete".to_owned()], "{is_known}");
+    }
+}
+
+#[test]
+fn a_request_whose_dial_fails_did_not_run_though_its_node_had_left() {
+    for ((hand_on, path), is_known) in WAYS_ON.into_iter().flat_map(|w| [(w, true), (w, false)]) {
+        let (mut mesh, call) = handed_on_to_who_has_left(hand_on, is_known);
+        worry_where_dials_fail(&mut mesh);
+        let now = mesh.now;
+        mesh.with(2, |node| node.handle_dial_failed(now, id(3)));
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert!(told[0].contains("no connection to the node could be made"), "{path}: {told:?}");
+        assert!(told[0].ends_with("(it did not run)"), "{path}: {told:?}");
+    }
+}
+
+/// Once its sender has lost it, too, a node that this one is cut off from is down a grace later.
+#[test]
+fn a_node_that_its_sender_has_lost_too_is_down_after_the_grace() {
+    for (hand_on, path) in WAYS_ON {
+        let (mut mesh, call) = Mesh::calling(3, &[2]);
+        hand_on(&mut mesh, "/0", 3);
+        mesh.pass(millis(100));
+        mesh.deliver_all();
+        for (at, is_over) in [(1, false), (2, true)] {
+            let link = mesh.link_between(at, 3);
+            [at, 3].into_iter().for_each(|at| mesh.disconnect(at, link));
+            for _ in 0..2 {
+                mesh.deliver_all();
+                mesh.pass(Limits::default().grace);
+            }
+            mesh.deliver_all();
+            assert_eq!(mesh.end(1, call).is_some(), is_over, "{path}");
+        }
+        let told = mesh.told(1, call);
+        assert!(told[0].ends_with("(it may have run)"), "{path}: {told:?}");
+    }
+}
+
+/// The same of a sender that is gone, or has come back without what it knew.
+#[test]
+fn a_node_that_nobody_can_be_asked_for_is_down_before_the_deadline() {
+    for ((lost_first, lost_last), is_back) in [((3, 4), false), ((4, 3), false), ((3, 4), true)] {
+        let (mut mesh, call) = Mesh::calling(4, &[2]);
+        for (path, to) in [("/0", 3), ("/0/0", 4)] {
+            open_and_end(&mut mesh, path, to);
+        }
+        kill(&mut mesh, lost_first);
+        if is_back {
+            mesh.start(3, &Limits::default());
+            [1, 2, 4].into_iter().for_each(|to| _ = mesh.connect(to, 3));
+        }
+        worry(&mut mesh);
+        kill(&mut mesh, lost_last);
+        worry(&mut mesh);
+        let told = mesh.told(1, call);
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{told:?}");
+        assert!(!format!("{told:?}").contains("deadline"), "{told:?}");
+    }
+}
+
+/// The same where the sender itself runs in a later life of its node, to which the initiator had a
+/// connection that ended: what the sender says comes by another.
+#[test]
+fn a_sender_in_a_later_life_of_its_node_holds_its_request_as_any() {
+    for (hand_on, path) in WAYS_ON {
+        let mut mesh = Mesh::new(4, &Limits::default());
+        let links = [(1, 2), (1, 3), (2, 3), (1, 4)].map(|(one, other)| mesh.connect(one, other));
+        mesh.pass(millis(1));
+        let call = mesh.call(1, &[2], CallOptions::default());
+        mesh.deliver_all();
+        for (link, ends) in [(links[1], [1, 3]), (links[2], [2, 3])] {
+            ends.into_iter().for_each(|at| mesh.disconnect(at, link));
+        }
+        mesh.start(3, &Limits::default());
+        [1, 2].into_iter().for_each(|at| _ = mesh.connect(at, 3));
+        mesh.nodes.get_mut(&3).unwrap().configure(id(4), vec!["test://4".parse().unwrap()]);
+        hand_on(&mut mesh, "/0", 3);
+        hand_on(&mut mesh, path, 4);
+        worry(&mut mesh);
+        assert_eq!(mesh.dials, [(3, 4)]);
+        mesh.start(4, &Limits::default());
+        mesh.disconnect(1, links[3]);
+        mesh.connect(1, 4);
+        worry(&mut mesh);
+        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path}: its sender holds it");
+        mesh.connect(3, 4);
+        mesh.deliver_all();
+        let path = if path == "/0" { "/0" } else { "/0/0/0" };
+        mesh.answer(path, b"late");
+        mesh.deliver_all();
+        let told = mesh.told(1, call);
+        assert_eq!(told, [format!("reply {path}"), "Complete".to_owned()]);
+    }
+}
