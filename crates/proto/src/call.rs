@@ -665,7 +665,7 @@ impl Call {
     fn send_to_holder(&mut self, holder: Holder, task: TaskKey, message: Message) {
         let key = self.secret.branch(self.id, &task.path);
         let header = Header { call: self.id, task };
-        let mut outbound = Outbound::new(holder.relay.unwrap_or(holder.node), header, message);
+        let mut outbound = Outbound::new(holder.via(), header, message);
         outbound.show(key);
         let relayed = Relayed { node: holder.node, at: Rung::default() };
         outbound.frame.relayed = holder.relay.map(|_| relayed);

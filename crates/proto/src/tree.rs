@@ -38,6 +38,11 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The node that a frame for it is sent to: its own, or the one that passes on.
+    pub(crate) fn via(&self) -> NodeId {
+        self.relay.unwrap_or(self.node)
+    }
+
     /// True when it is this node, or its frames come through it.
     pub(crate) fn is_at(&self, node: NodeId) -> bool {
         self.node == node || self.relay == Some(node)

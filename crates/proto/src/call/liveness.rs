@@ -86,8 +86,9 @@ pub(super) struct Liveness {
     unknown: BTreeSet<Path>,
     /// Tasks that sent such branches, once they were asked for.
     senders: BTreeMap<TaskKey, Sender>,
-    /// Probes without an answer by the task they ask for, and the node that they went to.
-    unanswered: BTreeMap<TaskKey, (NodeId, u32)>,
+    /// Probes by the task they ask for: the node that they went to last, which holds it or passes on
+    /// to who does, and how many are without an answer.
+    probes: BTreeMap<TaskKey, (NodeId, u32)>,
     /// Branches of a reply of which something has not come that left before what has. One gap of
     /// each is enough, the one that is due first: it fails as a whole.
     gaps: Dues<Gap>,
@@ -148,7 +149,7 @@ impl Liveness {
             suspects: Dues::default(),
             unknown: BTreeSet::new(),
             senders: BTreeMap::new(),
-            unanswered: BTreeMap::new(),
+            probes: BTreeMap::new(),
             gaps: Dues::default(),
             cut: BTreeMap::new(),
         }
@@ -169,6 +170,25 @@ impl Liveness {
     /// The request of a branch was lost with a connection.
     pub(super) fn note_request_lost(&mut self, path: &Path) {
         self.fence_allowed.insert(path.clone(), Fence::RequestLost);
+    }
+
+    /// A branch runs that others have sent: its request was not lost with a connection, and they
+    /// may be asked for it.
+    fn forget_loss(&mut self, path: &Path) {
+        if !self.root_links.contains_key(path)
+            && self.fence_allowed.get(path) == Some(&Fence::RequestLost)
+        {
+            self.fence_allowed.remove(path);
+        }
+    }
+
+    /// The sender of some branches answers after all: it would say that their requests were lost.
+    fn regain_sender(&mut self, task: &TaskKey) {
+        self.fence_allowed.retain(|path, fence| {
+            let is_sent =
+                *path == task.path || path.parent().is_some_and(|(parent, _)| parent == task.path);
+            *fence != Fence::SenderGone || !is_sent
+        });
     }
 
     /// Nobody is left who would say that the request of a branch was lost.

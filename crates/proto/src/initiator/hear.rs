@@ -163,6 +163,11 @@ impl Initiator {
         self.with(call.seq, |call| call.handle_unasked(now, asked, probe, links));
     }
 
+    /// A PROBE for tasks of a call has not left.
+    pub(crate) fn forget_unasked(&mut self, call: CallId, asked: Holder, probe: &Probe) {
+        self.with(call.seq, |call| call.forget_unasked(asked, probe));
+    }
+
     /// A connection to `node` ended. The cost is that of the calls which have anything there.
     pub(crate) fn handle_link_down(
         &mut self,

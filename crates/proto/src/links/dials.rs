@@ -65,13 +65,15 @@ impl Links {
     }
 
     /// Keeps a frame until the dial ends, and asks for it. Gives it back when too much waits
-    /// already. Where nothing does, one waits however large it is: no bound of what waits is one of
-    /// messages.
+    /// already; a question, when an eighth of what may. Where nothing does, one waits however large
+    /// it is: no bound of what waits is one of messages.
     pub(crate) fn wait(&mut self, now: Timestamp, outbound: Outbound) -> Option<Outbound> {
         let to = outbound.to;
         let size = outbound.frame.waiting_len();
         self.dial(to);
-        let fits = |waiting, max| waiting + size <= max || (waiting == 0 && max > 0);
+        // Questions come again and again, and must not keep requests out.
+        let part = if matches!(outbound.frame.message, Message::Probe(_)) { 8 } else { 1 };
+        let fits = |waiting, max| waiting + size <= max / part || (waiting == 0 && max > 0);
         let has_room = fits(self.waiting_bytes, self.waiting_bytes_max);
         let queue_bytes_max = self.queue_bytes_max;
         let neighbour = self.neighbour(to);

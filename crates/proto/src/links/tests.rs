@@ -241,3 +241,39 @@ fn an_id_is_never_given_twice() {
     assert_eq!(links.handle_down(Timestamp::ZERO, LinkId::LOCAL), None, "this one never ends");
     assert!(links.is_up(LinkId::LOCAL));
 }
+
+/// A question is asked again, and a request is not.
+#[test]
+fn questions_take_an_eighth_of_what_may_wait_for_a_dial() {
+    use crate::wire::{Frame, Header, Message, Probe};
+    let limits = Limits { dial_queue_bytes_max: 16_000, ..Limits::default() };
+    let me = NodeLife { node: node(1), life: Incarnation::of_random(1 << 8) };
+    let mut links = Links::new(me, &limits, 1, 7);
+    links.configure(node(2), vec!["tcp://127.0.0.1:1".parse().unwrap()]);
+    let question = || {
+        let probe = Probe { fence: false, budget_us: 1, tasks: Vec::new() };
+        let frame = Frame::new(Header::without_call(), Message::Probe(probe));
+        Outbound { to: node(2), link: None, frame }
+    };
+    let size = question().frame.waiting_len();
+    let kept = (0..1_000).filter(|_| links.wait(Timestamp::ZERO, question()).is_none()).count();
+    assert_eq!(kept, 2_000 / size);
+    let cast = || {
+        let cast = crate::wire::Cast {
+            about: crate::wire::About::Call { initiator: node(1) },
+            phase: 1,
+            sender: 0,
+            epoch: 0,
+            budget_us: 1,
+            digest: crate::wire::Digest::ZERO,
+            is_carried: false,
+            payload: bytes::Bytes::from_static(&[0; 10_000]),
+        };
+        let frame = Frame::new(Header::without_call(), Message::Cast(cast));
+        Outbound { to: node(2), link: None, frame }
+    };
+    assert!(links.wait(Timestamp::ZERO, cast()).is_none(), "the rest is for what is not");
+    assert!(links.wait(Timestamp::ZERO, question()).is_some());
+    let left = links.handle_dial_failed(Timestamp::ZERO, node(2));
+    assert_eq!(left.len(), kept + 1);
+}

@@ -7,10 +7,11 @@ use crate::id::{CallId, LinkId, NodeId, Path};
 use crate::time::Timestamp;
 use crate::wire::{
     Ask, Cast, Cause, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX,
-    Opened, Reply, Request, Rung, Settled,
+    Opened, Relayed, Reply, Request, Rung, Settled,
 };
 
 use super::super::call::Call;
+use super::super::initiator::Initiator;
 use super::super::links::{Noise, Way, is_own_doing};
 use super::super::outbox::{Destination, Outbox, Rejected, Room};
 use super::super::tree::Holder;
@@ -288,10 +289,16 @@ impl<O: Outbox> Node<O> {
             Way::Dialable => {
                 // A question that finds no room says nothing of the node; it is asked again.
                 let outbound = Outbound { to, link: bound_to, frame };
-                if let Some(Outbound { frame, .. }) = self.links.wait(now, outbound)
-                    && !matches!(frame.message, Message::Probe(_))
-                {
-                    self.handle_undeliverable(now, (to, None), frame);
+                match self.links.wait(now, outbound).map(|outbound| outbound.frame) {
+                    Some(Frame { header, message: Message::Probe(probe), relayed, .. }) => {
+                        if let Some((initiator, asked)) =
+                            asker(&mut self.initiator, header.call, (to, relayed))
+                        {
+                            initiator.forget_unasked(header.call, asked, &probe);
+                        }
+                    }
+                    Some(frame) => self.handle_undeliverable(now, (to, None), frame),
+                    None => {}
                 }
             }
             Way::Dead => self.handle_undeliverable(now, (to, None), frame),
@@ -421,13 +428,9 @@ impl<O: Outbox> Node<O> {
                 self.visits.handle_unsent(now, &header, (to, why), request, &mut self.links);
             }
             Message::Probe(probe) => {
-                let relay = relayed.map(|_| to);
-                let asked = Holder { node: relayed.map_or(to, |relayed| relayed.node), relay };
                 let call = header.call;
-                // One that a task here passes on may be of its own call, too.
-                let is_own = relayed.is_none_or(|relayed| relayed.at == Rung::default());
-                match self.initiator.of_mut(call).filter(|_| is_own) {
-                    Some(initiator) => {
+                match asker(&mut self.initiator, call, (to, relayed)) {
+                    Some((initiator, asked)) => {
                         initiator.handle_unasked(now, call, asked, &probe, &self.links);
                     }
                     None => self.visits.handle_unasked(now, call, &probe, &mut self.links),
@@ -443,4 +446,19 @@ impl<O: Outbox> Node<O> {
             _ => {}
         }
     }
+}
+
+/// The initiator that asks for tasks by a question to a node, and by which way. `None` where a task
+/// here passes it on, which may be of a call of this node, too.
+fn asker(
+    initiator: &mut Initiator,
+    call: CallId,
+    (to, relayed): (NodeId, Option<Relayed>),
+) -> Option<(&mut Initiator, Holder)> {
+    let is_own = relayed.is_none_or(|relayed| relayed.at == Rung::default());
+    let asked = match relayed {
+        Some(Relayed { node, .. }) => Holder { node, relay: Some(to) },
+        None => Holder { node: to, relay: None },
+    };
+    initiator.of_mut(call).filter(|_| is_own).map(|initiator| (initiator, asked))
 }

@@ -181,8 +181,8 @@ impl Visits {
             tasks.push((asked.clone(), status));
         }
         let message = Message::Status(Status { tasks, inherited: inherited.entries });
-        // To the initiator by the way the replies take, so that this cannot overtake them; else
-        // back where it came from.
+        // To the initiator by the way the replies take, so that this cannot overtake them; else, as
+        // where those have no way, back where it came from.
         let is_of_initiator = by.life.is_life_of(call.origin);
         let way = way.filter(|_| is_of_initiator);
         for (place, fail) in failed {
@@ -197,7 +197,8 @@ impl Visits {
                 self.out.push_back(outbound);
             }
         }
-        match last.filter(|_| by.is_relayed()) {
+        let has_way = |place: &Place| !self.has_no_way_up(now, place, links);
+        match last.filter(|place| by.is_relayed() && has_way(place)) {
             Some(place) => self.send_up(now, call, &place, message, links),
             None => {
                 let mut outbound = Outbound::new(by.via, header.clone(), message);
@@ -295,7 +296,7 @@ impl Visits {
         links.find(self.origins.get(record.origin).name.node, nonce)
     }
 
-    fn status_of(&self, place: &Place) -> TaskStatus {
+    pub(super) fn status_of(&self, place: &Place) -> TaskStatus {
         let Some(record) = self.record(place) else { return TaskStatus::Unknown };
         // Replies that wait for a dial are not on their way yet.
         let waits = |node: NodeId| self.dials.holds(node, place);
@@ -419,15 +420,15 @@ fn refusal_by(by: &Arrival, cause: Cause, forget_at: Timestamp) -> Refusal {
 /// Entries that the tasks of one PROBE were given to pass on, beside those of tasks that are over.
 /// Siblings were given the same: each is said once.
 #[derive(Default)]
-struct Gathered {
-    entries: Vec<Sealed>,
+pub(super) struct Gathered {
+    pub(super) entries: Vec<Sealed>,
     /// The first of each task and seal.
     known: BTreeMap<(TaskKey, u64), usize>,
     holders: usize,
 }
 
 impl Gathered {
-    fn add(&mut self, entries: &[Sealed]) {
+    pub(super) fn add(&mut self, entries: &[Sealed]) {
         for entry in entries {
             let holders = self.holders + entry.entry.holders.len();
             // Those of a liar are too many, and those beside the entries of tasks of many branches:
@@ -448,7 +449,7 @@ impl Gathered {
 
     /// Counts the holders that the status of a task names. Beyond what a frame may name it names
     /// none, as if none were known.
-    fn bound(&mut self, status: &mut TaskStatus) {
+    pub(super) fn bound(&mut self, status: &mut TaskStatus) {
         let TaskStatus::Closed { entry, .. } = status else { return };
         let holders = self.holders + entry.holders.len();
         match holders <= CHILDREN_MAX {

@@ -41,6 +41,7 @@ impl Call {
             }
             TaskStatus::Running => {
                 self.liveness.note_news(&self.tree, task);
+                self.liveness.forget_loss(&task.path);
                 self.inbox.repeat_credits(&task.path);
             }
             TaskStatus::Tailed { node } => {

@@ -118,24 +118,21 @@ impl Call {
     pub(in crate::call) fn end_grace(&mut self, now: Timestamp, links: &dyn LinkView) {
         let mut asked = BTreeMap::<Holder, Vec<TaskKey>>::new();
         for (path, suspicion) in self.liveness.suspects.take_due(now) {
-            let Some(branch) = self.tree.get(&path) else { continue };
-            let (state, holder) = (branch.state, branch.holder);
-            let task = key(path, branch.hop);
-            let others = match (state, suspicion) {
-                (BranchState::Open, Suspicion::Cut) => self.way_round(&task.path, holder, links),
-                _ => None,
-            };
+            let branch = self.tree.get(&path).filter(|branch| branch.is_unsettled());
+            let Some(Branch { state, holder, hop, .. }) = branch else { continue };
+            let (state, holder, task) = (*state, *holder, key(path, *hop));
             match (state, suspicion) {
                 (BranchState::Closed { .. }, _) => {
                     self.fail(&task, Cause::ReplyLost, Executed::Yes);
                 }
-                (_, Suspicion::Cut | Suspicion::NodeDown) => match others {
+                (_, Suspicion::Cut) => match self.way_of_others(&task, holder, links) {
                     Some(others) => {
                         self.liveness.wait_for_others(now, &task.path);
                         asked.entry(others).or_default().push(task);
                     }
                     None => _ = self.fail(&task, Cause::NodeDown, Executed::Maybe),
                 },
+                (_, Suspicion::NodeDown) => _ = self.fail(&task, Cause::NodeDown, Executed::Maybe),
                 (_, Suspicion::Orphaned) if holder.is_none() => {
                     self.fail(&task, Cause::Orphaned, Executed::Maybe);
                 }
@@ -145,24 +142,6 @@ impl Call {
         for (holder, tasks) in asked {
             self.send_probes(now, holder, false, &tasks);
         }
-    }
-
-    /// Way by which others are asked for a branch that is cut off from here: through who has passed
-    /// on what its node said, or the node that the root branch was sent to. The sender of the
-    /// branch may reach its node, or hold the request still: it answers, or says that it has lost
-    /// it. `None` when nobody is left to do so.
-    fn way_round(
-        &self,
-        path: &Path,
-        holder: Option<Holder>,
-        links: &dyn LinkView,
-    ) -> Option<Holder> {
-        let holder = holder?;
-        let has_sender =
-            !self.liveness.fence_allowed.contains_key(path) && !self.has_failed_parent(path);
-        let relay = holder.relay.or_else(|| self.root_of(path)).filter(|_| has_sender)?;
-        let is_other = relay != holder.node && links.current(relay).is_some();
-        is_other.then_some(Holder { relay: Some(relay), ..holder })
     }
 
     /// Fails the branches of whose replies something was lost on its way, if they owe anything.

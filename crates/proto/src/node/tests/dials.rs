@@ -1,8 +1,10 @@
 //! Dials: of nodes that no address leads to, and of initiators.
 
+use bytes::Bytes;
+
 use super::super::*;
 use super::cut_off::open_and_end;
-use super::mesh::{Mesh, id, millis};
+use super::mesh::{Mesh, branch, id, millis};
 use super::relay::{hidden_client, kill, send_on};
 use super::strangers::{KEY, frame, in_the_name_of, request, send};
 use crate::call::CallOptions;
@@ -44,6 +46,37 @@ fn what_runs_where_no_dial_leads_is_asked_for_through_the_root() {
         mesh.deliver_all();
         assert_eq!(mesh.told(1, call), [format!("reply {path}"), "Complete".to_owned()]);
     }
+}
+
+/// A dial that fails says nothing of a reply that is on its way: no connection has ended that it may
+/// have been lost with.
+#[test]
+fn a_dial_that_fails_loses_no_reply_of_a_task_that_has_ended() {
+    let (mut mesh, call) = hidden_client();
+    mesh.nodes.get_mut(&1).unwrap().configure(id(3), vec!["test://away".parse().unwrap()]);
+    open_and_end(&mut mesh, "/0", 3);
+    let ((_, task), now) = (mesh.task("/0/0"), mesh.now);
+    mesh.with(3, |node| {
+        node.reply(now, &task, Bytes::from_static(b"slow")).unwrap();
+        node.delegate(now, &task, branch(4)).unwrap();
+        node.finish(now, &task);
+    });
+    let slow = mesh.hold_back("REPLY");
+    assert_eq!(slow.len(), 1);
+    mesh.deliver_all();
+    mesh.answer("/0/0/0", b"fast, with the word that the one above has ended");
+    mesh.deliver_all();
+    mesh.pass(millis(100));
+    assert_eq!(mesh.dials, [(1, 3)]);
+    let now = mesh.now;
+    mesh.with(1, |node| node.handle_dial_failed(now, id(3)));
+    assert_eq!(mesh.on_wire(), ["1-2 PROBE"], "it is asked for through the root");
+    let asked = mesh.hold_back("PROBE");
+    mesh.pass(millis(30));
+    assert_eq!(mesh.told(1, call), ["reply /0/0/0"], "and may answer yet");
+    mesh.wire.extend(slow.into_iter().chain(asked));
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0", "Complete"]);
 }
 
 /// A node that no dial reaches, and the root neither, has failed.

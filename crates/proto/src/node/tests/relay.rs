@@ -363,7 +363,7 @@ fn chain_of_branches(has_spoken: bool) -> (Mesh, CallId) {
     (mesh, call)
 }
 
-fn say_more(mesh: &mut Mesh, path: &str) {
+pub(super) fn say_more(mesh: &mut Mesh, path: &str) {
     let ((at, task), now) = (mesh.task(path), mesh.now);
     mesh.with(at, |node| {
         node.reply(now, &task, Bytes::from_static(b"more follows")).unwrap();
@@ -623,8 +623,8 @@ fn a_lost_connection_does_not_lose_the_replies_that_wait_to_be_passed_on() {
 /// says it has met the initiator meanwhile.
 #[test]
 fn a_node_without_a_way_down_says_so_by_any_way_up() {
-    for has_met in [false, true] {
-        let (mut mesh, call) = chain_of_branches(false);
+    for (has_met, has_spoken) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (mut mesh, call) = chain_of_branches(has_spoken);
         let link = mesh.link_between(2, 3);
         for at in [2, 3] {
             mesh.disconnect(at, link);
@@ -635,9 +635,9 @@ fn a_node_without_a_way_down_says_so_by_any_way_up() {
             mesh.connect(1, 3);
         }
         worry(&mut mesh);
-        let told = mesh.told(1, call);
-        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{has_met}: {told:?}");
-        assert!(!format!("{told:?}").contains("deadline"), "{has_met}: {told:?}");
+        let (told, what) = (mesh.told(1, call), format!("met {has_met}, spoken {has_spoken}"));
+        assert_eq!(mesh.end(1, call), Some(crate::call::End::Partial), "{what}: {told:?}");
+        assert!(!format!("{told:?}").contains("deadline"), "{what}: {told:?}");
     }
 }
 
