@@ -411,11 +411,13 @@ impl<O: Outbox> Node<O> {
 
     /// Ends the undecided calls of this node, before its connections are closed for good, and asks
     /// for them to be stopped wherever they run. Nothing waits for a dial any more: what did has
-    /// not left, and fails so.
+    /// not left, and fails so. Says where its tasks have handed their work on, for there will be
+    /// nobody to ask.
     pub fn end_calls(&mut self, now: Timestamp) {
         for node in self.links.stop_dialling() {
             self.handle_dial_failed(now, node);
         }
+        self.visits.say_last_words(now, &mut self.links);
         self.initiator.end_all(now);
         self.pump(now);
     }

@@ -18,6 +18,7 @@ mod dials;
 mod forget;
 mod granted;
 mod items;
+mod last_words;
 mod origins;
 mod passed;
 mod records;

@@ -217,3 +217,49 @@ fn a_request_that_its_connection_does_not_take_does_not_count() {
         assert_eq!(mesh.with(at, |node| node.handle_leaving(now, end, 0)), sent);
     }
 }
+
+/// A node closes, behind all that it has said.
+fn close(mesh: &mut Mesh, at: u64) {
+    let now = mesh.now;
+    mesh.with(at, |node| node.end_calls(now));
+    mesh.deliver_all();
+    for peer in (1..=3).filter(|peer| *peer != at) {
+        let link = mesh.link_between(at, peer);
+        [at, peer].into_iter().for_each(|end| mesh.disconnect(end, link));
+    }
+    mesh.deliver_all();
+}
+
+/// Nobody else can say where a branch went that it has handed on, or that the task above its
+/// branches has ended, before these say something themselves. Callers were told that it may have
+/// run, a grace after the node had closed.
+#[test]
+fn a_node_that_closes_says_first_where_its_branches_went() {
+    for (is_tail, path) in [(true, "/0"), (false, "/0/0")] {
+        let (mut mesh, call) = Mesh::calling(3, &[2]);
+        let ((at, task), now) = (mesh.task("/0"), mesh.now);
+        mesh.with(at, |node| {
+            for _ in 0..if is_tail { 1 } else { 2 } {
+                node.delegate(now, &task, branch(3)).unwrap();
+            }
+            node.finish(now, &task);
+        });
+        mesh.deliver_all();
+        assert!(mesh.told(1, call).is_empty(), "nobody has said anything of it");
+        mesh.stop(2);
+        mesh.deliver_all();
+        assert!(mesh.has_parted(2));
+        close(&mut mesh, 2);
+        for _ in 0..20 {
+            mesh.pass(Duration::from_millis(100));
+            mesh.deliver_all();
+        }
+        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path} runs");
+        mesh.answer(path, b"");
+        if !is_tail {
+            mesh.answer("/0/1", b"");
+        }
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call).pop().as_deref(), Some("Complete"), "{path}");
+    }
+}
