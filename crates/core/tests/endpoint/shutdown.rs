@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use convoke_core::{
     Call, Cause, ConnectError, Context, Endpoint, Executed, Method, NodeId, OneOf, PeerState,
-    Service, Status,
+    Service, Status, Task,
 };
 use convoke_proto::wire::{Frame, Header, Message, Parting};
 use convoke_sim::transport::SimNetwork;
@@ -21,6 +21,8 @@ const NEVER: Method<u64, u64> = Method::new("test.Test/Never");
 
 /// Answers with what another node answers, once it is let.
 const ASK: Method<u64, u64> = Method::new("test.Test/Ask");
+/// Has another node answer in its place.
+const ASK_ON: Method<u64, u64> = Method::new("test.Test/AskOn");
 /// Answers with the number it was asked.
 const ECHO: Method<u64, u64> = Method::new("test.Test/Echo");
 
@@ -112,6 +114,39 @@ async fn a_running_handler_reaches_other_nodes_while_its_endpoint_shuts_down() {
     let (has_ended, answer) = tokio::join!(server.shutdown(SOON), asked);
     assert_eq!(*answer.expect("it was let end").message(), 7);
     assert!(has_ended);
+}
+
+/// Nobody but the endpoint that closes knows where it has handed the branch on, until that answers.
+#[tokio::test(start_paused = true)]
+async fn a_branch_that_was_handed_on_outlives_the_endpoint_that_closes_at_once() {
+    let network = SimNetwork::new(7);
+    let builder = |node| Endpoint::builder().node(NodeId::new(node)).transport(network.transport());
+    let started = Arc::new(Notify::new());
+    let starts = started.clone();
+    let slow = Service::new().unary(ECHO, move |n: u64, _: Context| {
+        starts.notify_one();
+        async move {
+            tokio::time::sleep(SOON).await;
+            Ok::<_, Status>(n)
+        }
+    });
+    let other = builder(3).listen("sim://other:0").serve(slow);
+    let other = other.start().await.expect("its address is free");
+    let pass_on = |n: u64, task: Task<u64>| async move {
+        Ok(task.tail(NodeId::new(3), ECHO.request(n)).await?)
+    };
+    let server = builder(1).listen("sim://server:0").serve(Service::new().tree(ASK_ON, pass_on));
+    let server = server.start().await.expect("its address is free");
+    let client = builder(2).start().await.expect("it listens nowhere");
+    for endpoint in [&server, &client] {
+        endpoint.connect(other.addresses()).await.expect("it listens");
+    }
+    let peer = client.connect(server.addresses()).await.expect("it listens");
+    let call: Call<u64> = client.call(ASK_ON, 7).to(peer).open().expect("there is room");
+    started.notified().await;
+    assert!(server.shutdown(HOUR).await, "nothing runs there");
+    let reply = call.first().await.expect("it runs elsewhere");
+    assert_eq!(*reply.message(), 7);
 }
 
 /// Its first poll drops the last clone of the endpoint.
