@@ -199,6 +199,9 @@ fn part(mesh: &mut Mesh, one: u64, other: u64) {
     mesh.deliver_all();
 }
 
+/// Has the root lead nowhere.
+type Loss = fn(&mut Mesh);
+
 /// The path of a branch that the task at a path has handed on.
 fn below(path: &str) -> &str {
     if path == "/0" { path } else { "/0/0/0" }
@@ -214,7 +217,7 @@ fn a_sender_is_asked_for_its_branch_where_the_root_leads_nowhere() {
         mesh.start(2, &Limits::default());
         [1, 3].into_iter().for_each(|to| _ = mesh.connect(to, 2));
     };
-    let losses: [(&str, fn(&mut Mesh)); 3] = [
+    let losses: [(&str, Loss); 3] = [
         ("it has started again", restarts),
         ("it is away", |mesh| kill(mesh, 2)),
         ("it has lost the sender", |mesh| part(mesh, 2, 3)),
