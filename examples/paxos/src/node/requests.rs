@@ -208,22 +208,23 @@ impl Requests {
 
     /// The node does not lead any more. Of what was proposed nobody knows what becomes of it.
     pub(super) fn give_up(&mut self, leader: Option<NodeId>) {
-        self.leave_proposed();
+        self.leave_proposed(&unknown());
         self.refuse_waiting(&not_leading(leader));
     }
 
     /// The node stops, and answers nothing any more.
     pub(super) fn stop(&mut self) {
-        self.leave_proposed();
+        let text = "the node is stopping: the request may run, or not";
+        self.leave_proposed(&Status::new(Code::Aborted, text));
         self.fresh.extend(std::mem::take(&mut self.reads).into_values().flatten());
         self.fresh.extend(self.ready.drain(..));
         self.refuse_waiting(&stopping());
     }
 
-    fn leave_proposed(&mut self) {
+    fn leave_proposed(&mut self, word: &Status) {
         for (_, proposed) in std::mem::take(&mut self.proposed) {
             self.count -= proposed.len();
-            proposed.fail(&unknown());
+            proposed.fail(word);
         }
     }
 

@@ -84,8 +84,8 @@ impl Paxos for Front {
         self.check_cluster(poll.cluster)?;
         let from = task.context().caller().node();
         self.check_member(from)?;
-        let _place = self.polls.place(from, 0).ok_or_else(no_place)?;
-        let room = room_in(&self.inputs)?;
+        let _place = self.polls.place(from, 0).ok_or_else(no_vote)?;
+        let room = room_in(&self.inputs).map_err(|_| no_vote())?;
         let (task, finish) = task.defer();
         let (polled, poll) = (poll.into(), Poll { task, _room: None });
         room.send(Input::Poll { polled, poll, _place });
@@ -188,6 +188,12 @@ fn room_in(inputs: &mpsc::Sender<Input>) -> Result<mpsc::Permit<'_, Input>, Stat
         mpsc::error::TrySendError::Full(()) => no_place(),
         mpsc::error::TrySendError::Closed(()) => stopping(),
     })
+}
+
+/// The refusal of a node that has no room for a poll, or is about to stop. The leader has proposed
+/// the request by then.
+fn no_vote() -> Status {
+    Status::new(Code::Aborted, "this node does not vote now: the request may run, or not")
 }
 
 /// # Errors

@@ -89,7 +89,7 @@ impl Pbft for Front {
             }
             Some(asked::Asked::Awaited(Awaited { client, number, asker: of })) => {
                 let _place = self.place_of_awaited(asker, of)?;
-                let queue = self.room_in(&self.asked)?;
+                let queue = self.room_in(&self.asked).map_err(|_| no_reply())?;
                 let (task, finish) = task.defer();
                 let waiter = Waiter { client: ClientId(client), number, asker, task };
                 queue.send(Input::Awaited { waiter, _place });
@@ -168,7 +168,9 @@ impl Front {
     /// the request from that one itself, while the initiator of a call may be anybody.
     fn place_of_awaited(&self, member: NodeId, asker: u64) -> Result<Place, Status> {
         let asker = NodeId::try_from(asker).unwrap_or(member);
-        self.place_of(&self.member(&self.epoch(), member)?.awaited, asker, 0)
+        let epoch = self.epoch();
+        let places = &self.member(&epoch, member)?.awaited;
+        self.place_of(places, asker, 0).map_err(|_| no_reply())
     }
 
     fn member<'a>(&self, epoch: &'a Epoch, node: NodeId) -> Result<&'a Share, Status> {
@@ -298,6 +300,12 @@ const EXAMINED_HERE_BYTES: usize = 16 << 10;
 fn name(request: &Verified<SignedRequest>) -> (ClientId, u64) {
     let request = &request.get().request;
     (request.client, request.number)
+}
+
+/// The refusal of a replica that has no room for who awaits its reply, or is about to stop. Others
+/// have the request by then.
+fn no_reply() -> Status {
+    Status::new(Code::Aborted, "this replica does not answer: the request may run, or not")
 }
 
 fn stopping() -> Status {

@@ -95,7 +95,8 @@ impl Waiters {
 }
 
 fn no_room() -> Status {
-    Status::new(Code::ResourceExhausted, "too many wait for this client").without_effect()
+    let text = "too many wait for this client: its request may run, or not";
+    Status::new(Code::ResourceExhausted, text)
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ fn a_request_takes_a_place_of_who_is_at_the_other_end_of_its_connection() {
 
 /// Its actor has ended, and its endpoint not yet.
 #[test]
-fn a_node_that_has_stopped_says_that_nothing_was_done() {
+fn a_node_that_has_stopped_says_that_nothing_was_done_but_of_a_vote() {
     in_virtual_time(async {
         let network = SimNetwork::new(7);
         let (leading, taken) = front(LEADER, Standing::Leading(BALLOT));
@@ -159,7 +159,9 @@ fn a_node_that_has_stopped_says_that_nothing_was_done() {
             refusal(asking.ask(canvass()).to(LEADER).await.err()),
             refusal(asking.vote(poll).to(LEADER).await.err()),
         ];
-        assert_eq!(told, [Some((Code::Unavailable, Executed::No)); 3]);
+        let (undone, proposed) =
+            ((Code::Unavailable, Executed::No), (Code::Aborted, Executed::Yes));
+        assert_eq!(told, [Some(undone), Some(undone), Some(proposed)]);
         for endpoint in [leader, member] {
             endpoint.shutdown(Duration::ZERO).await;
         }

@@ -146,9 +146,11 @@ fn a_node_that_has_stopped_says_that_nothing_was_done() {
         let request = Request { client: ClientId(9), number: 1, operation: "x".into() };
         let signed = SignedRequest { request, signature: Signature::NONE };
         let awaited = Awaited { client: 9, number: 1, asker: CLIENT.get() };
-        for asked in
-            [asked::Asked::RequestToAll(wire::encode(&signed)), asked::Asked::Awaited(awaited)]
-        {
+        let (undone, ordered) = ((Code::Unavailable, Executed::No), (Code::Aborted, Executed::Yes));
+        for (asked, expected) in [
+            (asked::Asked::RequestToAll(wire::encode(&signed)), undone),
+            (asked::Asked::Awaited(awaited), ordered),
+        ] {
             let asked = Asked { asked: Some(asked) };
             let alone = Configuration::new([PRIMARY]).expect("there is one");
             let call = PbftClient::new(&member).execute(asked).to_all(&alone).quorum_call();
@@ -156,7 +158,7 @@ fn a_node_that_has_stopped_says_that_nothing_was_done() {
             let (_, told) = call.next().await.expect("it is told");
             let failure = told.expect_err("nobody answers").failure().cloned();
             let told = failure.map(|failure| (Code::from_number(failure.code), failure.executed));
-            assert_eq!(told, Some((Code::Unavailable, Executed::No)));
+            assert_eq!(told, Some(expected));
         }
         for endpoint in [node, member] {
             endpoint.shutdown(Duration::ZERO).await;
