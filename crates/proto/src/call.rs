@@ -17,8 +17,10 @@ mod liveness;
 mod upload;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::encoded::Encoded;
 use crate::id::{CallId, Incarnation, LinkId, NodeId, Path, TaskKey};
@@ -75,7 +77,8 @@ pub struct Call {
     events: VecDeque<CallEvent>,
     /// Its reader waits for this many replies that it has not read.
     wake_after: usize,
-    roots: BTreeMap<Path, Root>,
+    /// Its root branches, by index.
+    roots: SmallVec<[Root; 1]>,
     /// Nodes that hold or pass on something of it, as far as nobody was told of them yet.
     new_nodes: Vec<NodeId>,
     /// The last of them, told or not: most frames of a stream come by one.
@@ -170,7 +173,7 @@ impl Call {
             trace: Vec::new(),
             events: VecDeque::new(),
             wake_after: options.wake_after.max(1) as usize,
-            roots: BTreeMap::new(),
+            roots: SmallVec::with_capacity(root_count),
             new_nodes: Vec::new(),
             last_node: None,
             upload: options.sends_items.then(|| Box::new(Upload::new(limits.unscheduled_bytes))),
@@ -183,7 +186,7 @@ impl Call {
         let branch = self.tree.ensure(&path).ok().flatten();
         let branch = branch.expect("a new call takes as many branches as it may have");
         branch.holder = Some(Holder { node: to, relay: None });
-        self.roots.insert(path.clone(), Root { node: to, link: None });
+        self.roots.push(Root { node: to, link: None });
         self.note_node(to);
         if deadline < self.deadline {
             self.early.insert((deadline, path.clone()));
@@ -191,9 +194,19 @@ impl Call {
         path
     }
 
+    /// The root branch of this path.
+    fn root(&self, path: &Path) -> Option<&Root> {
+        self.roots.get(path.root_index()? as usize)
+    }
+
+    fn root_paths(&self) -> impl Iterator<Item = Path> + '_ {
+        (0..).zip(&self.roots).map(|(index, _)| root_path(index))
+    }
+
     /// The request of a root branch has been handed to this connection.
     pub(crate) fn handle_sent(&mut self, path: &Path, link: LinkId, life: Option<Incarnation>) {
-        if let Some(root) = self.roots.get_mut(path) {
+        let index = path.root_index();
+        if let Some(root) = index.and_then(|index| self.roots.get_mut(index as usize)) {
             root.link = Some(link);
         }
         self.liveness.note_root_link(path, link, life);
@@ -286,8 +299,9 @@ impl Call {
     /// request has not left has its cancel behind that. A node that had been told takes no notice.
     fn cancel_again(&mut self, now: Timestamp, node: NodeId, reason: CancelReason) {
         let unsaid = |path: &Path| self.tree.below(path).any(|(_, branch)| !branch.has_word);
-        let there = self.roots.iter().filter(|(_, root)| root.node == node && root.link.is_some());
-        let there: Vec<Path> = there.map(|(path, _)| path.clone()).filter(unsaid).collect();
+        let there = (0..).zip(&self.roots);
+        let there = there.filter(|(_, root)| root.node == node && root.link.is_some());
+        let there: Vec<Path> = there.map(|(index, _)| root_path(index)).filter(unsaid).collect();
         there.iter().for_each(|path| self.cancel_branch(now, path, reason));
     }
 
@@ -362,7 +376,7 @@ impl Call {
     /// Sends a part of its items, if one has credit.
     pub(crate) fn send_granted_items(&mut self) {
         let Some(upload) = &mut self.upload else { return };
-        let Some(Root { node, .. }) = self.roots.get(&root_path(0)).copied() else { return };
+        let Some(Root { node, .. }) = self.roots.first().copied() else { return };
         let mut let_go = |payload| self.out.extend(Outbound::spent(payload));
         if let Some((link, item)) = upload.poll(&mut let_go) {
             let header = Header { call: self.id, task: key(root_path(0), 0) };
@@ -450,8 +464,8 @@ impl Call {
 
     fn send_cancel(&mut self, now: Timestamp, reason: CancelReason) {
         self.cancelled_for = Some(reason);
-        let roots = self.roots.keys().filter(|path| self.tree.get(path).is_some());
-        for path in roots.cloned().collect::<Vec<_>>() {
+        let roots = self.root_paths().filter(|path| self.tree.get(path).is_some());
+        for path in roots.collect::<Vec<_>>() {
             self.cancel_branch(now, &path, reason);
         }
     }
@@ -459,7 +473,7 @@ impl Call {
     /// Cancels a branch and all below it. A root branch is cancelled where its request went:
     /// whoever it was handed to hears of it from there.
     fn cancel_branch(&mut self, now: Timestamp, path: &Path, reason: CancelReason) {
-        let root = self.roots.get(path).map(|root| (Holder { node: root.node, relay: None }, 0));
+        let root = self.root(path).map(|root| (Holder { node: root.node, relay: None }, 0));
         let held = || self.tree.get(path).and_then(|branch| Some((branch.holder?, branch.hop)));
         if let Some((holder, hop)) = root.or_else(held) {
             let budget_us = self.budget_us(now);
@@ -514,7 +528,7 @@ impl Call {
     /// True of a root branch whose request was never handed to a connection. If it waits for one it
     /// may leave yet: after the deadline with no time left, so that it is refused.
     fn has_not_left(&self, task: &TaskKey) -> bool {
-        task.hop == 0 && self.roots.get(&task.path).is_some_and(|root| root.link.is_none())
+        task.hop == 0 && self.root(&task.path).is_some_and(|root| root.link.is_none())
     }
 
     /// The next time [`Self::handle_timeout`] has something to do.
@@ -581,7 +595,7 @@ impl Call {
             Some(End::Cancelled) if mutant::is(Mutant::FloorPassesCancelled) => true,
             Some(End::Partial) if mutant::is(Mutant::FloorPassesFailures) => true,
             Some(_) if mutant::is(Mutant::OnlyRootsNeedWord) => {
-                let mut roots = self.roots.keys().filter_map(|path| self.tree.get(path));
+                let mut roots = self.root_paths().filter_map(|path| self.tree.get(&path));
                 roots.all(|branch| branch.has_word)
             }
             // What tasks still have to send needs credit from here.

@@ -133,6 +133,14 @@ impl Deref for Encoded {
     }
 }
 
+impl PartialEq for Encoded {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Encoded {}
+
 impl fmt::Debug for Encoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Encoded({} bytes)", self.len())

@@ -21,6 +21,7 @@ mod intake;
 mod outgoing;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -61,7 +62,7 @@ pub(crate) struct ChildRequest {
     pub(crate) method: MethodId,
     pub(crate) extensions: Vec<Extension>,
     pub(crate) inherited: Vec<Sealed>,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Encoded,
     /// No later than this, if earlier than the task's own deadline.
     pub(crate) deadline: Timestamp,
     /// When the call ends, as far as the task knows.
@@ -219,10 +220,10 @@ pub(crate) struct Task {
     pub(crate) extensions: Vec<Extension>,
     inherited: Vec<Sealed>,
     /// All that was given to pass on, kept for reports after a connection was lost.
-    pub(crate) ancestors: Vec<Sealed>,
+    pub(crate) given: Given,
     held: Held,
     /// The branches it opened, by index.
-    pub(crate) children: SmallVec<[Child; 1]>,
+    pub(crate) children: SmallVec<[Child; 4]>,
     /// The connection to the initiator, fixed at the first output.
     pub(crate) route: Option<LinkId>,
     outgoing: Outgoing,
@@ -289,12 +290,15 @@ impl Finished {
 /// A branch whose request cannot leave: its name and key, and the entries that it was to carry.
 pub(crate) type Unsent = ((TaskKey, Key), Vec<Sealed>);
 
+/// Entries that a task was given to pass on, if there are any.
+pub(crate) type Given = Option<Arc<Vec<Sealed>>>;
+
 /// Inherited entries that may ride on other frames; more go out at once as a MANIFEST.
 const RIDING_ENTRIES_MAX: usize = 4;
 const RIDING_BYTES_MAX: usize = 256;
 
 /// True when inherited entries may ride on other frames.
-fn may_ride(entries: &[Sealed]) -> bool {
+pub(crate) fn may_ride(entries: &[Sealed]) -> bool {
     let bytes: usize = entries.iter().map(|sealed| sealed.entry.encoded_len()).sum();
     entries.len() <= RIDING_ENTRIES_MAX && bytes <= RIDING_BYTES_MAX
 }
@@ -303,17 +307,18 @@ impl Task {
     pub(crate) fn new(
         (id, key): (TaskKey, Key),
         (deadline, call_deadline): (Timestamp, Timestamp),
-        inherited: Vec<Sealed>,
+        given: Given,
         extensions: Vec<Extension>,
         limits: &Limits,
     ) -> Self {
+        let inherited = given.as_ref().map_or_else(Vec::new, |given| given.to_vec());
         let mut this = Self {
             id,
             key,
             deadline,
             call_deadline,
             extensions,
-            ancestors: inherited.clone(),
+            given,
             inherited,
             held: Held::Nothing,
             children: SmallVec::new(),
@@ -465,7 +470,7 @@ impl Task {
             deadline: branch.deadline_within(self.deadline),
             extensions: branch.extensions,
             inherited: Vec::new(),
-            payload: branch.payload.into_bytes(),
+            payload: branch.payload,
             call_deadline: self.call_deadline,
         };
         let mut held = match std::mem::replace(&mut self.held, Held::Nothing) {
@@ -590,8 +595,9 @@ impl Task {
             Held::Children(held) => {
                 let mut riding = std::mem::take(&mut self.inherited);
                 riding.push(Sealed::new(entry.clone(), self.key));
-                for mut request in held {
-                    request.inherited = riding.clone();
+                let copies = std::iter::repeat_n(riding, held.len()); // The last one is itself.
+                for (mut request, riding) in held.into_iter().zip(copies) {
+                    request.inherited = riding;
                     self.out.push_back(TaskOutput::Request(request));
                 }
             }
@@ -731,6 +737,11 @@ impl Task {
     /// Once the task has ended.
     pub(crate) fn finished(&self) -> Option<&Finished> {
         self.end.as_ref()
+    }
+
+    /// The same, of one that nothing more is asked of.
+    pub(crate) fn take_finished(&mut self) -> Option<Finished> {
+        self.end.take()
     }
 
     /// True when it has ended and everything it said has left.

@@ -24,6 +24,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{NodeId, Path, TaskKey};
+use crate::wire::{Entry, Outcome};
 
 use super::index_set::IndexSet;
 use super::mutant::{self, Mutant};
@@ -391,6 +392,16 @@ impl Tree {
         self.missing += u64::from(branch.missing());
         self.drain(&task.path);
         Ok(true)
+    }
+
+    /// True when a branch has closed with this entry, and so is known by it already.
+    pub fn has_entry(&self, entry: &Entry) -> bool {
+        let Entry { ref task, children, replies, outcome, .. } = *entry;
+        outcome == Outcome::Finished
+            && self
+                .branches
+                .get(&task.path)
+                .is_some_and(|branch| branch.state == BranchState::Closed { children, replies })
     }
 
     /// Ends a branch as failed by its own word, with the branches it had opened until then, which

@@ -31,6 +31,7 @@ mod streams;
 mod stubs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,7 +44,7 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::mutant::{self, Mutant};
 use crate::share::{PeerIndex, Pool};
-use crate::task::{SendError, Task, TaskFailure, TaskOutput};
+use crate::task::{SendError, Task, TaskFailure, TaskOutput, may_ride};
 use crate::time::Timestamp;
 use crate::timers::Timers;
 use crate::wire::{Cause, Executed, Extension, Header, Manifest, Message, ReplyRoute, Request};
@@ -56,7 +57,7 @@ pub(crate) use records::RingIndex;
 use records::{Name, NameRef, Quiet, Record, State, by, refused_entry};
 use refusal::Refusal;
 use refusals::Refusals;
-pub(crate) use route::WayUp;
+pub(crate) use route::{Forth, Leaving, WayUp};
 use spare::Spare;
 
 /// One task of a node, for who runs it.
@@ -178,7 +179,7 @@ pub struct Visits {
     idle: Timers<OriginIndex>,
     orphans_sought_at: Timestamp,
     events: VecDeque<VisitEvent>,
-    out: VecDeque<Outbound>,
+    out: VecDeque<Leaving>,
 }
 
 impl Visits {
@@ -339,12 +340,13 @@ impl Visits {
             [] => Vec::new(), // As most have it: a clone would ask for no memory at some length.
             some => some.to_vec(),
         };
-        let is_quiet = inherited.is_empty() && !has_items;
+        let is_quiet = may_ride(&inherited) && !has_items;
+        let given = (!inherited.is_empty()).then(|| Arc::new(inherited));
         let state = if is_quiet {
-            State::Quiet(Quiet { deadline, call_deadline, extensions })
+            State::Quiet(Quiet { deadline, call_deadline, extensions, given })
         } else {
             let (id, deadlines) = ((task.clone(), key), (deadline, call_deadline));
-            let task = Task::new(id, deadlines, inherited, extensions, &self.limits);
+            let task = Task::new(id, deadlines, given, extensions, &self.limits);
             State::Running(self.spare.boxed(task))
         };
         let payer = self.payer(&by, origin);
@@ -520,7 +522,7 @@ impl Visits {
         !self.out.is_empty()
     }
 
-    pub(crate) fn poll_outbound(&mut self) -> Option<Outbound> {
+    pub(crate) fn poll_leaving(&mut self) -> Option<Leaving> {
         self.out.pop_front()
     }
 
@@ -636,7 +638,7 @@ impl Visits {
 
     /// A payload goes nowhere.
     fn spend(&mut self, payload: impl Into<Encoded>) {
-        self.out.extend(Outbound::spent(payload));
+        self.out.extend(Outbound::spent(payload).map(Leaving::Frame));
     }
 
     /// Gives back what the replies of a task have taken, as they leave.

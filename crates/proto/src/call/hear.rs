@@ -37,9 +37,9 @@ impl Call {
         match by.key {
             Some(key) => self.is_key_of(key, &task.path),
             None => {
-                let mut root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+                let mut root = self.root(&task.path).filter(|_| task.hop == 0);
                 if mutant::is(Mutant::AnyAskedSpeaksForRoots) {
-                    root = self.roots.values().find(|root| root.link == Some(by.link));
+                    root = self.roots.iter().find(|root| root.link == Some(by.link));
                 }
                 !by.is_relayed() && root.is_some_and(|root| root.link == Some(by.link))
             }
@@ -287,7 +287,7 @@ impl Call {
     /// True when a frame comes from the node known to hold exactly this task, over its connection:
     /// another that has the key cannot know that the task did not run.
     pub(super) fn is_holder(&self, by: &Arrival, task: &TaskKey) -> bool {
-        let of_root = self.roots.get(&task.path).filter(|_| task.hop == 0);
+        let of_root = self.root(&task.path).filter(|_| task.hop == 0);
         let branch = self.tree.get(&task.path);
         !by.is_relayed()
             && (of_root.is_some_and(|root| root.node == by.from)
@@ -398,7 +398,8 @@ impl Call {
 
     /// The node that the root branch above this path was sent to.
     pub(super) fn root_of(&self, path: &Path) -> Option<NodeId> {
-        path.prefixes().next().and_then(|root| self.roots.get(&root)).map(|root| root.node)
+        let index = path.indices().next()?;
+        self.roots.get(index as usize).map(|root| root.node)
     }
 
     /// Registers a frame's sender as the holder of its branch. False when nothing about the branch
@@ -490,6 +491,9 @@ impl Call {
     }
 
     fn apply_sealed(&mut self, now: Timestamp, sealed: &Sealed, by: EntryBy) {
+        if self.tree.has_entry(&sealed.entry) {
+            return; // As of all copies but the first: whoever sealed it, nothing of it is news.
+        }
         let key = self.secret.branch(self.id, &sealed.entry.task.path);
         if key.is_some_and(|key| sealed.is_of(key)) || mutant::is(Mutant::NoSeals) {
             // The key of a root branch is known to nobody above it.

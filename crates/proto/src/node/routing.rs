@@ -3,18 +3,21 @@
 use bytes::Bytes;
 
 use crate::encoded::Encoded;
-use crate::id::{CallId, LinkId, NodeId, Path};
+use crate::id::{CallId, LinkId, NodeId, Path, TaskKey};
+use crate::link::Lane;
 use crate::time::Timestamp;
 use crate::wire::{
-    Ask, Cast, Cause, Credit, Credited, EXCEPTIONS_MAX, Frame, Head, Header, Message, NAMED_MAX,
-    Opened, Relayed, Reply, Request, Rung, Settled,
+    Ask, Cast, Cause, Credit, Credited, EXCEPTIONS_MAX, Envelope, Frame, Head, Header, Message,
+    NAMED_MAX, Opened, Relayed, Reply, Request, RequestHead, Rung, Settled,
 };
 
 use super::super::call::Call;
 use super::super::initiator::Initiator;
 use super::super::links::{Noise, Way, is_own_doing};
 use super::super::outbox::{Destination, Outbox, Rejected, Room};
+use super::super::task::ChildRequest;
 use super::super::tree::Holder;
+use super::super::visits::{Forth, Leaving};
 use super::super::{Arrival, Fault, Outbound, lane_of};
 use super::{Ignored, Node, NodeEvent, ResetReason};
 
@@ -217,8 +220,11 @@ impl<O: Outbox> Node<O> {
         loop {
             if let Some(outbound) = self.initiator.poll_outbound() {
                 self.send(now, outbound);
-            } else if let Some(outbound) = self.visits.poll_outbound() {
-                self.send(now, outbound);
+            } else if let Some(leaving) = self.visits.poll_leaving() {
+                match leaving {
+                    Leaving::Frame(outbound) => self.send(now, outbound),
+                    Leaving::Branch(forth) => self.send_branch(now, forth),
+                }
             } else if let Some(mut frame) = self.loopback.pop_front() {
                 let by = self.links.arrival(LinkId::LOCAL).expect("this one never ends");
                 let result = self.dispatch(now, by, &mut frame);
@@ -302,6 +308,36 @@ impl<O: Outbox> Node<O> {
                 }
             }
             Way::Dead => self.handle_undeliverable(now, (to, None), frame),
+        }
+    }
+
+    /// Hands the request of a branch to the connection that it is bound to: when that is gone, so
+    /// is the request.
+    fn send_branch(&mut self, now: Timestamp, Forth { call, link, child, terms }: Forth) {
+        if !self.links.is_up(link) {
+            return self.let_go(child.payload);
+        }
+        let ChildRequest { to, task, key, method, ref extensions, ref inherited, .. } = child;
+        let request = terms.head((key, method), inherited, extensions);
+        self.send_onward(now, (call, task), (to, link), &request, child.payload);
+    }
+
+    /// Hands the request of a branch of a task here to a connection. Its initiator is told when
+    /// that does not take it.
+    pub(super) fn send_onward(
+        &mut self,
+        now: Timestamp,
+        (call, task): (CallId, TaskKey),
+        (to, link): (NodeId, LinkId),
+        request: &RequestHead<'_>,
+        payload: Encoded,
+    ) {
+        let head = Envelope { call, task: &task, relayed: None, key: None }.request(request);
+        let at = Destination { to, link, lane: Lane::Data };
+        if let Err(Rejected { text }) = self.hand_over_request(now, at, head.head(), payload) {
+            let (header, why) = (Header { call, task }, (Cause::Unreachable, text.as_str()));
+            let unsent = request.with(Bytes::new());
+            self.visits.handle_unsent(now, &header, (to, Some(why)), unsent, &mut self.links);
         }
     }
 

@@ -8,12 +8,12 @@ use crate::encoded::Encoded;
 use crate::id::{LinkId, NodeId, TaskKey};
 use crate::link::Lane;
 use crate::time::Timestamp;
-use crate::wire::{Cause, Envelope, Header};
+use crate::wire::{Envelope, Scratch};
 
 use super::super::Outbound;
 use super::super::links::Links;
-use super::super::outbox::{Destination, Outbox, Rejected, Room};
-use super::super::task::{Branch, ItemsFailure, NextItem, SendError, TaskFailure};
+use super::super::outbox::{Destination, Outbox, Room};
+use super::super::task::{Branch, Given, ItemsFailure, NextItem, SendError, TaskFailure};
 use super::super::visits::{TaskRef, Visits, WayUp};
 use super::Node;
 
@@ -75,24 +75,24 @@ impl<O: Outbox> Node<O> {
         while let Some(Answer { task, payload, way }) = next.take() {
             let is_last = answers.size_hint().1 == Some(0);
             match way {
-                Ok(Some(way @ WayUp { link: Some(link), .. }))
+                Ok(Some((way @ WayUp { link: Some(link), .. }, given)))
                     if link != LinkId::LOCAL && !is_last =>
                 {
                     let Self { visits, links, outbox, .. } = self;
                     let to = Destination { to: way.to, link, lane: Lane::Data };
-                    let mut leaving = Some((task, payload, way));
+                    let mut leaving = Some((task, payload, (way, given)));
                     outbox.send_each(now, to, |hand| {
-                        while let Some((task, payload, way)) = leaving.take() {
-                            let head = envelope(task, &way).sole_reply();
+                        while let Some((task, payload, leaves)) = leaving.take() {
+                            let head = sole_reply(task, &leaves);
                             // One that is not taken is lost, as any that has only this way.
                             if let Ok(Room::None) = hand(head.head(), std::mem::take(payload)) {
                                 links.note_room(link, Room::None);
                             }
                             match Answer::next(now, &mut answers, visits, links) {
-                                Some(Answer { task, payload, way: Ok(Some(way)) })
-                                    if way.link == Some(link) =>
+                                Some(Answer { task, payload, way: Ok(Some(leaves)) })
+                                    if leaves.0.link == Some(link) =>
                                 {
-                                    leaving = Some((task, payload, way));
+                                    leaving = Some((task, payload, leaves));
                                 }
                                 other => next = other,
                             }
@@ -100,9 +100,9 @@ impl<O: Outbox> Node<O> {
                     });
                     continue;
                 }
-                Ok(Some(way)) => {
-                    let (head, payload) =
-                        (envelope(task, &way).sole_reply(), std::mem::take(payload));
+                Ok(Some(leaves)) => {
+                    let (head, payload) = (sole_reply(task, &leaves), std::mem::take(payload));
+                    let way = leaves.0;
                     if let Some(link) = way.link {
                         let to = Destination { to: way.to, link, lane: Lane::Data };
                         let _ = self.hand_over(now, to, head.head(), payload);
@@ -276,17 +276,9 @@ impl<O: Outbox> Node<O> {
         let onward = self.visits.tail(now, task, &mut branch, &mut self.links);
         if let Ok(Some(onward)) = &onward {
             let payload = std::mem::take(&mut branch.payload);
-            let request = onward.terms.head(key, &branch);
-            let envelope = Envelope { call, task: &onward.task, relayed: None, key: None };
-            let to = Destination { to: branch.to, link: onward.link, lane: Lane::Data };
-            let head = envelope.request(&request);
-            let sent = self.hand_over_request(now, to, head.head(), payload);
-            if let Err(Rejected { text }) = sent {
-                let header = Header { call, task: onward.task.clone() };
-                let unsent = request.with(Bytes::new());
-                let to = (branch.to, Some((Cause::Unreachable, text.as_str())));
-                self.visits.handle_unsent(now, &header, to, unsent, &mut self.links);
-            }
+            let request = onward.terms.head((key, branch.method), &[], &branch.extensions);
+            let (name, to) = ((call, onward.task.clone()), (branch.to, onward.link));
+            self.send_onward(now, name, to, &request, payload);
         }
         self.let_go(branch.payload); // Of one that is refused, or is for a node that is dead.
         self.pump(now);
@@ -338,11 +330,12 @@ impl<O: Outbox> Node<O> {
     }
 }
 
-/// The end of a task with its only reply, and the way that this leaves by now, if it does.
+/// The end of a task with its only reply, and the way that this leaves by now, if it does, with what
+/// the task was given to pass on.
 struct Answer<'a> {
     task: &'a TaskRef,
     payload: &'a mut Encoded,
-    way: Result<Option<WayUp>, SendError>,
+    way: Result<Option<(WayUp, Given)>, SendError>,
 }
 
 impl<'a> Answer<'a> {
@@ -363,4 +356,9 @@ impl<'a> Answer<'a> {
 fn envelope<'a>(task: &'a TaskRef, way: &WayUp) -> Envelope<'a> {
     let key = way.shows_key.then_some(task.key);
     Envelope { call: task.call, task: &task.task, relayed: way.relayed, key }
+}
+
+/// The head of the only reply of a task.
+fn sole_reply(task: &TaskRef, (way, given): &(WayUp, Given)) -> Scratch {
+    envelope(task, way).sole_reply(given.as_ref().map_or(&[], |given| given))
 }

@@ -19,7 +19,8 @@ fn ancestor(children: u32) -> Sealed {
 
 fn task_with(inherited: Vec<Sealed>) -> Task {
     let times = (Timestamp::MAX, Timestamp::MAX);
-    Task::new((me(), BRANCH_KEY), times, inherited, Vec::new(), &Limits::default())
+    let given = (!inherited.is_empty()).then(|| Arc::new(inherited));
+    Task::new((me(), BRANCH_KEY), times, given, Vec::new(), &Limits::default())
 }
 
 /// All that it sends, over a connection that has room.

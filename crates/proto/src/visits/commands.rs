@@ -6,7 +6,7 @@ use crate::id::{NodeId, TaskKey};
 use crate::limits::Limits;
 use crate::links::{Links, Way};
 use crate::share::Pool;
-use crate::task::{Branch, Child, SendError, Task, TaskFailure};
+use crate::task::{Branch, Child, Given, SendError, Task, TaskFailure};
 use crate::time::Timestamp;
 use crate::wire::{CancelReason, Cause, Executed};
 
@@ -44,14 +44,15 @@ impl Visits {
     }
 
     /// Sends the only reply and ends the task; when it cannot be sent, the task goes on. One that
-    /// can leave at once stays where it is, and is to be sent by the way that is given.
+    /// can leave at once stays where it is, and is to be sent by the way that is given, with what
+    /// the task was given to pass on.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
         task: &TaskRef,
         payload: &mut Encoded,
         links: &mut Links,
-    ) -> Result<Option<WayUp>, SendError> {
+    ) -> Result<Option<(WayUp, Given)>, SendError> {
         let Limits { message_bytes_max, unscheduled_bytes, .. } = self.limits;
         let bytes = payload.len();
         let fits = bytes <= message_bytes_max && cost(bytes) <= unscheduled_bytes;
@@ -60,16 +61,18 @@ impl Visits {
             && let Some(ring) = self.origins.ring(task.ring)
             && let Some(spot) = ring.records.find(task.name())
             && let Some(record) = ring.records.at(spot, task.name())
-            && record.is_quiet()
+            && let State::Quiet(quiet) = &record.state
             && let Ok(way) = self.way_up(now, (task.ring, record), me, links)
             && (links.full_count() == 0 || self.has_room_up(now, &task.place(), links))
+            && let given = quiet.given.clone()
             && let Some(ring) = self.origins.ring_mut(task.ring)
             && let Some(record) = ring.records.at_mut(spot, task.name())
         {
-            let accounts = record.end(Over::Answered(way.reply_path(links)));
+            let over = Over::Answered(way.reply_path(links), given.clone());
+            let accounts = record.end(over);
             let of = (task.ring, task.call.seq);
             self.note_over(now, of, accounts, || task.place(), links);
-            return Ok(Some(way));
+            return Ok(Some((way, given)));
         }
         self.hold_reply(now, task, bytes, links)?;
         self.with_task(now, task, links, |task| {
@@ -249,6 +252,9 @@ impl Visits {
         let spot = ring.records.find(task.name())?;
         let record = ring.records.at(spot, task.name())?;
         let State::Quiet(quiet) = &record.state else { return None };
+        if quiet.given.is_some() {
+            return None; // Its record keeps that, too.
+        }
         let deadlines = (branch.deadline_within(quiet.deadline), quiet.call_deadline);
         let terms = self.terms(now, (task.call, record.origin), deadlines, links);
         branch.inherit(&quiet.extensions).ok()?; // Told where it is delegated.

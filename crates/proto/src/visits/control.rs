@@ -27,7 +27,7 @@ use crate::{Arrival, Outbound};
 
 use super::records::{Over, Record, State, by, refused_entry};
 use super::refusals::Refusal;
-use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
+use super::{Leaving, Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 impl Visits {
     /// A CANCEL: stops the task, passes it on to its branches, and keeps a mark, so that the
@@ -94,7 +94,7 @@ impl Visits {
             let mut outbound = Outbound::new(child.node, Header { call, task }, message);
             outbound.link = child.link.filter(|link| links.is_up(*link));
             outbound.show(Some(key));
-            self.out.push_back(outbound);
+            self.out.push_back(Leaving::Frame(outbound));
         }
     }
 
@@ -194,7 +194,7 @@ impl Visits {
                     Outbound::new(by.via, Header { call, task }, Message::Fail(fail));
                 outbound.link = Some(way.unwrap_or(by.link));
                 outbound.show(Some(key));
-                self.out.push_back(outbound);
+                self.out.push_back(Leaving::Frame(outbound));
             }
         }
         let has_way = |place: &Place| !self.has_no_way_up(now, place, links);
@@ -205,7 +205,7 @@ impl Visits {
                 outbound.link = Some(way.unwrap_or(by.link));
                 let relayed = Relayed { node: self.me.node, at };
                 outbound.frame.relayed = by.is_relayed().then_some(relayed);
-                self.out.push_back(outbound);
+                self.out.push_back(Leaving::Frame(outbound));
             }
         }
         let mut room = TASKS_MAX;
@@ -284,7 +284,7 @@ impl Visits {
     fn way_of_replies(&self, record: &Record, links: &Links) -> Option<LinkId> {
         let link = match &record.state {
             State::Running(task) => task.route,
-            State::Over(Over::Answered(way)) => self.link_of(record, *way, links),
+            State::Over(Over::Answered(way, _)) => self.link_of(record, *way, links),
             State::Over(Over::Otherwise(over)) => self.link_of(record, over.replies_by, links),
             State::Quiet(_) | State::Over(Over::Tailed(_)) | State::Gone => None,
         };
@@ -480,7 +480,7 @@ fn report(record: &Record, node: NodeId, link: LinkId) -> Option<Report> {
 impl Over {
     fn replies_by(&self) -> ReplyPath {
         match self {
-            Self::Answered(way) => *way,
+            Self::Answered(way, _) => *way,
             Self::Tailed(_) => ReplyPath::Nowhere,
             Self::Otherwise(over) => over.replies_by,
         }

@@ -16,7 +16,7 @@ use crate::wire::{Credit, Credited, Extension, Header, Item, Message, extension}
 
 use super::origins::RingName;
 use super::records::{Record, lowest};
-use super::{Place, RingIndex, TaskRef, VisitEvent, Visits};
+use super::{Leaving, Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 /// Takes the mark out of the extensions of a request, which are inherited and this is not. True
 /// when items follow the request.
@@ -158,7 +158,7 @@ impl Visits {
         let mut outbound = Outbound::new(ring.name.sender.node, header, message);
         outbound.link = Some(record.link).filter(|link| links.is_up(*link));
         if outbound.link.is_some() {
-            self.out.push_back(outbound);
+            self.out.push_back(Leaving::Frame(outbound));
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::wire::{Cause, Entry, Extension, Fail, Outcome, ReplyPath, Rung, Seale
 
 use super::origins::OriginIndex;
 use super::spare::Spare;
-use crate::task::{Child, Finished, Task};
+use crate::task::{Child, Finished, Given, Task};
 
 /// The place of a ring in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,14 +80,17 @@ pub(super) struct Quiet {
     pub(super) call_deadline: Timestamp,
     /// The extensions that its request carried.
     pub(super) extensions: Vec<Extension>,
+    /// The entries that it was given to pass on, which ride on what it says first.
+    pub(super) given: Given,
 }
 
 /// Remains of a task that is over: enough to drop duplicates, answer probes, pass on cancels
 /// and report lost connections.
 #[derive(Debug)]
 pub(super) enum Over {
-    /// It sent one reply, over this connection, and opened no branch.
-    Answered(ReplyPath),
+    /// It sent one reply, over this connection, with what it was given to pass on, and opened no
+    /// branch.
+    Answered(ReplyPath, Given),
     /// The branch went on there.
     Tailed(Child),
     /// Anything else.
@@ -98,7 +101,7 @@ pub(super) enum Over {
 pub(super) struct Tombstone {
     pub(super) finished: Finished,
     pub(super) children: Vec<Child>,
-    pub(super) ancestors: Vec<Sealed>,
+    pub(super) given: Given,
     pub(super) replies_by: ReplyPath,
 }
 
@@ -173,11 +176,6 @@ impl Record {
         matches!(&self.state, State::Running(task) if task.finished().is_some())
     }
 
-    /// True when it runs and has not said anything.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(self.state, State::Quiet(_))
-    }
-
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Over(_))
     }
@@ -198,10 +196,11 @@ impl Record {
 
     /// The same of one that is about to say something.
     pub(super) fn speaking(&mut self, limits: &Limits, spare: &mut Spare) -> Option<&mut Task> {
-        if let State::Quiet(Quiet { deadline, call_deadline, extensions }) = &mut self.state {
+        if let State::Quiet(quiet) = &mut self.state {
+            let Quiet { deadline, call_deadline, extensions, given } = quiet;
             let (id, deadlines) = ((self.task.clone(), self.key), (*deadline, *call_deadline));
-            let extensions = std::mem::take(extensions);
-            let task = Task::new(id, deadlines, Vec::new(), extensions, limits);
+            let (given, extensions) = (given.take(), std::mem::take(extensions));
+            let task = Task::new(id, deadlines, given, extensions, limits);
             self.state = State::Running(spare.boxed(task));
         }
         self.running()
@@ -215,9 +214,7 @@ impl Record {
                 task.route = link.or(task.route);
                 task.replies_by = task.replies_by.or(reply_by);
             }
-            (State::Over(Over::Answered(ReplyPath::Nowhere)), Some(way)) => {
-                self.state = State::Over(Over::Answered(way));
-            }
+            (State::Over(Over::Answered(by @ ReplyPath::Nowhere, _)), Some(way)) => *by = way,
             (State::Over(Over::Otherwise(over)), Some(way))
                 if over.replies_by == ReplyPath::Nowhere =>
             {
@@ -231,7 +228,7 @@ impl Record {
     pub(super) fn children(&self) -> &[Child] {
         match &self.state {
             State::Running(task) => &task.children,
-            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => &[],
+            State::Quiet(_) | State::Over(Over::Answered(..)) | State::Gone => &[],
             State::Over(Over::Tailed(child)) => std::slice::from_ref(child),
             State::Over(Over::Otherwise(over)) => &over.children,
         }
@@ -240,7 +237,7 @@ impl Record {
     pub(super) fn children_mut(&mut self) -> &mut [Child] {
         match &mut self.state {
             State::Running(task) => &mut task.children,
-            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => &mut [],
+            State::Quiet(_) | State::Over(Over::Answered(..)) | State::Gone => &mut [],
             State::Over(Over::Tailed(child)) => std::slice::from_mut(child),
             State::Over(Over::Otherwise(over)) => &mut over.children,
         }
@@ -250,7 +247,7 @@ impl Record {
     pub(super) fn is_tailed(&self) -> bool {
         match &self.state {
             State::Running(task) => task.finished().is_some_and(|finished| finished.tailed),
-            State::Quiet(_) | State::Over(Over::Answered(_)) | State::Gone => false,
+            State::Quiet(_) | State::Over(Over::Answered(..)) | State::Gone => false,
             State::Over(Over::Tailed(_)) => true,
             State::Over(Over::Otherwise(over)) => over.finished.tailed,
         }
@@ -275,11 +272,14 @@ impl Record {
 
     /// The entries that it was given to pass on.
     pub(super) fn ancestors(&self) -> &[Sealed] {
-        match &self.state {
-            State::Running(task) => &task.ancestors,
-            State::Over(Over::Otherwise(over)) => &over.ancestors,
-            State::Quiet(_) | State::Over(_) | State::Gone => &[],
-        }
+        let given = match &self.state {
+            State::Quiet(quiet) => &quiet.given,
+            State::Running(task) => &task.given,
+            State::Over(Over::Answered(_, given)) => given,
+            State::Over(Over::Otherwise(over)) => &over.given,
+            State::Over(Over::Tailed(_)) | State::Gone => &None,
+        };
+        given.as_ref().map_or(&[], |given| given)
     }
 
     /// The entry that it declares, once it has ended without handing its branch on.
@@ -288,7 +288,7 @@ impl Record {
             State::Running(task) => {
                 task.finished().filter(|end| !end.tailed).map(|end| end.entry.clone())
             }
-            State::Over(Over::Answered(_)) => Some(Entry::sole_reply(self.task.clone())),
+            State::Over(Over::Answered(..)) => Some(Entry::sole_reply(self.task.clone())),
             State::Quiet(_) | State::Over(Over::Tailed(_)) | State::Gone => None,
             State::Over(Over::Otherwise(over)) => {
                 (!over.finished.tailed).then(|| over.finished.entry.clone())
@@ -373,22 +373,23 @@ impl Record {
 impl Over {
     /// Remains of a task that has ended and said all.
     pub(super) fn of(task: &mut Task) -> Self {
-        let finished = task.finished().cloned().expect("a drained task has ended");
+        let Finished { entry, tailed, .. } = task.finished().expect(DRAINED);
         let replies_by = task.replies_by.unwrap_or(ReplyPath::Nowhere);
-        let (entry, is_plain) = (&finished.entry, task.ancestors.is_empty());
         let is_sole = (entry.children, entry.replies, entry.outcome) == (0, 1, Outcome::Finished);
         match task.children.as_slice() {
-            [child] if is_plain && finished.tailed => Self::Tailed(*child),
-            [] if is_plain && is_sole => Self::Answered(replies_by),
+            [child] if task.given.is_none() && *tailed => Self::Tailed(*child),
+            [] if is_sole => Self::Answered(replies_by, task.given.take()),
             _ => Self::Otherwise(Box::new(Tombstone {
-                finished,
+                finished: task.take_finished().expect(DRAINED),
                 children: std::mem::take(&mut task.children).into_vec(),
-                ancestors: std::mem::take(&mut task.ancestors),
+                given: task.given.take(),
                 replies_by,
             })),
         }
     }
 }
+
+const DRAINED: &str = "a drained task has ended";
 
 /// Bytes of a record, about.
 const RECORD_BYTES: usize = 256;

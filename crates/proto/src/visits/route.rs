@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use crate::id::{CallId, LinkId, NodeId, NodeLife, Path, TaskKey};
+use crate::id::{CallId, LinkId, MethodId, NodeId, NodeLife, Path, TaskKey};
 use crate::key::Key;
 use crate::limits::{Limits, ReplyDial};
 use crate::link::Lane;
 use crate::links::{Links, Way};
 use crate::mutant::{self, Mutant};
 use crate::share::{PeerIndex, Pool};
-use crate::task::{Branch, ChildRequest, TaskFailure, Unsent};
+use crate::task::{ChildRequest, TaskFailure, Unsent};
 use crate::time::Timestamp;
 use crate::wire::{
-    Asked, Cause, Executed, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath, ReplyRoute,
-    Request, RequestHead, Rung, Status,
+    Asked, Cause, Executed, Extension, Fail, Frame, Header, Message, Probe, Relayed, ReplyPath,
+    ReplyRoute, Request, RequestHead, Rung, Sealed, Status,
 };
 use crate::{Arrival, Outbound, lane_of};
 
@@ -73,6 +73,22 @@ pub(crate) struct Onward {
     pub(crate) terms: Terms,
 }
 
+/// Output of tasks that is about to leave.
+#[derive(Debug)]
+pub(crate) enum Leaving {
+    Frame(Outbound),
+    Branch(Forth),
+}
+
+/// The request of a branch that a connection takes now.
+#[derive(Debug)]
+pub(crate) struct Forth {
+    pub(crate) call: CallId,
+    pub(crate) link: LinkId,
+    pub(crate) child: ChildRequest,
+    pub(crate) terms: Terms,
+}
+
 /// Part of the request of a branch that is about its call.
 #[derive(Debug)]
 pub(crate) struct Terms {
@@ -83,17 +99,22 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The request of a branch without entries to carry, but for its message.
-    pub(crate) fn head<'a>(&'a self, key: Key, branch: &'a Branch) -> RequestHead<'a> {
+    /// The request of a branch that carries these entries, but for its message.
+    pub(crate) fn head<'a>(
+        &'a self,
+        (key, method): (Key, MethodId),
+        inherited: &'a [Sealed],
+        extensions: &'a [Extension],
+    ) -> RequestHead<'a> {
         RequestHead {
             key,
             budget_us: self.budget_us,
             outlasted_us: self.outlasted_us,
             floor: self.floor,
-            method: branch.method,
+            method,
             reply_route: &self.reply_route,
-            inherited: &[],
-            extensions: &branch.extensions,
+            inherited,
+            extensions,
         }
     }
 }
@@ -179,7 +200,7 @@ impl Visits {
         outbound.link = way.link;
         outbound.frame.relayed = way.relayed;
         outbound.show(way.shows_key.then_some(key));
-        self.out.push_back(outbound);
+        self.out.push_back(Leaving::Frame(outbound));
     }
 
     /// Finds the way to the initiator of what a node says of a task.
@@ -373,7 +394,7 @@ impl Visits {
         outbound.link = direct.or(Some(by.link));
         outbound.frame.relayed = direct.is_none().then_some(relayed);
         outbound.show((!is_root || came_by.is_none()).then_some(key));
-        self.out.push_back(outbound);
+        self.out.push_back(Leaving::Frame(outbound));
     }
 
     /// A frame of another node's task, on its way up to the initiator: passed on by this node's own
@@ -462,7 +483,7 @@ impl Visits {
         if let Some((_, (at, child))) = next {
             relayed.at = at;
             let link = child.link.filter(|link| links.is_up(*link));
-            self.out.push_back(Outbound { to: child.node, link, frame });
+            self.out.push_back(Leaving::Frame(Outbound { to: child.node, link, frame }));
         } else if let Message::Probe(probe) = &frame.message {
             // To who asked, who may have known a way through an earlier life of this node.
             let message = Message::Status(Status::unknown(&probe.tasks));
@@ -470,7 +491,7 @@ impl Visits {
             outbound.link = Some(by.link);
             let relayed = Relayed { node: self.me.node, at: came_by };
             outbound.frame.relayed = (!is_of_initiator).then_some(relayed);
-            self.out.push_back(outbound);
+            self.out.push_back(Leaving::Frame(outbound));
         }
     }
 
@@ -486,25 +507,22 @@ impl Visits {
         let Some(record) = self.record(place) else { return };
         let deadlines = (child.deadline, child.call_deadline);
         let terms = self.terms(now, (call, record.origin), deadlines, links);
-        let request = Request {
-            key: child.key,
-            budget_us: terms.budget_us,
-            outlasted_us: terms.outlasted_us,
-            floor: terms.floor,
-            method: child.method,
-            reply_route: terms.reply_route,
-            inherited: child.inherited,
-            extensions: child.extensions,
-            payload: child.payload,
-        };
         let link = links.current(child.to);
         if let Some(link) = link {
             self.note_left(call, place, &child.task, child.to, link);
         }
-        let header = Header { call, task: child.task };
-        let mut outbound = Outbound::new(child.to, header, Message::Request(request));
-        outbound.link = link;
-        self.out.push_back(outbound);
+        let leaving = match link.filter(|link| !links.is_leaving(*link)) {
+            Some(link) => Leaving::Branch(Forth { call, link, child, terms }),
+            None => {
+                let head =
+                    terms.head((child.key, child.method), &child.inherited, &child.extensions);
+                let request = head.with(child.payload.into_bytes());
+                let header = Header { call, task: child.task };
+                let outbound = Outbound::new(child.to, header, Message::Request(request));
+                Leaving::Frame(Outbound { link, ..outbound })
+            }
+        };
+        self.out.push_back(leaving);
     }
 
     /// Time that a branch of a call has, and how its tasks reach the initiator.

@@ -23,7 +23,7 @@ use crate::{Arrival, Outbound};
 use super::forget::stub_cost;
 use super::origins::{Again, Asked, OriginIndex, Question, RingName};
 use super::records::{Name, NameRef, Record, by};
-use super::{Place, RingIndex, Visits};
+use super::{Leaving, Place, RingIndex, Visits};
 
 /// Factor by which a node other than the initiator is left alone longer. One that is asked a little
 /// sooner than it answers says nothing, and is not asked again before an answer could no longer
@@ -375,7 +375,7 @@ impl Visits {
         let mut outbound = Outbound::new(whom.node, Header::of_question(number), message);
         outbound.link = links.to_life(whom);
         if outbound.link.is_some() && !mutant::is(Mutant::NobodyAsked) {
-            self.out.push_back(outbound);
+            self.out.push_back(Leaving::Frame(outbound));
         }
         number
     }

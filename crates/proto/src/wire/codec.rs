@@ -245,22 +245,22 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub(super) fn list<T>(
+    pub(super) fn list<T, L: Default + FromIterator<T>>(
         &mut self,
         each: usize,
         read: impl FnMut(&mut Self) -> Result<T, WireError>,
-    ) -> Result<Vec<T>, WireError> {
+    ) -> Result<L, WireError> {
         let count = self.count(each)?;
         self.list_of(count, read)
     }
 
-    fn list_of<T>(
+    fn list_of<T, L: Default + FromIterator<T>>(
         &mut self,
         count: usize,
         mut read: impl FnMut(&mut Self) -> Result<T, WireError>,
-    ) -> Result<Vec<T>, WireError> {
+    ) -> Result<L, WireError> {
         if count == 0 {
-            return Ok(Vec::new()); // Most are empty.
+            return Ok(L::default()); // Most are empty.
         }
         (0..count).map(|_| read(self)).collect()
     }

@@ -1,5 +1,7 @@
 //! A manifest entry: what one finished task declares.
 
+use smallvec::SmallVec;
+
 use crate::id::{NodeId, TaskKey};
 use crate::key::Key;
 use crate::mutant::{self, Mutant};
@@ -87,7 +89,7 @@ impl Entry {
             self.holders.is_empty() || self.holders.len() == self.children as usize,
             "an entry names the holders of all its children or of none"
         );
-        let mut nodes: Vec<Option<NodeId>> = self.holders.clone();
+        let mut nodes: SmallVec<[_; FEW]> = SmallVec::from_slice(&self.holders);
         nodes.sort_unstable();
         nodes.dedup();
         out.count(nodes.len());
@@ -100,8 +102,11 @@ impl Entry {
     }
 }
 
+/// Nodes of which a list is made beside an entry without memory of its own, as most have no more.
+const FEW: usize = 8;
+
 fn read_holders(children: u32, input: &mut Reader<'_>) -> Result<Vec<Option<NodeId>>, WireError> {
-    let nodes = input.list(8, Reader::optional_node)?;
+    let nodes: SmallVec<[_; FEW]> = input.list(8, Reader::optional_node)?;
     if nodes.is_empty() {
         return Ok(Vec::new());
     }
@@ -121,7 +126,7 @@ fn read_holder_indices(
     count: usize,
     input: &mut Reader<'_>,
 ) -> Result<Vec<Option<NodeId>>, WireError> {
-    let mut is_used = vec![false; nodes.len()];
+    let mut is_used = SmallVec::<[_; FEW]>::from_elem(false, nodes.len());
     let holders = (0..count).map(|_| {
         let index = usize::try_from(input.varint()?).map_err(|_| WireError::Invalid)?;
         let node = nodes.get(index).ok_or(WireError::Invalid)?;

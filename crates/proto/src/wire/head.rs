@@ -12,8 +12,9 @@ use crate::key::Key;
 use super::codec::{Out, Scratch};
 use super::{
     FLAG_RELAYED, Frame, Item, KEYED, KIND_ASK, KIND_BITS, KIND_CANCEL, KIND_CAST, KIND_CONNECTION,
-    KIND_FAIL, KIND_ITEM, KIND_PROBE, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Message, Opened,
-    Part, Relayed, Reply, RequestHead, VERSION, WireError, can_show_key, header, reply,
+    KIND_FAIL, KIND_ITEM, KIND_PROBE, KIND_REPLY, KIND_REQUEST, KIND_SETTLED, KIND_STATUS, Message,
+    Opened, Part, Relayed, Reply, RequestHead, Sealed, VERSION, WireError, can_show_key, header,
+    reply,
 };
 
 /// Bytes that the head of a frame may grow by as it says which part of its message it has.
@@ -142,10 +143,13 @@ impl Envelope<'_> {
         head
     }
 
-    /// The head of a REPLY that is all its task says.
+    /// The head of a REPLY that is all its task says, beside what that was given to pass on.
     #[inline]
-    pub(crate) fn sole_reply(&self) -> Scratch {
-        self.reply(&reply::SOLE)
+    pub(crate) fn sole_reply(&self, inherited: &[Sealed]) -> Scratch {
+        let mut head = Scratch::new();
+        self.write(KIND_REPLY, reply::sole_flags(inherited), &mut head);
+        reply::write_sole(inherited, &mut head);
+        head
     }
 
     /// The head of a REPLY.

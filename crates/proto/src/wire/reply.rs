@@ -65,8 +65,20 @@ pub struct Part {
     pub total: u64,
 }
 
-/// A reply that is all its task says, without its message: most are written as it.
-pub(super) static SOLE: Reply = Reply::sole(Bytes::new());
+/// The flags of a [sole](Reply::sole) reply with these entries of ancestors.
+#[inline]
+pub(super) fn sole_flags(inherited: &[Sealed]) -> u8 {
+    FLAG_FINAL | if inherited.is_empty() { 0 } else { FLAG_INHERITED }
+}
+
+/// Writes it, but for its message.
+#[inline]
+pub(super) fn write_sole(inherited: &[Sealed], out: &mut impl Out) {
+    out.varint(0);
+    if !inherited.is_empty() {
+        write_sealed(inherited, out);
+    }
+}
 
 impl Reply {
     /// A sole message that ends its task.

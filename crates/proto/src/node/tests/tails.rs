@@ -126,6 +126,28 @@ fn a_task_as_deep_as_a_path_is_long_tails_as_any_other() {
     }
 }
 
+/// What it was given to pass on rides on its reply, unless it is so much that it has left already,
+/// and is kept for reports.
+#[test]
+fn an_answer_in_one_act_is_what_a_reply_and_the_end_are_in_two() {
+    for given in [0, 1, 4, 5] {
+        let [one, two] = [true, false].map(|in_one| {
+            let (mut mesh, task) = deepest(vec![Sealed::new(closing("/0"), KEY); given]);
+            let now = mesh.now;
+            mesh.with(2, |node| {
+                if in_one {
+                    node.answer(now, &task, encoded(b"done")).unwrap();
+                } else {
+                    node.reply(now, &task, Bytes::from_static(b"done")).unwrap();
+                    node.finish(now, &task);
+                }
+            });
+            seen(&mesh, &task)
+        });
+        assert_eq!(one, two, "{given} entries");
+    }
+}
+
 #[test]
 fn a_task_as_deep_as_a_path_is_long_has_no_branch_beside_anything_else() {
     let (mut mesh, task) = deepest(Vec::new());

@@ -48,13 +48,13 @@ impl Maker {
 }
 
 fn over() -> State {
-    State::Over(Over::Answered(ReplyPath::Nowhere))
+    State::Over(Over::Answered(ReplyPath::Nowhere, None))
 }
 
 fn running(task: &TaskKey, key: Key) -> State {
     let times = (Timestamp::MAX, Timestamp::MAX);
     let limits = Limits::default();
-    State::Running(Box::new(Task::new((task.clone(), key), times, Vec::new(), Vec::new(), &limits)))
+    State::Running(Box::new(Task::new((task.clone(), key), times, None, Vec::new(), &limits)))
 }
 
 fn name(seq: u64, index: u32, key: u64) -> Name {
