@@ -303,7 +303,7 @@ async fn items_that_are_there_are_handed_out_without_a_lock() {
     let client = &cluster.client;
     for _ in 0..3 {
         let before = client.counters().frames_received;
-        let call = client.call(servers::GIVE, 8).to(&cluster.members.members()[0]);
+        let call = client.call(servers::GIVE, 8).to(cluster.members.members()[0]);
         let mut call = call.open().expect("there is room");
         received(client, before, 8).await;
         let mut locks = [0; 9];
