@@ -111,7 +111,7 @@ const ROWS: [Row; 8] = [
     row(Kind::Quorum, 16, 100, 9.5, 4.6),
     row(Kind::Tree, 32, 100, 13.0, 1.5),
     row(Kind::Hops, 32, 100, 18.0, 0.5),
-    row(Kind::Fan, 16, 100, 19.0, 33.5),
+    row(Kind::Fan, 16, 100, 19.0, 36.5),
     row(Kind::Items, 1, 10_000, 3.4, 0.1),
     row(Kind::Replies, 1, 10_000, 2.4, 0.1),
 ];
