@@ -364,19 +364,21 @@ impl Call {
         status: &Status,
         links: &dyn LinkView,
     ) {
+        let answered =
+            status.tasks.iter().filter(|(asked, _)| self.secret.is_answer(self.id, asked));
+        let answered: Vec<_> = answered.map(|(asked, state)| (&asked.task, state)).collect();
+        for (task, state) in &answered {
+            let is_unknown = **state == TaskStatus::Unknown;
+            self.liveness.note_answer(task, (by.from, by.is_relayed()), is_unknown);
+            self.meet(now, by, task, state);
+        }
         let is_held = |task: &TaskKey| {
             let branch = self.tree.get(&task.path).filter(|branch| branch.hop == task.hop);
             let holder = branch.and_then(|branch| branch.holder);
             holder.is_some_and(|holder| holder.node == by.from)
         };
-        let answered =
-            status.tasks.iter().filter(|(asked, _)| self.secret.is_answer(self.id, asked));
-        let answered = answered.map(|(asked, state)| (&asked.task, state));
-        for (task, state) in answered.clone() {
-            let is_unknown = *state == TaskStatus::Unknown;
-            self.liveness.note_answer(task, (by.from, by.is_relayed()), is_unknown);
-        }
-        let (held, others): (Vec<_>, Vec<_>) = answered.partition(|(task, _)| is_held(task));
+        let (held, others): (Vec<_>, Vec<_>) =
+            answered.into_iter().partition(|(task, _)| is_held(task));
         for sealed in &status.inherited {
             let entry = &sealed.entry;
             if held.iter().any(|(task, _)| admission::is_inherited(entry, task)) {
@@ -394,6 +396,16 @@ impl Call {
             self.follow(now, moved, links);
         }
         self.settle(now);
+    }
+
+    /// A node says unasked, as it closes, how a task has ended that has not been heard of: it holds
+    /// that, as its key proves, and nobody else may be left who would say so.
+    fn meet(&mut self, now: Timestamp, by: Arrival, task: &TaskKey, state: &TaskStatus) {
+        let has_ended = matches!(state, TaskStatus::Tailed { .. } | TaskStatus::Closed { .. });
+        let is_news = || self.tree.get(&task.path).is_none_or(|branch| branch.hop < task.hop);
+        if self.end.is_none() && has_ended && is_news() {
+            self.touch(now, by, task);
+        }
     }
 
     /// The node that the root branch above this path was sent to.

@@ -27,6 +27,7 @@ use crate::{Arrival, Outbound};
 
 use super::records::{Over, Record, State, by, refused_entry};
 use super::refusals::Refusal;
+use super::route::Back;
 use super::{Leaving, Place, RingIndex, TaskRef, VisitEvent, Visits};
 
 impl Visits {
@@ -185,9 +186,14 @@ impl Visits {
         // where those have no way, back where it came from.
         let is_of_initiator = by.life.is_life_of(call.origin);
         let way = way.filter(|_| is_of_initiator);
+        let relayed = Relayed { node: self.me.node, at };
+        let back = by.is_relayed().then_some(Back { to: by.via, link: by.link, relayed });
         for (place, fail) in failed {
             if by.is_relayed() {
-                self.send_up(now, call, &place, Message::Fail(fail), links);
+                let upward = self.own(&place, Message::Fail(fail));
+                if let Some(upward) = self.say_back(now, call, (&place, back), upward, links) {
+                    self.send_upward(now, call, &place, upward, links);
+                }
             } else if is_of_initiator {
                 let (_, (_, task, key)) = place;
                 let mut outbound =
@@ -203,14 +209,13 @@ impl Visits {
             None => {
                 let mut outbound = Outbound::new(by.via, header.clone(), message);
                 outbound.link = Some(way.unwrap_or(by.link));
-                let relayed = Relayed { node: self.me.node, at };
-                outbound.frame.relayed = by.is_relayed().then_some(relayed);
+                outbound.frame.relayed = back.map(|back| back.relayed);
                 self.out.push_back(Leaving::Frame(outbound));
             }
         }
         let mut room = TASKS_MAX;
         for place in parents {
-            self.report_ended(now, call, &place, &mut room, links);
+            self.report_ended(now, call, (&place, back), &mut room, links);
         }
         for place in running {
             self.mark_replies(now, call, &place, links);
@@ -235,11 +240,11 @@ impl Visits {
         &mut self,
         now: Timestamp,
         call: CallId,
-        place: &Place,
+        (place, back): (&Place, Option<Back>),
         room: &mut usize,
         links: &mut Links,
     ) {
-        let has_more = self.report_all_unsent(now, call, place, room, links);
+        let has_more = self.report_all_unsent(now, call, (place, back), room, links);
         let Some(record) = self.record(place) else { return };
         // Those at the initiator, too: it has seen the end, but not what was lost with it.
         let mut ended: Vec<(NodeId, LinkId)> = record
@@ -252,7 +257,7 @@ impl Visits {
         ended.dedup();
         for (node, link) in ended {
             if let Some(report) = self.record(place).and_then(|r| report(r, node, link)) {
-                self.send_report(now, call, place, node, report, links);
+                self.send_report(now, call, (place, back), (node, report), links);
             }
         }
     }
@@ -264,7 +269,7 @@ impl Visits {
         &mut self,
         now: Timestamp,
         call: CallId,
-        place: &Place,
+        (place, back): (&Place, Option<Back>),
         room: &mut usize,
         links: &mut Links,
     ) -> bool {
@@ -275,7 +280,7 @@ impl Visits {
         unsent.truncate(*room);
         *room -= unsent.len();
         for (task, key, child) in unsent {
-            self.say_unsent(now, call, place, ((task, key), child.node), links);
+            self.say_unsent(now, call, (place, back), ((task, key), child.node), links);
         }
         has_more
     }
@@ -357,7 +362,7 @@ impl Visits {
                 .filter_map(|record| Some(((ring, record.name()), report(record, node, link)?)))
                 .collect();
             for (place, report) in reports {
-                self.send_report(now, call, &place, node, report, links);
+                self.send_report(now, call, (&place, None), (node, report), links);
             }
         }
     }
@@ -366,22 +371,25 @@ impl Visits {
         &mut self,
         now: Timestamp,
         call: CallId,
-        place: &Place,
-        node: NodeId,
-        (children, mut own, mut inherited): Report,
+        (place, back): (&Place, Option<Back>),
+        (node, (children, mut own, mut inherited)): (NodeId, Report),
         links: &mut Links,
     ) {
         if own.as_ref().is_some_and(|own| !fit_one_frame(own, &inherited)) {
             let inherited = std::mem::take(&mut inherited);
             let given = self.own(place, Message::Manifest(Manifest { own: None, inherited }));
-            self.pass_up(now, call, place.clone(), given, links);
+            if let Some(given) = self.say_back(now, call, (place, back), given, links) {
+                self.pass_up(now, call, place.clone(), given, links);
+            }
         }
         for children in children.chunks(TASKS_MAX) {
             // The entries are said once, in the first.
             let (own, inherited) = (own.take(), std::mem::take(&mut inherited));
             let report = LinkDown { node, children: children.to_vec(), own, inherited };
             let upward = self.own(place, Message::LinkDown(report));
-            self.pass_up(now, call, place.clone(), upward, links);
+            if let Some(upward) = self.say_back(now, call, (place, back), upward, links) {
+                self.pass_up(now, call, place.clone(), upward, links);
+            }
         }
     }
 

@@ -28,6 +28,8 @@ impl Visits {
             }
         }
         over.sort_by_key(|(since, _, _)| std::cmp::Reverse(*since));
+        // Those of initiators that are away take no place of others.
+        over.retain(|(_, _, place)| !self.has_no_way_up(now, place, links));
         for (_, call, place) in over.into_iter().take(LAST_WORDS_MAX) {
             self.say_over(now, call, &place, links);
         }

@@ -30,6 +30,14 @@ pub(super) struct Upward {
     message: Message,
 }
 
+/// The way by which a question came that others have passed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back {
+    pub(super) to: NodeId,
+    pub(super) link: LinkId,
+    pub(super) relayed: Relayed,
+}
+
 impl Upward {
     /// The same for who keeps it, and the memory that it takes while it waits, about.
     pub(super) fn kept(self, call: CallId) -> (Self, usize) {
@@ -201,6 +209,32 @@ impl Visits {
         outbound.frame.relayed = way.relayed;
         outbound.show(way.shows_key.then_some(key));
         self.out.push_back(Leaving::Frame(outbound));
+    }
+
+    /// Sends what a task says back by the way that a question for it came, where it has no other to
+    /// its initiator: what follows an answer goes where that went. Returns it where it has, or was
+    /// not asked through others.
+    pub(super) fn say_back(
+        &mut self,
+        now: Timestamp,
+        call: CallId,
+        (place, back): (&Place, Option<Back>),
+        upward: Upward,
+        links: &Links,
+    ) -> Option<Upward> {
+        let Some(back) = back.filter(|_| self.has_no_way_up(now, place, links)) else {
+            return Some(upward);
+        };
+        // Without room it is left out: it will be asked again.
+        if links.has_room(back.link) {
+            let Upward { task, key, message, .. } = upward;
+            let mut outbound = Outbound::new(back.to, Header { call, task }, message);
+            outbound.link = Some(back.link);
+            outbound.frame.relayed = Some(back.relayed);
+            outbound.show(Some(key));
+            self.out.push_back(Leaving::Frame(outbound));
+        }
+        None
     }
 
     /// Finds the way to the initiator of what a node says of a task.
@@ -447,7 +481,7 @@ impl Visits {
     ) {
         let Some(Asked { task, key }) = probe.tasks.first().cloned() else { return };
         if let Some((place, to)) = self.sender_of_unsent(call, &task, key) {
-            return self.say_unsent(now, call, &place, ((task, key), to), links);
+            return self.say_unsent(now, call, (&place, None), ((task, key), to), links);
         }
         if let Some(place) = self.highest_above(call, &task, key) {
             let message = Message::Status(Status::unknown(&probe.tasks));
@@ -608,17 +642,12 @@ impl Visits {
         now: Timestamp,
         call: CallId,
         parent: &Place,
-        ((task, key), inherited): Unsent,
+        unsent: Unsent,
         (to, why): (NodeId, Option<(Cause, &str)>),
         links: &mut Links,
     ) {
-        // What is said here may be lost on its way: then it is said again when this task is asked
-        // for.
-        self.note_left(call, parent, &task, to, LinkId::NONE);
-        let (cause, text) = why.unwrap_or_else(|| (Cause::Unreachable, links.why_unreachable(to)));
-        let failure = TaskFailure::new(cause, Executed::No, text);
-        let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };
-        let upward = Upward { from: self.me.node, task, key, message: Message::Fail(fail) };
+        let why = why.unwrap_or_else(|| (Cause::Unreachable, links.why_unreachable(to)));
+        let upward = self.note_unsent(call, parent, unsent, (to, why));
         self.send_upward(now, call, parent, upward, links);
     }
 
@@ -627,12 +656,31 @@ impl Visits {
         &mut self,
         now: Timestamp,
         call: CallId,
-        parent: &Place,
+        (parent, back): (&Place, Option<Back>),
         (child, to): ((TaskKey, Key), NodeId),
         links: &mut Links,
     ) {
-        let to = (to, Some((Cause::Unreachable, "its request never left")));
-        self.report_unsent(now, call, parent, (child, Vec::new()), to, links);
+        let why = (Cause::Unreachable, "its request never left");
+        let upward = self.note_unsent(call, parent, (child, Vec::new()), (to, why));
+        if let Some(upward) = self.say_back(now, call, (parent, back), upward, links) {
+            self.send_upward(now, call, parent, upward, links);
+        }
+    }
+
+    /// What its initiator is told of a branch that could not leave.
+    fn note_unsent(
+        &mut self,
+        call: CallId,
+        parent: &Place,
+        ((task, key), inherited): Unsent,
+        (to, (cause, text)): (NodeId, (Cause, &str)),
+    ) -> Upward {
+        // What is said here may be lost on its way: then it is said again when this task is asked
+        // for.
+        self.note_left(call, parent, &task, to, LinkId::NONE);
+        let failure = TaskFailure::new(cause, Executed::No, text);
+        let fail = Fail { node: Some(to), ..failure.into_fail(None, inherited) };
+        Upward { from: self.me.node, task, key, message: Message::Fail(fail) }
     }
 
     /// The task here of which a branch could not leave, and where that was to go.

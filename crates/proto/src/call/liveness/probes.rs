@@ -152,13 +152,19 @@ impl Call {
         }
         let Some(heard) = self.held(task) else { return false };
         let asked = self.liveness.probes.get(task).map(|(way, _)| *way);
+        let sender = self.sender_of(task).map(|(_, at)| at.node);
+        // The root answers what it was asked before the sender was, whose word is the last.
+        let is_of_root = self.root_of(&task.path) == Some(by.via) && heard.relay != Some(by.via);
+        let is_last = sender.is_some() && asked == sender;
+        if is_of_root && is_last && asked != Some(by.via) && sender != Some(by.from) {
+            return false;
+        }
         let is_other = |relay| asked.is_some_and(|asked| asked != relay) && by.via != relay;
         if heard.relay.is_some_and(is_other) {
             return false; // Heard of since, by a way that is there still.
         }
         self.tree.lose_relay(task, heard);
         let holder = Holder { relay: None, ..heard };
-        let sender = self.sender_of(task).map(|(_, at)| at.node);
         // What is asked through the root comes through the sender, whose word is the last.
         let is_left = |way: &Holder| match way.relay {
             None => true,
@@ -174,8 +180,13 @@ impl Call {
             // It is asked straight, or dialled, already.
             _ => {
                 let mut others = self.ways(task, holder, links).skip(1);
-                if !others.any(|way| is_left(&way) && links.current(way.via()).is_some()) {
+                let is_alone =
+                    !others.any(|way| is_left(&way) && links.current(way.via()).is_some());
+                if is_alone && self.is_open(task) {
                     self.liveness.lose_others(now, &task.path);
+                } else if is_alone && heard.relay.is_none() {
+                    // Of one that has ended no question is under way that would be missed.
+                    self.liveness.suspect(now, &task.path, Suspicion::NodeDown);
                 }
                 false
             }

@@ -299,6 +299,42 @@ fn a_branch_back_at_the_node_of_the_root_says_through_its_sender_that_it_runs_an
     }
 }
 
+/// Nor has it one for what it has lost of its own branches, with a connection or for want of one:
+/// that follows the answer. The call waited for its deadline.
+#[test]
+fn a_task_back_at_the_node_of_the_root_says_through_its_sender_what_it_has_lost() {
+    for has_left in [true, false] {
+        let (mut mesh, call) = Mesh::calling(4, &[2]);
+        open_and_end(&mut mesh, "/0", 3);
+        open_and_end(&mut mesh, "/0/0", 2);
+        if !has_left {
+            let away = vec!["test://away".parse().unwrap()];
+            mesh.nodes.get_mut(&2).unwrap().configure(id(4), away);
+            part(&mut mesh, 2, 4);
+        }
+        mesh.delegate("/0/0/0", &[4]);
+        mesh.finish("/0/0/0");
+        if !has_left {
+            let now = mesh.now;
+            mesh.with(2, |node| node.handle_dial_failed(now, id(4)));
+        }
+        let lost = ["REQUEST", "FAIL"].map(|name| mesh.hold_back(name).len());
+        assert_eq!(lost, if has_left { [1, 0] } else { [0, 1] });
+        mesh.pass(millis(100));
+        if has_left {
+            mesh.deliver_all();
+            let link = mesh.link_between(2, 4);
+            [2, 4].into_iter().for_each(|at| mesh.disconnect(at, link));
+            assert_eq!(mesh.hold_back("LINK_DOWN").len(), 1);
+        }
+        part(&mut mesh, 1, 2);
+        worry_where_dials_fail(&mut mesh);
+        let told = mesh.told(1, call);
+        assert_eq!(told.last().map(String::as_str), Some("Partial"), "{has_left}: {told:?}");
+        assert!(!format!("{told:?}").contains("deadline"), "{told:?}");
+    }
+}
+
 /// Its sender had lost the connection to the node, which said that it runs, and has another since.
 #[test]
 fn a_branch_that_said_that_it_runs_is_asked_for_through_who_had_lost_its_node() {
@@ -360,4 +396,57 @@ fn the_word_of_a_later_hop_that_it_has_lost_a_node_ends_the_way_through_an_earli
         assert!(told.iter().any(|line| line.contains("/0/0") && line.contains("may have run")));
         assert_eq!(told.last().map(String::as_str), Some("Partial"), "met {has_met}: {told:?}");
     }
+}
+
+/// Time passes until the initiator asks no more than once a second.
+fn worry_long(mesh: &mut Mesh) {
+    for _ in 0..30 {
+        mesh.pass(millis(100));
+        mesh.deliver_all();
+    }
+}
+
+/// Both ends see the connection between two nodes end, and what the one says of that is lost.
+fn part_unsaid(mesh: &mut Mesh, one: u64, other: u64) {
+    let link = mesh.link_between(one, other);
+    [one, other].into_iter().for_each(|at| mesh.disconnect(at, link));
+    mesh.hold_back("LINK_DOWN");
+    mesh.deliver_all();
+}
+
+/// The root dials the sender while that connects with the initiator and says that its branch runs:
+/// that the root's dial fails then says nothing of it. It failed a grace later.
+#[test]
+fn a_late_word_by_the_root_says_nothing_of_a_branch_that_its_sender_reaches() {
+    let mut mesh = Mesh::new(4, &Limits::default());
+    [(1, 2), (2, 3), (3, 4), (1, 4)].into_iter().for_each(|(a, b)| _ = mesh.connect(a, b));
+    mesh.nodes.get_mut(&2).unwrap().configure(id(3), vec!["test://3".parse().unwrap()]);
+    let call = mesh.call(1, &[2], CallOptions::default());
+    mesh.deliver_all();
+    open_and_end(&mut mesh, "/0", 3);
+    open_and_end(&mut mesh, "/0/0", 4);
+    worry_long(&mut mesh);
+    part_unsaid(&mut mesh, 2, 3);
+    part_unsaid(&mut mesh, 1, 4);
+    mesh.pass(Limits::default().grace);
+    assert_eq!(mesh.on_wire(), ["1-2 PROBE"]);
+    mesh.deliver_all();
+    assert_eq!(mesh.dials, [(2, 3)]);
+    mesh.connect(1, 3);
+    let mut passed = 0;
+    while !mesh.on_wire().contains(&"1-3 PROBE".to_owned()) {
+        mesh.pass(millis(50));
+        passed += 1;
+        assert!(passed < 30, "its sender is asked");
+    }
+    mesh.deliver_all();
+    let now = mesh.now;
+    mesh.with(2, |node| node.handle_dial_failed(now, id(3)));
+    assert_eq!(mesh.on_wire(), ["2-1 STATUS"]);
+    mesh.deliver_all();
+    mesh.pass(millis(30));
+    assert_eq!(mesh.told(1, call), Vec::<String>::new(), "it runs");
+    mesh.answer("/0/0/0", b"by its sender");
+    mesh.deliver_all();
+    assert_eq!(mesh.told(1, call), ["reply /0/0/0", "Complete"]);
 }

@@ -133,6 +133,48 @@ fn what_ran_where_neither_it_nor_the_root_can_be_dialled_fails_before_the_deadli
     assert!(mesh.end(1, call).is_some() && !format!("{told:?}").contains("deadline"), "{told:?}");
 }
 
+/// A reply that is lost with its node, to which neither the initiator nor the root finds a way, and
+/// each dial takes longer than the pause after the one before: it was waited for to the deadline.
+#[test]
+fn a_reply_that_nobody_leads_to_any_more_is_lost_before_the_deadline() {
+    let (mut mesh, call) = hidden_client();
+    for at in [1, 2] {
+        let away = vec!["test://away".parse().unwrap()];
+        mesh.nodes.get_mut(&at).unwrap().configure(id(3), away);
+    }
+    open_and_end(&mut mesh, "/0", 3);
+    let ((_, task), now) = (mesh.task("/0/0"), mesh.now);
+    mesh.with(3, |node| {
+        node.reply(now, &task, Bytes::from_static(b"lost")).unwrap();
+        node.delegate(now, &task, branch(4)).unwrap();
+        node.finish(now, &task);
+    });
+    assert_eq!(mesh.hold_back("REPLY").len(), 1);
+    mesh.deliver_all();
+    mesh.answer("/0/0/0", b"with the word that the one above has ended");
+    mesh.deliver_all();
+    for at in [2, 4] {
+        let link = mesh.link_between(at, 3);
+        [at, 3].into_iter().for_each(|end| mesh.disconnect(end, link));
+    }
+    mesh.hold_back("LINK_DOWN");
+    let mut under_way = Vec::new();
+    for _ in 0..90 {
+        mesh.deliver_all();
+        mesh.pass(millis(100));
+        let now = mesh.now;
+        under_way.extend(std::mem::take(&mut mesh.dials).into_iter().map(|dial| (now, dial)));
+        let (over, rest): (Vec<_>, Vec<_>) =
+            under_way.into_iter().partition(|(at, _)| now.since(*at) >= millis(3_000));
+        under_way = rest;
+        for (_, (node, to)) in over {
+            mesh.with(node, |node| node.handle_dial_failed(now, id(to)));
+        }
+    }
+    let told = mesh.told(1, call);
+    assert!(told[1].ends_with("the task ran but its reply was lost"), "{told:?}");
+}
+
 /// Found by the simulation: when the budget was up, giving up the dial began another one at once,
 /// for ever.
 #[test]

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::super::*;
+use super::cut_off::open_and_end;
 use super::mesh::{Mesh, Sent, branch};
+use super::relay::hand_on;
 use crate::call::CallOptions;
 use crate::id::LinkNonce;
 use crate::wire::Parting;
@@ -223,8 +225,8 @@ fn close(mesh: &mut Mesh, at: u64) {
     let now = mesh.now;
     mesh.with(at, |node| node.end_calls(now));
     mesh.deliver_all();
-    for peer in (1..=3).filter(|peer| *peer != at) {
-        let link = mesh.link_between(at, peer);
+    for peer in 1..=4 {
+        let Some(link) = mesh.find_link(at, peer) else { continue };
         [at, peer].into_iter().for_each(|end| mesh.disconnect(end, link));
     }
     mesh.deliver_all();
@@ -261,5 +263,27 @@ fn a_node_that_closes_says_first_where_its_branches_went() {
         }
         mesh.deliver_all();
         assert_eq!(mesh.told(1, call).pop().as_deref(), Some("Complete"), "{path}");
+    }
+}
+
+/// The same of tasks that the caller has not heard of itself.
+#[test]
+fn a_node_that_closes_in_the_middle_of_a_chain_says_first_where_that_went() {
+    for (is_tail, path) in [(true, "/0"), (false, "/0/0/0")] {
+        let (mut mesh, call) = Mesh::calling(4, &[2]);
+        let hand_on = if is_tail { hand_on } else { open_and_end };
+        hand_on(&mut mesh, "/0", 3);
+        hand_on(&mut mesh, if is_tail { "/0" } else { "/0/0" }, 4);
+        mesh.stop(3);
+        mesh.deliver_all();
+        close(&mut mesh, 3);
+        for _ in 0..20 {
+            mesh.pass(Duration::from_millis(100));
+            mesh.deliver_all();
+        }
+        assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path} runs");
+        mesh.answer(path, b"");
+        mesh.deliver_all();
+        assert_eq!(mesh.told(1, call), [format!("reply {path}"), "Complete".to_owned()]);
     }
 }
