@@ -116,7 +116,7 @@ async fn a_running_handler_reaches_other_nodes_while_its_endpoint_shuts_down() {
     assert!(has_ended);
 }
 
-/// Nobody but the endpoint that closes knows where it has handed the branch on, until that answers.
+/// The endpoint that closes alone knows where it has handed the branch on, until that answers.
 #[tokio::test(start_paused = true)]
 async fn a_branch_that_was_handed_on_outlives_the_endpoint_that_closes_at_once() {
     let network = SimNetwork::new(7);

@@ -667,7 +667,7 @@ impl Visits {
         }
     }
 
-    /// What its initiator is told of a branch that could not leave.
+    /// The word for its initiator of a branch that could not leave.
     fn note_unsent(
         &mut self,
         call: CallId,

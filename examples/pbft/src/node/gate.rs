@@ -90,7 +90,7 @@ async fn check(mut received: mpsc::Receiver<Waiting>, threads: usize) {
     }
 }
 
-/// What is checked together, of those who still wait, with whom to tell. `None` once the gate is
+/// Words that are checked together, of those who still wait, with whom to tell. `None` once the gate is
 /// closed.
 async fn next_batch(
     received: &mut mpsc::Receiver<Waiting>,

@@ -232,8 +232,8 @@ fn close(mesh: &mut Mesh, at: u64) {
     mesh.deliver_all();
 }
 
-/// Nobody else can say where a branch went that it has handed on, or that the task above its
-/// branches has ended, before these say something themselves. Callers were told that it may have
+/// The closing node alone can say where a branch went that it has handed on, or that the task above
+/// its branches has ended, before these say something themselves. Callers were told that it may have
 /// run, a grace after the node had closed.
 #[test]
 fn a_node_that_closes_says_first_where_its_branches_went() {

@@ -126,8 +126,8 @@ fn a_task_as_deep_as_a_path_is_long_tails_as_any_other() {
     }
 }
 
-/// What it was given to pass on rides on its reply, unless it is so much that it has left already,
-/// and is kept for reports.
+/// Entries that it was given to pass on ride on its reply, unless they are so many that they have
+/// left already, and are kept for reports.
 #[test]
 fn an_answer_in_one_act_is_what_a_reply_and_the_end_are_in_two() {
     for given in [0, 1, 4, 5] {
