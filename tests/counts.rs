@@ -1,5 +1,5 @@
-//! Cost of a call, counted: locks, allocations, writes to sockets, frames. Client and servers are in
-//! this process, on one thread, so that the counts are of both.
+//! Cost of a call, counted: locks, allocations, writes to sockets, frames. Client and servers are
+//! in this process, on one thread, so that the counts are of both.
 
 #[path = "../benches/profile/src/kinds.rs"]
 mod kinds;
@@ -109,9 +109,9 @@ const ROWS: [Row; 8] = [
     row(Kind::Unary, 64, 100, 3.6, 0.1),
     row(Kind::Unary, 1, 6_400, 11.2, 0.1),
     row(Kind::Quorum, 16, 100, 9.5, 4.6),
-    row(Kind::Tree, 32, 100, 13.0, 1.5),
+    row(Kind::Tree, 32, 100, 13.0, 1.0),
     row(Kind::Hops, 32, 100, 18.0, 0.5),
-    row(Kind::Fan, 16, 100, 19.0, 36.5),
+    row(Kind::Fan, 16, 100, 17.0, 36.5),
     row(Kind::Items, 1, 10_000, 3.4, 0.1),
     row(Kind::Replies, 1, 10_000, 2.4, 0.1),
 ];

@@ -86,8 +86,8 @@ pub(super) struct Liveness {
     unknown: BTreeSet<Path>,
     /// Tasks that sent such branches, once they were asked for.
     senders: BTreeMap<TaskKey, Sender>,
-    /// Probes by the task they ask for: the node that they went to last, which holds it or passes on
-    /// to who does, and how many are without an answer.
+    /// Probes by the task they ask for: the node that they went to last, which holds it or passes
+    /// on to who does, and how many are without an answer.
     probes: BTreeMap<TaskKey, (NodeId, u32)>,
     /// Branches of a reply of which something has not come that left before what has. One gap of
     /// each is enough, the one that is due first: it fails as a whole.

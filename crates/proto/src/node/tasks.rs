@@ -330,8 +330,8 @@ impl<O: Outbox> Node<O> {
     }
 }
 
-/// The end of a task with its only reply, and the way that this leaves by now, if it does, with what
-/// the task was given to pass on.
+/// The end of a task with its only reply, and the way that this leaves by now, if it does, with
+/// what the task was given to pass on.
 struct Answer<'a> {
     task: &'a TaskRef,
     payload: &'a mut Encoded,

@@ -146,6 +146,7 @@ mod tests {
         });
         assert_eq!((*mutex.lock(), locks_taken() - before), (4, 4));
     }
+
     #[cfg(feature = "conformance")]
     #[test]
     fn threads_that_note_what_they_lock_say_which_and_how_often() {

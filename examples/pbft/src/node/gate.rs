@@ -90,8 +90,8 @@ async fn check(mut received: mpsc::Receiver<Waiting>, threads: usize) {
     }
 }
 
-/// Words that are checked together, of those who still wait, with whom to tell. `None` once the gate is
-/// closed.
+/// Words that are checked together, of those who still wait, with whom to tell. `None` once the
+/// gate is closed.
 async fn next_batch(
     received: &mut mpsc::Receiver<Waiting>,
 ) -> Option<Vec<(Arc<Claims>, oneshot::Sender<()>)>> {

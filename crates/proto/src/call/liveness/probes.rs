@@ -134,9 +134,9 @@ impl Call {
         probe.tasks.iter().for_each(|of| self.liveness.note_unasked(&of.task, asked.via()));
     }
 
-    /// A node that is not the holder of a task knows nothing of it, or of a way there. Who knows its
-    /// key is above it, so the way by which the task was asked for last leads there. True when there
-    /// is another that can be asked now.
+    /// A node that is not the holder of a task knows nothing of it, or of a way there. Who knows
+    /// its key is above it, so the way by which the task was asked for last leads there. True when
+    /// there is another that can be asked now.
     pub(in crate::call) fn lose_relay(
         &mut self,
         now: Timestamp,

@@ -48,8 +48,8 @@ fn what_runs_where_no_dial_leads_is_asked_for_through_the_root() {
     }
 }
 
-/// A dial that fails says nothing of a reply that is on its way: no connection has ended that it may
-/// have been lost with.
+/// A dial that fails says nothing of a reply that is on its way: no connection has ended that it
+/// may have been lost with.
 #[test]
 fn a_dial_that_fails_loses_no_reply_of_a_task_that_has_ended() {
     let (mut mesh, call) = hidden_client();

@@ -232,9 +232,16 @@ fn close(mesh: &mut Mesh, at: u64) {
     mesh.deliver_all();
 }
 
+fn pass_two_seconds(mesh: &mut Mesh) {
+    for _ in 0..20 {
+        mesh.pass(Duration::from_millis(100));
+        mesh.deliver_all();
+    }
+}
+
 /// The closing node alone can say where a branch went that it has handed on, or that the task above
-/// its branches has ended, before these say something themselves. Callers were told that it may have
-/// run, a grace after the node had closed.
+/// its branches has ended, before these say something themselves. Callers were told that it may
+/// have run, a grace after the node had closed.
 #[test]
 fn a_node_that_closes_says_first_where_its_branches_went() {
     for (is_tail, path) in [(true, "/0"), (false, "/0/0")] {
@@ -252,10 +259,7 @@ fn a_node_that_closes_says_first_where_its_branches_went() {
         mesh.deliver_all();
         assert!(mesh.has_parted(2));
         close(&mut mesh, 2);
-        for _ in 0..20 {
-            mesh.pass(Duration::from_millis(100));
-            mesh.deliver_all();
-        }
+        pass_two_seconds(&mut mesh);
         assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path} runs");
         mesh.answer(path, b"");
         if !is_tail {
@@ -277,10 +281,7 @@ fn a_node_that_closes_in_the_middle_of_a_chain_says_first_where_that_went() {
         mesh.stop(3);
         mesh.deliver_all();
         close(&mut mesh, 3);
-        for _ in 0..20 {
-            mesh.pass(Duration::from_millis(100));
-            mesh.deliver_all();
-        }
+        pass_two_seconds(&mut mesh);
         assert_eq!(mesh.told(1, call), Vec::<String>::new(), "{path} runs");
         mesh.answer(path, b"");
         mesh.deliver_all();
